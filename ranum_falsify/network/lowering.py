@@ -96,6 +96,7 @@ class Surroundings:
         taken: Names that are taken.
         known: Values of constants that were found on the way, by name.
         is_open: Whether strings may be any, because some are inputs.
+        versions: The least version of a domain that what remains of the model needs.
     """
 
     constants: Callable[[str], np.ndarray | None]
@@ -111,6 +112,7 @@ class Surroundings:
     taken: set[str] = field(default_factory=set)
     known: dict[str, np.ndarray] = field(default_factory=dict)
     is_open: bool = False
+    versions: dict[str, int] = field(default_factory=dict)
 
     def value_of(self, name: str) -> np.ndarray | None:
         """Return the value of a tensor, None if it is not a constant."""
@@ -196,6 +198,8 @@ def lower(model: onnx.ModelProto) -> onnx.ModelProto:
     del graph.value_info[:], graph.node[:]
     graph.node.extend(nodes)
     _lower_outputs(graph, around)
+    for entry in lowered.opset_import:
+        entry.version = max(entry.version, around.versions.get(entry.domain, 0))
     return lowered
 
 

@@ -63,8 +63,8 @@ def read(
     given = dict(sample)
     options = ReadOptions(dims=dict(dims or {}), free=tuple(free), fixed=dict(fixed or {}), strict=strict, sample=given)
     if isinstance(source, onnx.ModelProto):
-        return _read(number_strings(inline_functions(source)), options)
-    return _read(number_strings(load_model(Path(source))), options, where=str(source))
+        return _read(number_strings(inline_functions(source), fixed=options.fixed), options)
+    return _read(number_strings(load_model(Path(source)), fixed=options.fixed), options, where=str(source))
 
 
 def read_inputs(source: Path | str | onnx.ModelProto, *, dims: Mapping[str, int] | None = None) -> Graph:

@@ -9,7 +9,7 @@ strings.  Where strings of inputs are compared with each other, :mod:`ranum_fals
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 import numpy as np
 import onnx
@@ -27,9 +27,14 @@ _OTHER = "another string"
 _MOST_SHOWN = 24
 
 
-def number_strings(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return a model that takes integers for strings; the same one if it takes no strings."""
-    given = {tensor.name for tensor in model.graph.initializer}
+def number_strings(model: onnx.ModelProto, *, fixed: Collection[str] = ()) -> onnx.ModelProto:
+    """Return a model that takes integers for strings; the same one if it takes no strings.
+
+    Args:
+        model: The model.
+        fixed: Inputs that become constants, and stay strings.
+    """
+    given = {*(tensor.name for tensor in model.graph.initializer), *fixed}
     inputs = [info.name for info in model.graph.input if _holds_strings(info) and info.name not in given]
     if not inputs:
         return model

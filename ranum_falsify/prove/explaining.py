@@ -72,13 +72,12 @@ def list_varying(problem: Problem, node: str, config: ProveConfig) -> list[str]:
 
     Args and errors are those of `histories`; the result is a sentence for each such tensor.
     """
-    several = len({call.network for call in problem.calls}) > 1
     found = list[str]()
     for call, analysis, op in _analysed(problem, config, lambda _, op: op.name == node):
         before = {id(one) for one in topological_order([op])}
         analysed = {id(one) for one in call.graph.nodes if analysis.bounds_of(one) is not None}
         varying = [one for one in find_varying(call.graph, analysed) if id(one) in before]
-        found += describe_varying(call, call.graph, varying, problem.regions[0], several=several)
+        found += describe_varying(problem, call, call.graph, varying, problem.regions[0])
     return found
 
 

@@ -1,14 +1,19 @@
-"""What valid operators leave open: outputs may be NaN or infinite although no operator makes them so."""
+"""What valid operators leave open: outputs that hand on what no operator makes, and derivatives."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from dnnv.nn import Operation
 
 from ranum_falsify.domain import Interval
-from ranum_falsify.network import Graph
+from ranum_falsify.network import Graph, spec_of
+from ranum_falsify.properties.formula.applications import ValidityGoal
+from ranum_falsify.properties.problem.problem import Problem
+from ranum_falsify.prove.applications import select_operators
 from ranum_falsify.prove.stored_nan import reach_of_nan
 
-__all__ = ["describe_outputs"]
+__all__ = ["describe_outputs", "list_steep"]
 
 
 def describe_outputs(network: str, graph: Graph, bounds: Sequence[Sequence[Interval | None]]) -> Iterator[str]:
@@ -17,16 +22,40 @@ def describe_outputs(network: str, graph: Graph, bounds: Sequence[Sequence[Inter
     Args:
         network: The network's name.
         graph: The network.
-        bounds: Of each output, the bounds on each box; None where there are none.
+        bounds: On each box, the bounds of each output; None where there are none.
     """
     carriers = reach_of_nan(graph).carriers
-    for name, end, several in zip(graph.output_names, graph.output_operations, bounds, strict=True):
+    columns = zip(*bounds, strict=True)
+    for name, end, several in zip(graph.output_names, graph.output_operations, columns, strict=bool(bounds)):
         kind = "NaN" if id(end) in carriers else "infinite" if any(map(_may_be_infinite, several)) else ""
         if kind:
             yield (
                 f"output {name!r} may be {kind} although no operator makes it so; "
                 f"finite_outputs({network}(...)) in a property asks about that"
             )
+
+
+def list_steep(
+    problem: Problem, graphs: Mapping[int, Graph], tests: Sequence[Callable[[ValidityGoal, Operation], bool]]
+) -> tuple[str, ...]:
+    """Return the titles of operators whose derivatives may not be finite; none where more is asked than validity.
+
+    Args:
+        problem: The problem.
+        graphs: The graph of each application, by `id` of the application.
+        tests: Of each box, what tells whether the derivative of an operator may not be finite, where a goal does not
+            ask about it.
+    """
+    if not problem.is_pure_validity:
+        return ()
+    several = len({call.network for call in problem.calls}) > 1
+    titles = (
+        f"{f'{goal.call.network}: ' if several else ''}{op.name} ({spec_of(op).op_type})"
+        for goal in problem.goals
+        for op in select_operators(goal, graphs[id(goal.call)])
+        if any(is_steep(goal, op) for is_steep in tests)
+    )
+    return tuple(dict.fromkeys(titles))
 
 
 def _may_be_infinite(bounds: Interval | None) -> bool:

@@ -11,7 +11,7 @@ import torch
 from dnnv.nn import Operation
 from torch import Tensor
 
-from ranum_falsify.config import ProveConfig, Runtime
+from ranum_falsify.config import ProveConfig
 from ranum_falsify.domain import Interval, IntervalAnalysis
 from ranum_falsify.domain.enclosure import Enclosure
 from ranum_falsify.domain.linear.bounds import LinearAnalysis
@@ -24,7 +24,7 @@ from ranum_falsify.prove.analyses import REWRITING, Analyses, analyses_of, make_
 from ranum_falsify.prove.applications import Applications, Box, box_of, select_operators
 from ranum_falsify.prove.cutting import cut, is_narrow
 from ranum_falsify.prove.margins import MarginProof
-from ranum_falsify.prove.outputs import describe_outputs
+from ranum_falsify.prove.outputs import describe_outputs, list_steep
 from ranum_falsify.prove.proof import OperatorProof, Proof, join_operators
 from ranum_falsify.prove.term_bounds import margin_bounds
 from ranum_falsify.prove.trial import Trial, try_out
@@ -128,7 +128,9 @@ class Prover:
         """Return the analyses of an application's graph."""
         graph = self.graphs[id(call)]
         if id(graph) not in self._analyses:
-            self._analyses[id(graph)] = analyses_of(graph, self.config.runtimes, _analyse_plainly)
+            self._analyses[id(graph)] = analyses_of(
+                graph, self.config.runtimes, lambda graph, runtimes: IntervalAnalysis(graph, runtimes=runtimes)
+            )
         return self._analyses[id(graph)]
 
     def linear_analyses_of(
@@ -180,7 +182,7 @@ class Prover:
             runtimes=self.config.runtimes,
             notices=tuple(dict.fromkeys((*self._notices(), *self._describe(holds)))),
             held_regions=held,
-            steep=tuple(dict.fromkeys(self._steep())) if holds and self.problem.is_pure_validity else (),
+            steep=list_steep(self.problem, self.graphs, [region.is_steep for region in self._regions]) if holds else (),
         )
         return self.proof
 
@@ -204,24 +206,12 @@ class Prover:
                 yield f"nothing is proved about network {call.network} for ONNX Runtime, {self.trial.faults[id(call)]}"
 
     def _describe(self, holds: bool) -> Iterator[str]:
-        if holds:
-            yield from self._describe_outputs()
-            return
-        for region in self._regions:
+        for region in () if holds else self._regions:
             yield from region.describe_varying()
-
-    def _describe_outputs(self) -> Iterator[str]:
-        for call in self.problem.calls if self.problem.is_pure_validity else ():
-            bounds = list(zip(*(region.outputs(call) for region in self._regions), strict=True))
-            yield from describe_outputs(call.network, self.graphs[id(call)], bounds)
-
-    def _steep(self) -> Iterator[str]:
-        several = len({call.network for call in self.problem.calls}) > 1
-        for goal in self.problem.goals:
-            prefix = f"{goal.call.network}: " if several else ""
-            for op in select_operators(goal, self.graphs[id(goal.call)]):
-                if any(region.is_steep(goal, op) for region in self._regions):
-                    yield f"{prefix}{op.name} ({spec_of(op).op_type})"
+        for call in self.problem.calls if holds and self.problem.is_pure_validity else ():
+            yield from describe_outputs(
+                call.network, self.graphs[id(call)], [region.outputs(call) for region in self._regions]
+            )
 
 
 class _Region:
@@ -269,10 +259,9 @@ class _Region:
 
     def describe_varying(self) -> Iterator[str]:
         """Yield what users should know of shapes that vary over the box, and leave open what comes after them."""
-        several = len({call.network for call in self._problem.calls}) > 1
-        for call in self._problem.calls if not self.holds() else ():
-            graph, varying = self._prover.graphs[id(call)], self._known.check(call).varying
-            yield from describe_varying(call, graph, varying, self._variables, several=several)
+        for call in () if self.holds() else self._problem.calls:
+            varying = self._known.check(call).varying
+            yield from describe_varying(self._problem, call, self._prover.graphs[id(call)], varying, self._variables)
 
     def outputs_surely(self, call: NetworkCall) -> Sequence[Enclosure]:
         """Return bounds of the outputs of an application that hold in any case; NaN where there are none."""
@@ -406,7 +395,3 @@ class _Region:
 
     def _applications(self, box: Box) -> Applications:
         return Applications(self._problem, self._prover.graphs, self._prover.analyses_of, box, self._prover.tick)
-
-
-def _analyse_plainly(graph: Graph, runtimes: Sequence[Runtime]) -> IntervalAnalysis:
-    return IntervalAnalysis(graph, runtimes=runtimes)

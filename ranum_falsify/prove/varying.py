@@ -12,7 +12,7 @@ from ranum_falsify.network.blackbox import BlackBox
 from ranum_falsify.network.order import topological_order
 from ranum_falsify.network.subgraphs import hands_on_condition
 from ranum_falsify.properties.formula.applications import NetworkCall
-from ranum_falsify.properties.problem.problem import InputVariable
+from ranum_falsify.properties.problem.problem import InputVariable, Problem
 
 __all__ = ["describe_varying", "find_varying"]
 
@@ -40,17 +40,18 @@ def find_varying(graph: Graph, analysed: Collection[int]) -> tuple[Operation, ..
 
 
 def describe_varying(
-    call: NetworkCall, graph: Graph, varying: Collection[Operation], box: Collection[InputVariable], *, several: bool
+    problem: Problem, call: NetworkCall, graph: Graph, varying: Collection[Operation], box: Collection[InputVariable]
 ) -> Iterator[str]:
     """Yield what users should know of shapes that vary, a sentence for each operator that begins them.
 
     Args:
-        call: The application.
+        problem: The property.
+        call: One of its applications.
         graph: The graph that runs for it.
         varying: Operators of that graph, from :func:`find_varying`.
         box: What the property's inputs range over.
-        several: Whether the property has several networks.
     """
+    several = len({other.network for other in problem.calls}) > 1
     fixed = {variable.name for variable in box if (variable.lower == variable.upper).all()}
     variables = dict(zip(call.graph.input_names, call.variables, strict=True))
     # Of what nothing is known, another notice speaks.

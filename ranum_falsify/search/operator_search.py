@@ -24,7 +24,7 @@ from ranum_falsify.search.objective import Objective
 from ranum_falsify.search.result import Counterexample, OperatorResult
 from ranum_falsify.search.scan import NEAR, find_strange
 from ranum_falsify.search.search import Progress, Region, SearchContext, descend, find_worst_vertices
-from ranum_falsify.search.standing import describe_standing
+from ranum_falsify.search.standing import describe_standing, is_aside
 from ranum_falsify.search.witness import Witness
 
 __all__ = ["OperatorSearch"]
@@ -148,6 +148,9 @@ class OperatorSearch:
         """Return the states of targets whose operator is not found yet."""
         return [state for state in self.states if state.target.is_remote == remote and self._is_open(state)]
 
+    def _list_descended(self) -> list[_State]:
+        return [s for s in self._list_open() if not is_aside(s.target, self.context.proof, self.found)]
+
     def _portfolio(self, region: Region, first: bool) -> None:
         states = self._list_open() + self._list_open(remote=True)
         self._report("starts", 0.0)
@@ -162,7 +165,7 @@ class OperatorSearch:
 
     def _search_wide(self, region: Region, first: bool) -> None:
         group_size = max(1, self.context.config.batch // _WIDE)
-        states = self._list_open()
+        states = self._list_descended()
         for state in states:
             state.at_start = state.best
         for begin in range(0, len(states), group_size):
@@ -171,14 +174,14 @@ class OperatorSearch:
             self._descend(region, group)
 
     def _search_deep(self, region: Region, first: bool) -> None:
-        states = [state for state in self._list_open() if state.best < state.at_start]
+        states = [state for state in self._list_descended() if state.best < state.at_start]
         for number, state in enumerate(states):
             self._report(f"descent on {state.target.op.name}", 0.4 + 0.3 * number / len(states))
             if self._is_open(state) and not self.context.budget.expired:
                 self._descend(region, [state])
 
     def _bisection(self, region: Region, first: bool) -> None:
-        states = self._list_open()
+        states = self._list_descended()
         for number, state in enumerate(states):
             self._report(f"bisection on {state.target.op.name}", 0.7 + 0.15 * number / len(states))
             if self._is_open(state) and not self.context.budget.expired:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from ranum_falsify.properties.problem.targets import Target
 from ranum_falsify.prove.proof import Proof
 from ranum_falsify.replay.replayer import Finding
 from ranum_falsify.search.result import Counterexample, OperatorResult
 from ranum_falsify.validity import Constraint
 
-__all__ = ["describe_shown", "describe_standing"]
+__all__ = ["describe_shown", "describe_standing", "is_aside"]
 
 
 def describe_standing(target: Target, proof: Proof) -> OperatorResult:
@@ -25,6 +27,20 @@ def describe_standing(target: Target, proof: Proof) -> OperatorResult:
         after=known.after if known is not None and not known.open else (),
         rewritten=known is not None and known.is_open_as_executed,
     )
+
+
+def is_aside(target: Target, proof: Proof, found: Collection[tuple[int, str]]) -> bool:
+    """Tell whether ONNX Runtime insists on the condition of a target, and only a failure that is known may break it.
+
+    Args:
+        target: The target.
+        proof: What is proved.
+        found: Operators that are known to fail, by position of the validity goal and name of the node.
+    """
+    known = proof.operators.get((target.goal, target.op.name))
+    if known is None or known.open or not target.constraint.refuses:
+        return False
+    return any((target.goal, name) in found for name in known.after)
 
 
 def describe_shown(

@@ -15,6 +15,7 @@ OPERATORS |= {op_type for _, op_type in list_lowered()}
 LOOPS = ("Loop", "Scan")
 
 WITHOUT_CASES = {
+    "CategoryMapper",
     "ConcatFromSequence",
     "FeatureVectorizer",
     "GlobalLpPool",

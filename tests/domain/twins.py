@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-__all__ = ["ADDED", "GATED", "KEPT", "Twins"]
+__all__ = ["ADDED", "GATED", "KEPT", "VOTES", "Twins"]
 
 
 @dataclass(frozen=True)
@@ -195,4 +195,27 @@ ADDED = [
         + '"add">(z, p, e) g = GatherElements<axis = 1>(t, p) y = Div(e, g)',
         more=_EDGES,
     ),
+]
+
+_LABELS = (
+    "int64[6] labels = {0, 2, 1, 2, 2, 0}, int64[1] a = {0}, int64[1] b = {1}, int64[1] c = {2}, int64[1] count = {2}, "
+    "int64[1] across = {1}, int64[1] down = {0}"
+)
+
+
+def _vote(classes: str, along: str = "across", voters: str = "ttt", weight: str = "") -> str:
+    body = "v, i = TopK(x, count) t = Gather(labels, i) z, j = TopK<largest = 0>(x, count) u = Gather(labels, j) "
+    body += "e = Exp(v) "
+    for number, (name, voter) in enumerate(zip(classes, voters, strict=True)):
+        body += f"q{number} = Equal({voter}, {name}) n{number} = Cast<to = 1>(q{number}) "
+        body += f"w{number} = Mul(n{number}, {weight}) " if weight else f"w{number} = Identity(n{number}) "
+        body += f"s{number} = ReduceSum(w{number}, across) "
+    return body + f"g = Concat<axis = 1>(s0, s1, s2) r = ReduceSum(g, {along}) y = Div(g, r)"
+
+
+VOTES = [
+    Twins("a vote for one of all classes", _vote("abc"), _vote("abb"), more=_LABELS),
+    Twins("votes for all classes together", _vote("cba"), _vote("cba", along="down"), more=_LABELS),
+    Twins("votes of the same voters", _vote("abc"), _vote("abc", voters="tut"), more=_LABELS),
+    Twins("votes with weights", _vote("abc", weight="e"), _vote("abc", weight="v"), more=_LABELS),
 ]

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 __all__ = ["CONSTRUCTIONS", "Construction", "Of", "construction"]
 
-Box = Mapping[str, tuple[float, float]]
+Make = Callable[[], tuple[nn.Module, tuple[Tensor, ...]]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,27 +26,25 @@ class Construction:
         box: What inputs range over; others over their default.
         verdict: What is true of it.
         scripted: Whether the older exporter is given the scripted module, so that its loops stay loops.
+        old: Whether the older exporter can export it.
     """
 
-    make: Callable[[], tuple[nn.Module, tuple[Tensor, ...]]]
+    make: Make
     inputs: tuple[str, ...] = ("x",)
-    box: Box = field(default_factory=dict)
+    box: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     verdict: str = "holds"
     scripted: bool = False
+    old: bool = True
 
 
 CONSTRUCTIONS: dict[str, Construction] = {}
 
 
-def construction(
-    name: str, *inputs: str, box: Box | None = None, verdict: str = "holds", scripted: bool = False
-) -> Callable[[Callable[[], tuple[nn.Module, tuple[Tensor, ...]]]], None]:
-    """Register what the decorated function makes."""
+def construction(name: str, *inputs: str, **facts: Any) -> Callable[[Make], None]:
+    """Register what the decorated function makes, with what is known of it."""
 
-    def register(make: Callable[[], tuple[nn.Module, tuple[Tensor, ...]]]) -> None:
-        CONSTRUCTIONS[name] = Construction(
-            make=make, inputs=inputs or ("x",), box=box or {}, verdict=verdict, scripted=scripted
-        )
+    def register(make: Make) -> None:
+        CONSTRUCTIONS[name] = Construction(make=make, inputs=inputs or ("x",), **facts)
 
     return register
 
@@ -98,7 +96,7 @@ class Stepped(nn.Module):
         return F.log_softmax(self.out(state), -1)
 
 
-@construction("GRU in a loop", scripted=True)
+@construction("GRU, step by step")
 def _() -> Any:
     return Stepped(), (torch.randn(4, 1, 4),)
 
@@ -193,7 +191,7 @@ def _sample_grid(part: nn.Module, x: Tensor) -> Any:
     return F.grid_sample(x, grid, align_corners=False, padding_mode="border")
 
 
-@construction("spatial transformer")
+@construction("spatial transformer", old=False)
 def _() -> Any:
     return Of(_sample_grid, chain(nn.Flatten(), nn.Linear(75, 6))), (torch.rand(1, 3, 5, 5),)
 

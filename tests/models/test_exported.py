@@ -44,8 +44,10 @@ def draw(shape: tuple[int, ...], dtype: np.dtype, span: tuple[float, float], rng
     return np.asarray(rng.uniform(*span, shape), dtype)
 
 
-@pytest.mark.parametrize("dynamo", [True, False], ids=["dynamo", "script"])
-@pytest.mark.parametrize("name", CONSTRUCTIONS)
+@pytest.mark.parametrize(
+    ("name", "dynamo"),
+    [(name, dynamo) for name, of in CONSTRUCTIONS.items() for dynamo in (True, False) if dynamo or of.old],
+)
 def test_exported_model_is_decided(name: str, dynamo: bool, tmp_path: Path) -> None:
     of = CONSTRUCTIONS[name]
     model = export(of, tmp_path / "model.onnx", dynamo=dynamo)

@@ -21,7 +21,9 @@ ML = "ai.onnx.ml"
 WORDS = ("red", "green", "blue")
 
 
-def model_of(nodes: list[onnx.NodeProto], *, outputs: dict[str, int], shape: tuple[int, ...] = (1, 2)) -> Any:
+def model_of(
+    nodes: list[onnx.NodeProto], *, outputs: dict[str, int], shape: tuple[int, ...] = (1, 2)
+) -> onnx.ModelProto:
     """Return a model of two inputs of strings, and one of floating numbers."""
     given = {"kind": TensorProto.STRING, "other": TensorProto.STRING, "x": TensorProto.FLOAT}
     inputs = [helper.make_tensor_value_info(name, kind, shape) for name, kind in given.items()]
@@ -29,7 +31,8 @@ def model_of(nodes: list[onnx.NodeProto], *, outputs: dict[str, int], shape: tup
     word = numpy_helper.from_array(np.array(["red"], object), "red")
     graph = helper.make_graph(nodes, "g", inputs, infos, [word])
     opsets = [helper.make_opsetid("", 19), helper.make_opsetid(ML, 2)]
-    return helper.make_model(graph, opset_imports=opsets, ir_version=9)
+    model: onnx.ModelProto = helper.make_model(graph, opset_imports=opsets, ir_version=9)
+    return model
 
 
 def encoder(source: str, target: str, default: float, values: tuple[float, ...] = (1.0, 2.0, 4.0)) -> onnx.NodeProto:
@@ -109,6 +112,35 @@ def test_other_models_stay_as_they_are() -> None:
         model.metadata_props.add(key="ranum_falsify.strings", value=text)
         assert not string_inputs(model)
         assert rf.check(model, box=(0, 1), n_starts=0, self_check=False).verdict == "holds"
+
+
+@pytest.mark.parametrize(
+    ("op_type", "attributes"),
+    [
+        ("CategoryMapper", {"cats_strings": [*WORDS, "red"], "cats_int64s": [4, 5, 6, 7], "default_int64": 9}),
+        ("LabelEncoder", {"classes_strings": [*WORDS, "red"], "default_int64": 9}),
+    ],
+)
+def test_older_tables_of_strings(op_type: str, attributes: dict[str, Any]) -> None:
+    back = attributes | {"default_string": "none"}
+    if op_type == "CategoryMapper":
+        back["cats_int64s"] = [4, 5, 6, 6]
+    nodes = [
+        helper.make_node(op_type, ["kind"], ["code"], "there", domain=ML, **attributes),
+        helper.make_node(op_type, ["code"], ["word"], "back", domain=ML, **back),
+        helper.make_node("OneHotEncoder", ["word"], ["z"], "spread", domain=ML, cats_strings=[*WORDS, "none"]),
+    ]
+    model = model_of(nodes, outputs={"code": TensorProto.INT64, "z": TensorProto.FLOAT})
+    model.opset_import[1].version = 1
+    graph, strings = read(model), string_inputs(number_strings(model))["kind"]
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    x = np.zeros((1, 2), np.float32)
+    for code in range(len(strings)):
+        codes = np.array([[code, 0]])
+        texts = np.array(strings, object)[codes]
+        theirs = session.run(None, {"kind": texts, "other": texts, "x": x})
+        for mine, other in zip(graph(codes, codes, x), theirs, strict=True):
+            np.testing.assert_array_equal(mine, other)
 
 
 @pytest.mark.parametrize(

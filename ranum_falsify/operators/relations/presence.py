@@ -97,12 +97,13 @@ def _writes_to_all(site: Site, scatter: Operation, x: Interval, axis: int) -> bo
 def _keeps_largest(site: Site, where: Operation, x: Interval, axis: int) -> bool:
     """Tell whether a choice between x and something else leaves x where it is not below one of its largest."""
     condition, first, second = fields_of(where)
-    negated = is_a(condition, "Not")
-    test = is_a(condition if negated is None else fields_of(negated)[0], *_LEAVING, *_KEEPING)
+    negated = False
+    while (op := is_a(condition, "Not", "Cast")) is not None:  # exporters cast conditions to what they are
+        condition, negated = fields_of(op)[0], negated != (kind(op) == "Not")
+    test = is_a(condition, *_LEAVING, *_KEEPING)
     if test is None:
         return False
-    keeps_first = (kind(test) in _KEEPING) == (negated is None)
-    kept = first if keeps_first else second
+    kept = first if (kind(test) in _KEEPING) != negated else second
     element, threshold = (_LEAVING | _KEEPING)[kind(test)]
     bounds = site.find_known(kept)
     if bounds is None or not _is_finite(bounds) or bounds.shape != x.shape:
