@@ -13,6 +13,7 @@ from ranum_falsify.api.defaults import default_range
 from ranum_falsify.api.statement import InputRange
 from ranum_falsify.errors import UsageError
 from ranum_falsify.network import Graph
+from ranum_falsify.network.texts import string_inputs
 
 __all__ = ["Bound", "BoxLike", "Range", "given_ranges", "make_range", "ranges_of"]
 
@@ -37,7 +38,11 @@ def ranges_of(graph: Graph, box: BoxLike | None) -> tuple[InputRange, ...]:
         UsageError: The box does not fit the inputs, or leaves out one that has no default.
     """
     inputs = dict(zip(graph.input_names, graph.input_details, strict=True))
-    given = {} if box is None else dict(_map_by_name(box, inputs))
+    # What is said of all inputs, or of all others, is not said of strings.
+    texts = {} if graph.source is None else string_inputs(graph.source)
+    named = box if isinstance(box, Mapping) else {}
+    meant = {name: one for name, one in inputs.items() if name not in texts or name in named}
+    given = {} if box is None else dict(_map_by_name(box, meant))
     ranges = [
         make_range(name, given[name], details) if name in given else _default(graph, position)
         for position, (name, details) in enumerate(inputs.items())

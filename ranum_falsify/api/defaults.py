@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ranum_falsify.network import Graph
+from ranum_falsify.network.texts import string_inputs
 from ranum_falsify.operators.relations.tables import find_table_sizes
 
 __all__ = ["DefaultRange", "default_range"]
@@ -38,8 +39,8 @@ def default_range(graph: Graph, position: int) -> DefaultRange | None:
     """Return what an input ranges over unless users say otherwise; None where nothing tells.
 
     Floating numbers range over [-1, 1], images over [0, 1]: what has such a name, or the shape of one with 1, 3 or 4
-    colours.  Booleans are both; numbers that choose from a table are its indices, masks are 0 and 1, and integers of 8
-    bits all there are.
+    colours.  Booleans are both, strings may be any; numbers that choose from a table are its indices, masks are 0 and
+    1, and integers of 8 bits all there are.
 
     Args:
         graph: The network.
@@ -47,6 +48,8 @@ def default_range(graph: Graph, position: int) -> DefaultRange | None:
     """
     source, details = graph.inputs[position], graph.input_details[position]
     dtype: np.dtype[Any] = np.dtype(details.dtype)
+    if graph.source is not None and (strings := string_inputs(graph.source).get(source.name)):
+        return DefaultRange(lower=0, upper=len(strings) - 1, reason="any string")
     words = set(re.findall("[a-z]+", re.sub(r"([a-z])([A-Z])", r"\1 \2", source.name).lower()))
     if dtype.kind == "b":
         return DefaultRange(lower=0, upper=1, reason="booleans")

@@ -20,6 +20,7 @@ from ranum_falsify.fix.repair import Kind, Repair
 from ranum_falsify.fix.repairing import Repairing, Repairs
 from ranum_falsify.fix.subject import RepairSubject
 from ranum_falsify.network import read
+from ranum_falsify.network.texts import string_inputs
 from ranum_falsify.properties.problem.problem import Problem
 from ranum_falsify.search.search import Progress
 
@@ -105,6 +106,11 @@ def find_repairs(
     """
     if len(loaded.models) != 1:
         raise UsageError(f"fix: the property is about {len(loaded.models)} networks; state the property of one")
+    if texts := [name for graph in loaded.graphs.values() if graph.source for name in string_inputs(graph.source)]:
+        raise UsageError(
+            f"fix: input {texts[0]!r} holds strings, and models with such inputs are not repaired; "
+            "repair the part that comes after the encoding of the strings"
+        )
     if self_check:
         check_kernels()
     deadline = time.monotonic() + config.timeout

@@ -14,6 +14,7 @@ from ranum_falsify.config import Reach, Runtime
 from ranum_falsify.errors import UsageError
 from ranum_falsify.network import Graph
 from ranum_falsify.network.model_file import free_model
+from ranum_falsify.network.texts import string_inputs
 from ranum_falsify.properties.formula.applications import NetworkCall, ValidityGoal
 from ranum_falsify.replay.broken import find_broken
 from ranum_falsify.replay.confirmer import Confirmer, is_in_question
@@ -98,7 +99,8 @@ class Playback:
         feeds = check_arrays(model, arrays, runnable.label)
         inputs = {value.name for value in model.graph.input}
         free = [name for name in feeds if name not in inputs]
-        source = free_model(model, free) if free else runnable.source
+        whole = model if runnable.path is None or string_inputs(model) else runnable.path
+        source = free_model(model, free) if free else whole
         with Replayer(source, threads=self.threads) as replayer:
             findings = replayer.run(feeds).findings
         with self.reading():

@@ -15,6 +15,7 @@ from ranum_falsify.network import Graph
 from ranum_falsify.network.fingerprint import Fingerprint, fingerprint
 from ranum_falsify.network.functions import inline_functions
 from ranum_falsify.network.model_file import load_model as load_file
+from ranum_falsify.network.texts import number_strings
 from ranum_falsify.report.counterexample import file_hash
 
 __all__ = ["Runnable", "share_dims"]
@@ -42,23 +43,18 @@ class Runnable:
         """What messages call it."""
         return self.path or Path(self.given.source.path if isinstance(self.given, Model) else "model")
 
-    @property
-    def source(self) -> Path | onnx.ModelProto:
-        """What ONNX Runtime loads."""
-        return self.path or self.load()
-
     def load(self) -> onnx.ModelProto:
-        """Return the model.
+        """Return the model, with numbers for strings among its inputs.
 
         Raises:
             ModelError: It cannot be read.
         """
         if self.path is not None:
-            return load_file(self.path)
+            return number_strings(load_file(self.path))
         if isinstance(self.given, Model):
             return onnx.load_model_from_string(self.given.data())
         assert not isinstance(self.given, str | Path)
-        return inline_functions(parse_model(self.given))
+        return number_strings(inline_functions(parse_model(self.given)))
 
     def read(self, dims: Mapping[str, int], *, strict: bool = False, find_samples: FindSamples | None = None) -> Model:
         """Return the model with its graph.

@@ -23,9 +23,10 @@ import onnx
 from onnx import helper, numpy_helper
 
 from ranum_falsify.errors import ModelError, UnsupportedOperatorError
-from ranum_falsify.network.nesting import names_captured, names_read, rename_captured
+from ranum_falsify.network.nesting import attribute_graphs, names_captured, names_read, rename_captured
 from ranum_falsify.network.order import order_depth_first
 from ranum_falsify.network.registry import find, schema_of
+from ranum_falsify.network.texts import string_inputs
 
 __all__ = ["Lowering", "Surroundings", "has_others", "list_lowered", "lower", "lowering", "refuse", "strings"]
 
@@ -94,6 +95,8 @@ class Surroundings:
         spelled: Names of numbers written as strings, of which nothing is known but that.
         taken: Names that are taken.
         known: Values of constants that were found on the way, by name.
+        is_open: Whether strings may be any, because some are inputs.
+        versions: The least version of a domain that what remains of the model needs.
     """
 
     constants: Callable[[str], np.ndarray | None]
@@ -108,6 +111,8 @@ class Surroundings:
     spelled: set[str] = field(default_factory=set)
     taken: set[str] = field(default_factory=set)
     known: dict[str, np.ndarray] = field(default_factory=dict)
+    is_open: bool = False
+    versions: dict[str, int] = field(default_factory=dict)
 
     def value_of(self, name: str) -> np.ndarray | None:
         """Return the value of a tensor, None if it is not a constant."""
@@ -193,6 +198,8 @@ def lower(model: onnx.ModelProto) -> onnx.ModelProto:
     del graph.value_info[:], graph.node[:]
     graph.node.extend(nodes)
     _lower_outputs(graph, around)
+    for entry in lowered.opset_import:
+        entry.version = max(entry.version, around.versions.get(entry.domain, 0))
     return lowered
 
 
@@ -259,6 +266,7 @@ def _survey(graph: onnx.GraphProto, model: onnx.ModelProto) -> Surroundings:
         return _lower_node(node, around, model)
 
     around = Surroundings(constants=constant, lower=lower_node, shapes=lambda name: inferred().get(name), taken=taken)
+    around.is_open = bool(string_inputs(model))
     return around
 
 
@@ -341,6 +349,8 @@ def _check_texts(node: onnx.NodeProto, around: Surroundings, model: onnx.ModelPr
         UnsupportedOperatorError: It makes numbers of strings, or strings of numbers, other than by a table.
     """
     reads = [name for name in node.input if name in around.texts]
+    if around.is_open and any(attribute_graphs(node)) and (reads or not around.texts.isdisjoint(names_captured(node))):
+        raise refuse(node, "its subgraph reads strings, which may be any, because inputs are strings")
     if writes_text:
         around.texts.add(node.output[0])
     if spelled := [name for name in node.input if name in around.spelled]:
@@ -359,6 +369,10 @@ def _check_texts(node: onnx.NodeProto, around: Surroundings, model: onnx.ModelPr
     moved = [name for name, output in zip(node.output, formal, strict=True) if output.type_str in kinds]
     if not moved and not all(set(output.types) == {"tensor(bool)"} for output in formal):
         raise refuse(node, "it makes numbers of what strings say")
+    # One code stands for all strings that the model does not hold, so these cannot be told from each other.
+    free = [name for name in reads if around.value_of(name) is None]
+    if around.is_open and len(moved) < len(formal) and (len(free) > 1 or len(reads) < 2):
+        raise refuse(node, "it compares strings of inputs with each other, and not with those of the model alone")
     around.texts.update(moved)
 
 

@@ -32,6 +32,7 @@ from ranum_falsify.network.model_file import (
 from ranum_falsify.network.narrow import widen_numbers
 from ranum_falsify.network.stored import describe_stored_infinities
 from ranum_falsify.network.tensors import ONNX_TO_NUMPY, to_torch, torch_dtype
+from ranum_falsify.network.texts import describe_strings, number_strings
 from ranum_falsify.network.trace import Run, Scope
 
 __all__ = ["read", "read_inputs"]
@@ -62,8 +63,8 @@ def read(
     given = dict(sample)
     options = ReadOptions(dims=dict(dims or {}), free=tuple(free), fixed=dict(fixed or {}), strict=strict, sample=given)
     if isinstance(source, onnx.ModelProto):
-        return _read(inline_functions(source), options)
-    return _read(load_model(Path(source)), options, where=str(source))
+        return _read(number_strings(inline_functions(source)), options)
+    return _read(number_strings(load_model(Path(source))), options, where=str(source))
 
 
 def read_inputs(source: Path | str | onnx.ModelProto, *, dims: Mapping[str, int] | None = None) -> Graph:
@@ -77,7 +78,7 @@ def read_inputs(source: Path | str | onnx.ModelProto, *, dims: Mapping[str, int]
         ModelError: The model cannot be read.
     """
     model = onnx.ModelProto()
-    model.CopyFrom(source if isinstance(source, onnx.ModelProto) else load_model(Path(source)))
+    model.CopyFrom(number_strings(source if isinstance(source, onnx.ModelProto) else load_model(Path(source))))
     given = {tensor.name for tensor in model.graph.initializer}
     first = next((info for info in model.graph.input if info.name not in given), None)
     if first is None:
@@ -128,7 +129,7 @@ class _Reader(GraphBuilder):
         order = check_structure(self.model.graph)
         self.check_operators()
         scope = Scope(initializers_of(self.model.graph))
-        self.notices += describe_stored_infinities(scope.tensors)
+        self.notices += [*describe_strings(self.source), *describe_stored_infinities(scope.tensors)]
         inputs = self._inputs(scope)
         if self.unused_dims:
             known = ", ".join(sorted(self._collect_symbolic())) or "none"

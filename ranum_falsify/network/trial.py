@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 
 import numpy as np
+import psutil
 from google.protobuf.message import EncodeError
 
 from ranum_falsify.network.child import ChildDeathError
@@ -21,7 +22,10 @@ __all__ = ["TrialError", "run_once"]
 
 _SECONDS = 60.0
 _MEMORY, _FACTOR = 2**30, 16
-"""Bytes of memory for a small model, and for a large one as a multiple of its size; tensors come on top."""
+"""Bytes of memory for a small model, and for a large one as a multiple of its size; tensors come on top.
+
+There may be more, up to half of what is free: what a loop collects takes many times the bytes of its numbers.
+"""
 
 
 class TrialError(Exception):
@@ -44,7 +48,8 @@ def run_once(graph: Graph, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndar
     source = child.folder / "trial.onnx"
     try:
         source.write_bytes(model_with_all_inputs(graph).SerializeToString())
-        memory = max(_MEMORY, _FACTOR * source.stat().st_size) + _size_of_tensors(graph)
+        needed = max(_MEMORY, _FACTOR * source.stat().st_size) + _size_of_tensors(graph)
+        memory = max(needed, psutil.virtual_memory().available // 2)
         request = {"source": str(source), "feeds": arrays}
         kind, answer = child.ask("run", request, timeout=_SECONDS, memory=memory)
     except ChildDeathError as error:

@@ -34,7 +34,8 @@ _FORMS = {
     *("HardSwish", "Gelu", "Swish", "QuickGelu", "BiasGelu", "FastGelu"),
     *("Concat", "Split", "Slice", "Gather", "Pad", "ReduceSum", "ReduceMean", "Transpose", "Where"),
     *("MaxPool", "GlobalMaxPool", "Max", "Min", "ReduceMax", "ReduceMin", "Softmax", "LogSoftmax"),
-    *("LayerNormalization", "RMSNormalization", "InstanceNormalization"),
+    *("LayerNormalization", "RMSNormalization", "InstanceNormalization", "SimplifiedLayerNormalization"),
+    *("SkipLayerNormalization", "SkipSimplifiedLayerNormalization"),
 }
 
 

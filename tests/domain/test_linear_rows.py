@@ -4,17 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
+import onnxruntime
 import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional
 
+from ranum_falsify.domain import Interval, IntervalAnalysis
 from ranum_falsify.domain.kernels.envelopes import EXACT
+from ranum_falsify.domain.linear.bounds import LinearAnalysis
 from ranum_falsify.domain.linear.extremes import ExtremeStep
 from ranum_falsify.domain.linear.probabilities import log_softmax_rows, softmax_rows
 from ranum_falsify.domain.linear.rows import RowFunction, Rows, RowStep
 from ranum_falsify.domain.linear.standardised import StandardisedRows
 from ranum_falsify.domain.linear.steps import Box, Step
+from ranum_falsify.network import read
+from tests.network.building import parse
 
 _WIDTHS = (0.0, 1e-9, 1e-3, 0.1, 1.0, 10.0, 1e3)
 
@@ -66,7 +72,7 @@ def test_an_extreme_lies_between_its_lines(greatest: bool, count: int, seed: int
     places = torch.randint(-1, 14, (5, count), generator=random)
     places[:, -1] = places[:, -1].clamp(min=0)
     constants = torch.tensor([0.25, -3.0], dtype=torch.float64)
-    step = ExtremeStep((0,), 1, [(12,)], constants, places, greatest=greatest, error=torch.zeros(5))
+    step = ExtremeStep((0,), 1, [(12,)], constants, places, greatest=greatest, dtype=torch.float64)
 
     def extreme(x: Tensor) -> Tensor:
         whole = torch.cat([x, constants.expand(*x.shape[:-1], 2)], -1)[..., places.clamp(min=0)]
@@ -80,7 +86,7 @@ def test_an_extreme_lies_between_its_lines(greatest: bool, count: int, seed: int
 def test_a_maximum_of_one_that_is_surely_the_greatest_is_that_one() -> None:
     box = torch.tensor([[0.0, 5.0, -3.0]], dtype=torch.float64), torch.tensor([[4.0, 7.0, 4.5]], dtype=torch.float64)
     places = torch.tensor([[0, 1, 2]])
-    step = ExtremeStep((0,), 1, [(3,)], torch.zeros(0), places, greatest=True, error=torch.zeros(1))
+    step = ExtremeStep((0,), 1, [(3,)], torch.zeros(0), places, greatest=True, dtype=torch.float64)
     weights = torch.tensor([[[1.0], [-1.0]]], dtype=torch.float64)
     passed, constant = step.back([weights], step.prepare([box]))
     assert passed[0].tolist() == [[[0, 1, 0], [0, -1, 0]]]
@@ -108,7 +114,7 @@ def make_step(function: RowFunction, box: Box, dims: tuple[int, ...]) -> RowStep
     """Return the step of a function, for results that lie anywhere the function says."""
     rows = Rows(box[0].shape[1:], dims)
     results = torch.full((1, *box[0].shape[1:]), 1e300, dtype=torch.float64)
-    return RowStep(0, 1, function, rows, (-results, results))
+    return RowStep(0, 1, function, rows, (-results, results), torch.float64)
 
 
 @pytest.mark.parametrize("name", _ROWS)
@@ -161,3 +167,39 @@ def test_standardised_numbers_lie_in_a_ball() -> None:
     weights = torch.tensor([3.0, -2.0, 5.0, 4.0, 0.0, 1.0, 1.0], dtype=torch.float64)
     _, constant = step.back([weights.reshape(1, 1, 7)], step.prepare([box]))
     assert float(constant) == pytest.approx(-((weights - weights.mean()).norm() * 7**0.5).item(), abs=1e-4)
+
+
+# models ---------------------------------------------------------------------------------------------------------
+
+_MODELS = {
+    "Softmax": ("r = Softmax(h)", "1, 2, 0.5"),
+    "LogSoftmax": ("r = LogSoftmax(h)", "1, -2, 1"),
+    "LayerNormalization": ("r = LayerNormalization(h, ones, shift)", "1, 1, 1"),
+    "Max": ("m = Max(h, shift) r = Sub(m, h)", "1, 0, 0"),
+}
+
+
+@pytest.mark.parametrize("name", _MODELS)
+def test_what_cancels_behind_a_row_or_a_maximum_is_known(name: str) -> None:
+    body, last = _MODELS[name]
+    weights = "0.9, -0.4, 0.3, 0.2, 0.8, -0.5, -0.7, 0.1, 0.6, 0.3, -0.2, 0.5"
+    model = parse(
+        f"""g (float[1, 4] x) => (float[1, 1] y)
+        <float[4, 3] w = {{{weights}}}, float[{len(last.split(","))}, 1] v = {{{last}}}, float[3] ones = {{1, 1, 1}},
+         float[3] shift = {{-0.5, 0, 0.5}}>
+        {{ h = MatMul(x, w) {body} y = MatMul(r, v) }}"""
+    )
+    graph = read(model)
+    low, high = np.full((1, 4), 0.1, np.float32), np.full((1, 4), 0.3, np.float32)
+    plain, linear = IntervalAnalysis(graph, keep=True), LinearAnalysis(graph)
+    output = graph.output_operations[0]
+    for analysis in (plain, linear):
+        analysis.run([Interval.box(low, high)])
+    known, narrowed = plain.bounds_of(output), linear.tighten(output)
+    assert known is not None
+    session = onnxruntime.InferenceSession(model.SerializeToString())
+    x = np.random.default_rng(0).uniform(low, high, (500, 1, 4)).astype(np.float32)
+    found = np.concatenate([session.run(None, {"x": row})[0] for row in x])
+    assert narrowed.extremes[0] <= found.min() and found.max() <= narrowed.extremes[1]
+    widths = [float(np.subtract(*bounds.extremes[::-1])) for bounds in (narrowed, known)]
+    assert widths[0] < 0.7 * widths[1]

@@ -171,6 +171,14 @@ def test_a_factor_that_overflows_before_it_meets_numbers_near_zero_is_no_proof(s
     assert verdict(batch, -1e-30, 1e-30, (1, 2, 1)).proves(NODE) is proved
 
 
+@pytest.mark.parametrize(("scale", "proved"), [(1e16, True), (1e20, False)])
+def test_a_factor_that_overflows_with_the_numbers_is_no_proof(scale: float, proved: bool) -> None:
+    # ONNX Runtime subtracts the products with the number and with the mean from each other: NaN at 1e18 for 1e20.
+    constants = [np.full(2, scale, np.float32), np.zeros(2, np.float32)]
+    subject = model("InstanceNormalization", constants, (1, 2, 1), epsilon=1e-4)
+    assert verdict(subject, 1e17, 1e18, (1, 2, 1)).proves(NODE) is proved
+
+
 def test_components_of_a_unit_vector_keep_their_sign() -> None:
     low, high = extremes(verdict(model("LpNormalization", [], (2, 8), axis=1), 1, 2, (2, 8)))
     assert low == pytest.approx(1 / np.sqrt(29), rel=1e-4) and high == pytest.approx(2 / np.sqrt(11), rel=1e-4)

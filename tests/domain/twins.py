@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-__all__ = ["GATED", "Twins"]
+__all__ = ["ADDED", "GATED", "KEPT", "VOTES", "Twins"]
 
 
 @dataclass(frozen=True)
@@ -94,3 +94,128 @@ GATED = [
     ),
 ]
 """Products of a number with a function of itself."""
+
+_LOWEST = "int64[1] count = {2}, int64[1] column = {1}, int64 first = {0}, int64 second = {1}, float low = {-inf}"
+_TOP = "values, places = TopK(x, count) "
+_EMPTY = "s = Shape(x) e = Expand(low, s) "
+
+KEPT = [
+    Twins(
+        "the largest of each row, written over -inf",
+        _TOP + _EMPTY + "w = ScatterElements<axis = 1>(e, places, values) y = Softmax<axis = 1>(w)",
+        _TOP + _EMPTY + "w = ScatterElements<axis = 0>(e, places, values) y = Softmax<axis = 1>(w)",
+        more=_LOWEST,
+    ),
+    Twins(
+        "finite numbers written over -inf",
+        _TOP + _EMPTY + "w = ScatterElements<axis = 1>(e, places, values) y = Softmax<axis = 1>(w)",
+        _TOP + _EMPTY + 'w = ScatterElements<axis = 1, reduction = "add">(e, places, values) y = Softmax<axis = 1>(w)',
+        more=_LOWEST,
+    ),
+    Twins(
+        "written to every row",
+        _TOP + _EMPTY + "w = ScatterElements<axis = 1>(e, places, values) y = Softmax<axis = 1>(w)",
+        _TOP
+        + _EMPTY
+        + "p = Gather<axis = 0>(places, column) v = Gather<axis = 0>(values, column) "
+        + "w = ScatterElements<axis = 1>(e, p, v) y = Softmax<axis = 1>(w)",
+        more=_LOWEST,
+    ),
+    Twins(
+        "all but the largest set to -inf",
+        _TOP + "t = Gather<axis = 1>(values, column) c = Less(x, t) w = Where(c, low, x) y = Softmax<axis = 1>(w)",
+        _TOP + "t = Gather<axis = 1>(values, column) c = Less(t, x) w = Where(c, low, x) y = Softmax<axis = 1>(w)",
+        more=_LOWEST,
+    ),
+    Twins(
+        "all but the largest set to -inf, with a threshold that loses a dimension",
+        _TOP
+        + "t = Gather<axis = 1>(values, second) u = Unsqueeze(t, column) c = GreaterOrEqual(x, u) "
+        + "w = Where(c, x, low) y = Softmax<axis = 1>(w)",
+        _TOP
+        + "t = Gather<axis = 1>(values, first) u = Unsqueeze(t, column) c = Greater(x, u) "
+        + "w = Where(c, x, low) y = Softmax<axis = 1>(w)",
+        more=_LOWEST,
+    ),
+    Twins(
+        "all but the maximum set to -inf",
+        "t = ReduceMax<axes = [1]>(x) c = Less(x, t) n = Not(c) w = Where(n, x, low) y = Softmax<axis = 1>(w)",
+        "t = ReduceMax<axes = [0]>(x) c = Less(x, t) n = Not(c) w = Where(n, x, low) y = Softmax<axis = 1>(w)",
+        more=_LOWEST,
+    ),
+    Twins(
+        "a threshold of the same tensor",
+        _TOP + "t = Gather<axis = 1>(values, column) c = Less(x, t) w = Where(c, low, x) y = Softmax<axis = 1>(w)",
+        "z = Add(x, one) values, places = TopK(z, count) t = Gather<axis = 1>(values, column) c = Less(x, t) "
+        "w = Where(c, low, x) y = Softmax<axis = 1>(w)",
+        more=_LOWEST,
+    ),
+]
+
+_EDGES = "int64[1] column = {1}, int64[1] front = {0}, int64[2] both = {2, 1}, float[6] empty = {0, 0, 0, 0, 0, 0}"
+_WEIGHTS = "v = Gather<axis = 1>(x, column) e = Exp(v) p = ArgMax<axis = 1>(x) o = ArgMin<axis = 1>(x) "
+_NODES = "s = Shape(x) z = Expand(zero, s) "
+_WRITTEN = _WEIGHTS + _NODES + "t = ScatterElements<axis = 1, reduction = "
+_ROWS = (
+    "w = Expand(e, wide) r = Squeeze(p, column) u = Unsqueeze(r, column) c = Expand(u, wide) k = Expand(zero, table) "
+    't = ScatterElements<axis = 0, reduction = "add">(k, c, w) '
+)
+
+ADDED = [
+    Twins(
+        "read where it was added, by elements",
+        _WRITTEN + '"add">(z, p, e) g = GatherElements<axis = 1>(t, p) y = Div(e, g)',
+        _WRITTEN + '"add">(z, p, e) g = GatherElements<axis = 1>(t, o) y = Div(e, g)',
+        more=_EDGES,
+    ),
+    Twins(
+        "added to what is not negative",
+        _WRITTEN + '"add">(z, p, e) g = GatherElements<axis = 1>(t, p) y = Log(g)',
+        _WRITTEN.replace("Expand(zero, s)", "Neg(x)") + '"add">(z, p, e) g = GatherElements<axis = 1>(t, p) y = Log(g)',
+        more=_EDGES,
+    ),
+    Twins(
+        "read where it was added, by vectors of indices",
+        _WEIGHTS + "f = Squeeze(e, column) t = ScatterND<reduction = "
+        '"add">(empty, p, f) g = GatherND(t, p) q = Div(f, g) y = Reshape(q, both)',
+        _WEIGHTS + "f = Squeeze(e, column) t = ScatterND<reduction = "
+        '"add">(empty, p, f) g = GatherND(t, o) q = Div(f, g) y = Reshape(q, both)',
+        more=_EDGES,
+    ),
+    Twins(
+        "read where rows were added",
+        _WEIGHTS + _ROWS + "g = Gather<axis = 0>(t, r) y = Div(w, g)",
+        _WEIGHTS + _ROWS + "j = Squeeze(o, column) g = Gather<axis = 0>(t, j) y = Div(w, g)",
+        more=_EDGES + ", int64[2] wide = {2, 3}, int64[2] table = {6, 3}",
+    ),
+    Twins(
+        "added of one sign",
+        _WRITTEN + '"add">(z, p, e) g = GatherElements<axis = 1>(t, p) y = Div(e, g)',
+        _WRITTEN.replace("e = Exp(v)", "e = Sin(v)")
+        + '"add">(z, p, e) g = GatherElements<axis = 1>(t, p) y = Div(e, g)',
+        more=_EDGES,
+    ),
+]
+
+_LABELS = (
+    "int64[6] labels = {0, 2, 1, 2, 2, 0}, int64[1] a = {0}, int64[1] b = {1}, int64[1] c = {2}, int64[1] count = {2}, "
+    "int64[1] across = {1}, int64[1] down = {0}"
+)
+
+
+def _vote(classes: str, along: str = "across", voters: str = "ttt", weight: str = "") -> str:
+    body = "v, i = TopK(x, count) t = Gather(labels, i) z, j = TopK<largest = 0>(x, count) u = Gather(labels, j) "
+    body += "e = Exp(v) "
+    for number, (name, voter) in enumerate(zip(classes, voters, strict=True)):
+        body += f"q{number} = Equal({voter}, {name}) n{number} = Cast<to = 1>(q{number}) "
+        body += f"w{number} = Mul(n{number}, {weight}) " if weight else f"w{number} = Identity(n{number}) "
+        body += f"s{number} = ReduceSum(w{number}, across) "
+    return body + f"g = Concat<axis = 1>(s0, s1, s2) r = ReduceSum(g, {along}) y = Div(g, r)"
+
+
+VOTES = [
+    Twins("a vote for one of all classes", _vote("abc"), _vote("abb"), more=_LABELS),
+    Twins("votes for all classes together", _vote("cba"), _vote("cba", along="down"), more=_LABELS),
+    Twins("votes of the same voters", _vote("abc"), _vote("abc", voters="tut"), more=_LABELS),
+    Twins("votes with weights", _vote("abc", weight="e"), _vote("abc", weight="v"), more=_LABELS),
+]

@@ -52,9 +52,9 @@ def linear() -> Any:
     return linear_model.LogisticRegression()
 
 
-def columns() -> Any:
-    parts = [("numbers", preprocessing.StandardScaler(), [0, 1]), ("kinds", preprocessing.OneHotEncoder(), [2, 3])]
-    return compose.ColumnTransformer(parts)
+def columns(unknown: str) -> Any:
+    kinds = preprocessing.OneHotEncoder(handle_unknown=unknown)
+    return compose.ColumnTransformer([("numbers", preprocessing.StandardScaler(), [0, 1]), ("kinds", kinds, [2, 3])])
 
 
 NAMED = ("logistic regression", "forest", "network")
@@ -76,6 +76,8 @@ CLASSIFIERS: dict[str, Callable[[], Any]] = {
     "linear support vectors": lambda: svm.LinearSVC(),
     "naive Bayes": lambda: naive_bayes.GaussianNB(),
     "network": lambda: neural_network.MLPClassifier((6,), max_iter=20, random_state=0),
+    "voting neighbours": lambda: neighbors.KNeighborsClassifier(3),
+    "neighbours voting by distance": lambda: neighbors.KNeighborsClassifier(3, weights="distance"),
     "discriminant": lambda: discriminant_analysis.LinearDiscriminantAnalysis(),
 }
 REGRESSORS: dict[str, Callable[[], Any]] = {
@@ -169,9 +171,35 @@ def test_columns_are_inputs_of_their_own() -> None:
     assert result.verdict == "holds"
 
 
-def test_categories_of_one_matrix() -> None:
-    model = skl2onnx.to_onnx(after(columns(), linear()).fit(MIXED, CLASSES), MIXED[:1], target_opset=OPSETS)
-    assert rf.check(model, box=(-3, 3), timeout=60).verdict == "holds"
+@pytest.mark.parametrize(("unknown", "verdict"), [("ignore", "holds"), ("error", "violated")])
+def test_categories_of_one_matrix(unknown: str, verdict: str) -> None:
+    model = skl2onnx.to_onnx(after(columns(unknown), linear()).fit(MIXED, CLASSES), MIXED[:1], target_opset=OPSETS)
+    result = rf.check(model, box=(-3, 3), timeout=60)
+    assert result.verdict == verdict
+    assert all(op.kind == "error" for op in result.operators if op.verdict == "violated")
+
+
+@pytest.mark.parametrize(
+    ("encoder", "verdict"),
+    [
+        (preprocessing.OneHotEncoder(handle_unknown="ignore"), "holds"),
+        (preprocessing.OneHotEncoder(), "violated"),
+        (preprocessing.OrdinalEncoder(handle_unknown="use_encoded_value", unknown_value=-1), "holds"),
+    ],
+    ids=["one of many", "one of known", "ordinal"],
+)
+def test_columns_of_strings(encoder: Any, verdict: str) -> None:
+    pandas = pytest.importorskip("pandas")
+    words = np.array(["red", "green", "blue"], object)
+    frame = pandas.DataFrame({"age": X[:, 0], "kind": words[CLASSES % 3], "town": words[::-1][CLASSES % 3]})
+    parts = [("numbers", preprocessing.StandardScaler(), ["age"]), ("kinds", encoder, ["kind", "town"])]
+    fitted = after(compose.ColumnTransformer(parts), linear()).fit(frame, words[CLASSES % 3])
+    texts = [(name, data_types.StringTensorType([None, 1])) for name in ("kind", "town")]
+    kinds = [("age", data_types.FloatTensorType([None, 1])), *texts]
+    model = skl2onnx.to_onnx(fitted, initial_types=kinds, target_opset=OPSETS)
+    result = rf.check(model, box=(-3, 3), timeout=60)
+    assert result.verdict == verdict
+    assert all(op.kind == "error" for op in result.operators if op.verdict == "violated")
 
 
 @pytest.mark.parametrize("kind", ["LGBMClassifier", "LGBMRegressor"])

@@ -30,6 +30,8 @@ SINGLE = {
     "ScatterND": "g (float[4, 2] x, int64[2, 1] i, float[2, 2] u) => (float[n, m] y) { y = ScatterND(x, i, u) }",
     "ArrayFeatureExtractor": """g (float[2, 3] x, int64[2] i) => (float[n, m] y) {
         y = ai.onnx.ml.ArrayFeatureExtractor(x, i) }""",
+    "OneHotEncoder": """g (int64[3] i) => (float[n, m] y) {
+        y = ai.onnx.ml.OneHotEncoder<cats_int64s = [2, -1, 0, 2], zeros = 0>(i) }""",
     "ReverseSequence": "g (float[4, 3] x, int64[3] i) => (float[4, 3] y) { y = ReverseSequence(x, i) }",
     "NegativeLogLikelihoodLoss": "g (float[2, 3] x, int64[2] i) => (float y) { y = NegativeLogLikelihoodLoss(x, i) }",
     "SoftmaxCrossEntropyLoss": """g (float[2, 3] x, int64[2] i) => (float y) {

@@ -47,9 +47,9 @@ def test_back_ends_do_nothing_once_a_counterexample_is_found() -> None:
 def test_back_end_goes_on_until_the_timeout_where_no_number_of_starts_is_given() -> None:
     assert search(valid_in_box(LOG, [(0.0, 2.0)]), backend=("dnnf.pgd",), n_starts=-1).verdict == "violated"
     box = valid_in_box(LOG, [(1.0, 2.0)])
-    result = search(box, backend=("dnnf.pgd",), n_starts=-1, timeout=3.0, parameters={"dnnf.pgd": {"n_steps": 1}})
+    result = search(box, backend=("dnnf.pgd",), n_starts=-1, timeout=6.0, parameters={"dnnf.pgd": {"n_steps": 1}})
     assert (result.verdict, result.interrupted) == ("unknown", "timeout")
-    assert result.starts > 20
+    assert result.starts > 10, "there is a batch after the first"
 
 
 def test_integers_stay_and_floats_of_other_widths_move() -> None:

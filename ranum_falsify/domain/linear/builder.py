@@ -203,13 +203,15 @@ class ProgramBuilder:
         windows = cast(Tensor, form.windows(op, *shown))
         if not windows.numel() or windows.numel() > _MOST_CHOICES or bool((windows.amax(-1) < 0).any()):
             return
-        # What a runtime rounds before it chooses, it may round afterwards: both are monotone.
-        error = 2 * unit(self._dtype) * _size(results).flatten() + tiny(self._dtype)
         shapes = [self._shape(x) for x in reads]
         flat = windows.reshape(-1, windows.shape[-1])
-        self.program.append(ExtremeStep(reads, write, shapes, constants, flat, greatest=form.greatest, error=error))
+        self.program.append(
+            ExtremeStep(reads, write, shapes, constants, flat, greatest=form.greatest, dtype=self._dtype)
+        )
 
     def _rowwise(self, op: Operation, form: Rowwise, operands: Sequence[object], write: int) -> None:
+        if form.inner is not None and form.bounds is not None:
+            operands = self._make_rows(op, form.inner, self._analysis.part_of(op, form.bounds), operands)
         read = operands[0]
         if not isinstance(read, int) or not _is_finite(box := self.program.variables[read].box):
             return
@@ -225,9 +227,17 @@ class ProgramBuilder:
             results = rows.join(y.least), rows.join(y.greatest)
             inner = self.program.add(BoundedTensor(shape, results))
         if _is_finite(results):
-            self.program.append(RowStep(read, inner, function, rows, results))
+            self.program.append(RowStep(read, inner, function, rows, results, self._dtype))
             if form.outer is not None:
                 self._affine(op, form.outer, (inner, *operands[1:]), (write,))
+
+    def _make_rows(self, op: Operation, form: Affine, bounds: Interval, operands: Sequence[object]) -> list[object]:
+        """Add what a node makes of some of its operands; return it and the other operands at their places."""
+        low, high = (bound.expand(bounds.shape).unsqueeze(0) for bound in bounds.doubles())
+        inner = self.program.add(BoundedTensor(bounds.shape, (low, high)))
+        self._affine(op, form, operands, (inner,))
+        others = zip(spec_of(op).operands[1:], operands[1:], strict=True)
+        return [inner, *(None if name in (form.operands or ()) else x for name, x in others)]
 
     def _affine(self, op: Operation, form: Affine, operands: Sequence[object], writes: tuple[int, ...]) -> None:
         spec = spec_of(op)

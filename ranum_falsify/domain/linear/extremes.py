@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from ranum_falsify.domain.linear.steps import Box, Step
-from ranum_falsify.domain.slack import double_share
+from ranum_falsify.domain.slack import double_share, tiny, unit
 
 __all__ = ["ExtremeStep"]
 
@@ -56,7 +56,7 @@ class ExtremeStep(Step):
         places: Tensor,
         *,
         greatest: bool,
-        error: Tensor,
+        dtype: torch.dtype,
     ) -> None:
         """Prepare.
 
@@ -68,7 +68,7 @@ class ExtremeStep(Step):
             places: `(results, most)`: for each result, where the numbers stand of which it is the extreme, in the
                 operands one after the other and then the constants; -1 for none.
             greatest: Whether the greatest is chosen.
-            error: The most by which runtimes' results may stray, `(results,)`.
+            dtype: Type of the numbers.
         """
         self.reads, self.writes, self.watched = reads, (write,), reads
         self._shapes, self._constants = shapes, constants.unsqueeze(0)
@@ -76,7 +76,9 @@ class ExtremeStep(Step):
         self._present = places >= 0
         # What is not there may be chosen where all are equal, and is another one then.
         self._places = torch.where(self._present, places, places.amax(-1, keepdim=True))
-        self._sign, self._error = 1.0 if greatest else -1.0, error
+        self._sign = 1.0 if greatest else -1.0
+        # Either side of the comparison may be rounded to half precision, or be 0 where it is denormal.
+        self._error, self._lost = 4 * unit(dtype) + double_share(1), 2 * tiny(dtype)
         self.work = 4 * len(places)
 
     def prepare(self, boxes: Sequence[Box]) -> _ExtremeLines:
@@ -89,9 +91,9 @@ class ExtremeStep(Step):
         low, high = (torch.where(self._present, end, least) for end in (low, high))
         below = (low + high).argmax(-1, keepdim=True)
         above, slope, offset = _bound_above(low, high)
-        own = double_share(1) * (torch.maximum(low.abs(), high.abs()).amax(-1) + offset.abs())
+        stray = self._error * (torch.maximum(low.abs(), high.abs()).amax(-1) + offset.abs()) + self._lost
         chosen = [self._places.expand(len(column), -1, -1).gather(-1, column).squeeze(-1) for column in (below, above)]
-        return _ExtremeLines(chosen[0], chosen[1], slope, offset, self._error + own)
+        return _ExtremeLines(chosen[0], chosen[1], slope, offset, stray)
 
     def _join(self, bounds: Sequence[Tensor], count: int) -> Tensor:
         parts = [x.reshape(len(x), -1).expand(count, -1) for x in bounds]

@@ -135,16 +135,20 @@ class Extremum:
 
 @dataclass(frozen=True, kw_only=True)
 class Rowwise:
-    """A function of rows of the first operand; it is the node's first output.
+    """A function of rows of the first operand, or of what the node makes of several; it is the node's first output.
 
     Attributes:
         dims: `dims(op, rank)`: the dimensions that make up a row.
         function: `fn(op, dtype, runtimes, size)`: the function of rows of a number of elements.
-        outer: What the node makes of its results, in place of the first operand, and of its other operands.
+        inner: What the rows are made of, if not the first operand; it names its function and its operands.
+        bounds: Bounds the result of that.
+        outer: What the node makes of the results, in place of the first operand, and of its other operands.
     """
 
     dims: Callable[[Operation, int], Sequence[int]]
     function: Callable[[Operation, torch.dtype, tuple[Runtime, ...], int], RowFunction]
+    inner: Affine | None = None
+    bounds: IntervalRule | None = None
     outer: Affine | None = None
 
 

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from ranum_falsify.domain.linear.steps import Box, Step
-from ranum_falsify.domain.slack import double_share
+from ranum_falsify.domain.slack import accumulation, double_share, tiny, unit
 
 __all__ = ["Plane", "RowFunction", "RowLines", "RowStep", "Rows"]
 
@@ -135,7 +135,9 @@ class Rows:
 class RowStep(Step):
     """A function of rows between planes."""
 
-    def __init__(self, read: int, write: int, function: RowFunction, rows: Rows, results: Box) -> None:
+    def __init__(
+        self, read: int, write: int, function: RowFunction, rows: Rows, results: Box, dtype: torch.dtype
+    ) -> None:
         """Prepare.
 
         Args:
@@ -144,10 +146,14 @@ class RowStep(Step):
             function: The function.
             rows: The operand's rows.
             results: Finite bounds of the results that hold in any case.
+            dtype: Type of both.
         """
         self.reads, self.writes, self.watched = (read,), (write,), (read,)
         self._function, self._rows = function, rows
         self._results = rows.cut(results[0]), rows.cut(results[1])
+        # Runtimes may round what a node of half precision reads, or not, and take denormal numbers for 0.
+        self._rounding = 0.0 if accumulation(dtype) is dtype else 2 * unit(dtype)
+        self._smallest = tiny(dtype)
         self.work = results[0].numel() * 16
 
     def prepare(self, boxes: Sequence[Box]) -> _PreparedRows:
@@ -157,12 +163,22 @@ class RowStep(Step):
         least = torch.maximum(y.least.nan_to_num(-math.inf), self._results[0])
         # Either bound holds where rounding makes two of them cross.
         greatest = torch.minimum(y.greatest.nan_to_num(math.inf), self._results[1]).maximum(least)
-        stray = y.stray + _own_error(y, torch.maximum(low.abs(), high.abs()))
+        stray = y.stray + self._error(y, torch.maximum(low.abs(), high.abs()))
         middle, radius = (low + high) / 2, (high - low) / 2
         lower = _choose(y.lower, y.common, least, stray, middle, radius, -1.0)
         upper = _choose(y.upper, y.common, greatest, stray, middle, radius, 1.0)
         lines = replace(y, common=y.common.nan_to_num(0.0, 0.0, 0.0), lower=lower, upper=upper)
         return _PreparedRows(lines, (least, greatest), middle, radius)
+
+    def _error(self, y: RowLines, size: Tensor) -> Tensor:
+        """Return the most by which planes differ for operands that are rounded, and in passes, which use float64."""
+        own = double_share(self._rows.size)
+        reach = (own + self._rounding) * size + self._smallest
+        common = (y.common.abs() * reach).sum(-1, keepdim=True)
+        sides = [
+            p.own.abs() * reach + (p.shares.abs() * common).sum(0) + own * p.offset.abs() for p in (y.lower, y.upper)
+        ]
+        return torch.maximum(*sides)
 
     def back(self, weights: Sequence[Tensor], known: object) -> tuple[tuple[Tensor, ...], Tensor]:
         """See :meth:`Step.back`."""
@@ -206,10 +222,3 @@ def _choose(
     closer = side * value + _SHARE * spread < side * end
     closer &= plane.own.isfinite() & plane.shares.isfinite().all(0) & plane.offset.isfinite()
     return plane.keep(closer, end)
-
-
-def _own_error(y: RowLines, size: Tensor) -> Tensor:
-    """Return the most that passes in float64 add to the planes, for operands of at most a size."""
-    common = (y.common.abs() * size).sum(-1, keepdim=True)
-    sums = [p.own.abs() * size + (p.shares.abs() * common).sum(0) + p.offset.abs() for p in (y.lower, y.upper)]
-    return double_share(size.shape[-1]) * torch.maximum(*sums)

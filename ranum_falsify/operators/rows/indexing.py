@@ -26,6 +26,8 @@ from ranum_falsify.domain.rules.support.building import infinity_aware, keeping_
 from ranum_falsify.domain.site import Site
 from ranum_falsify.errors import UnsupportedAttributeError
 from ranum_falsify.network.tensors import to_numpy
+from ranum_falsify.operators.relations.gathered import what_was_added
+from ranum_falsify.operators.relations.patterns import refined
 from ranum_falsify.operators.support import batching
 from ranum_falsify.operators.support.families import making, plain, rearranging
 from ranum_falsify.operators.support.limits import Limits, WithinLimits, indices_of
@@ -211,7 +213,7 @@ _IN_CELLS = WithinLimits("indices", "-n <= indices < n, the sizes of the dimensi
 
 rearranging(
     torch=_gather,
-    interval=keeping_infinity(_gather_bounds),
+    interval=refined(keeping_infinity(_gather_bounds), what_was_added),
     linear=Affine(operands=("x",)),
     batch=batching.along_axis,
     valid=[_along_axis("indices")],
@@ -221,7 +223,7 @@ rearranging(
 
 @rearranging(
     torch=_gather_elements,
-    interval=keeping_infinity(_gather_elements_bounds),
+    interval=refined(keeping_infinity(_gather_elements_bounds), what_was_added),
     linear=Affine(operands=("x",)),
     batch="vmap",
     valid=[_along_axis("indices")],
@@ -233,7 +235,7 @@ class GatherElements(Operation):
 
 @rearranging(
     torch=_gather_nd,
-    interval=keeping_infinity(_gather_nd_bounds),
+    interval=refined(keeping_infinity(_gather_nd_bounds), what_was_added),
     linear=Affine(operands=("x",)),
     batch="vmap",
     valid=[_IN_CELLS],

@@ -42,6 +42,8 @@ __all__ = [
     "from_axis",
     "rms_normalization",
     "row_square",
+    "scale_elements",
+    "standardised",
 ]
 
 VARIANCE = "division by the root of a non-positive variance"
@@ -224,7 +226,8 @@ def from_axis(op: Operation, rank: int) -> Sequence[int]:
     return range(op.axis % rank, rank)
 
 
-def _scale_elements(op: Operation, x: Tensor, scale: Tensor, b: Tensor | None = None) -> Tensor:
+def scale_elements(op: Operation, x: Tensor, scale: Tensor, b: Tensor | None = None) -> Tensor:
+    """Return normalised numbers, scaled and shifted."""
     y = x * scale
     return y if b is None else y + b
 
@@ -233,14 +236,20 @@ def _scale_channels(op: Operation, x: Tensor, scale: Tensor, b: Tensor) -> Tenso
     return x * _align_channels(scale, x.ndim) + _align_channels(b, x.ndim)
 
 
-def _standardised(
+def standardised(
     dims: Callable[[Operation, int], Sequence[int]], scaled: Callable[..., Tensor], *, centred: bool = True
 ) -> Rowwise:
-    """Return how what is standardised over some dimensions, and scaled and shifted, depends on the operands."""
+    """Return how what is standardised over some dimensions, and scaled and shifted, depends on the operands.
+
+    Args:
+        dims: The dimensions.
+        scaled: Scales and shifts, as a row's function.
+        centred: Whether the mean is subtracted.
+    """
     return Rowwise(
         dims=dims,
         function=lambda op, dtype, runtimes, size: StandardisedRows(float(op.epsilon), dtype, centred=centred),
-        outer=Affine(factors=("x", "input", "scale"), function=scaled),
+        outer=Affine(factors=("x", "input", "scale", "gamma"), function=scaled),
     )
 
 
@@ -251,7 +260,7 @@ def _positions(op: Operation, rank: int) -> Sequence[int]:
 @across(
     torch=_instance_normalization,
     interval=rules.standardisation(_positions),
-    linear=_standardised(_positions, _scale_channels),
+    linear=standardised(_positions, _scale_channels),
     batch=batching.samplewise,
     kernel=None,
     valid=[above_zero(_TEXT, VARIANCE, _row_variance, rules.variance_stays_positive(_positions, "input"))],
@@ -287,7 +296,7 @@ _BEFORE_17 = onnx.defs.OpSchema(
     schema=_BEFORE_17,
     torch=_layer_normalization,
     interval=rules.layer_normalisation(from_axis),
-    linear=_standardised(from_axis, _scale_elements),
+    linear=standardised(from_axis, scale_elements),
     batch=batching.along_axis,
     kernel=None,
     valid=[above_zero(_TEXT, VARIANCE, _row_variance, rules.variance_stays_positive(from_axis))],
@@ -299,7 +308,7 @@ class LayerNormalization(Operation):
 @across(
     torch=rms_normalization,
     interval=rules.rms_normalisation(from_axis),
-    linear=_standardised(from_axis, _scale_elements, centred=False),
+    linear=standardised(from_axis, scale_elements, centred=False),
     batch="vmap",
     kernel=None,
     valid=[

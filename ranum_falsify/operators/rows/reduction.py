@@ -38,6 +38,7 @@ from ranum_falsify.operators.relations.patterns import (
     sum_of_exponentials,
     sum_of_shares,
 )
+from ranum_falsify.operators.relations.votes import sum_of_votes
 from ranum_falsify.operators.support import batching
 from ranum_falsify.operators.support.families import across, making, plain
 from ranum_falsify.validity import Bounds, Condition, GreaterThan, Operands
@@ -184,7 +185,9 @@ _over_axes = partial(across, batch=batching.reduced, static=("axes",))
 
 @_over_axes(
     torch=_reduced(_sum),
-    interval=refined(_bounded(total, of_one=False), sum_of_exponentials, sum_of_shares, mean_of_squared_differences),
+    interval=refined(
+        _bounded(total, of_one=False), sum_of_exponentials, sum_of_shares, sum_of_votes, mean_of_squared_differences
+    ),
     linear=Affine(terms=summation),
     kernel=None,
     valid=(),

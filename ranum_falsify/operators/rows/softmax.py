@@ -14,7 +14,8 @@ from ranum_falsify.domain.kernels.envelopes import Runtime, envelope
 from ranum_falsify.domain.linear.forms import Rowwise
 from ranum_falsify.domain.linear.probabilities import log_softmax_rows, softmax_rows
 from ranum_falsify.domain.linear.rows import RowFunction
-from ranum_falsify.domain.rules.softmax import hardmax, has_finite_sections, log_softmax, softmax
+from ranum_falsify.domain.rules.softmax import hardmax, log_softmax, softmax
+from ranum_falsify.operators.relations.presence import has_kept_sections, keeping_some
 from ranum_falsify.operators.relations.shifts import invariant_under_shift
 from ranum_falsify.operators.support import batching
 from ranum_falsify.operators.support.families import across, making
@@ -57,7 +58,7 @@ _SOME_FINITE = Condition(
     "softmax of a row of infinities",
     margin_of=_row_margin,
     needs_infinity=True,
-    holds_of=has_finite_sections(_dims),
+    holds_of=has_kept_sections(_dims),
 )
 
 
@@ -71,7 +72,7 @@ def _log_softmax_rows(op: Operation, dtype: torch.dtype, runtimes: tuple[Runtime
 
 across(
     torch=flattened_before(_ONE_AXIS, torch.softmax),
-    interval=invariant_under_shift(softmax(_dims, "Softmax"), _dims),
+    interval=keeping_some(invariant_under_shift(softmax(_dims, "Softmax"), _dims), _dims),
     linear=Rowwise(dims=_dims, function=_softmax_rows),
     batch=batching.along_axis,
     kernel=("Exp", "Softmax"),
@@ -81,7 +82,7 @@ across(
 # The difference to the largest element of the row may overflow.
 across(
     torch=flattened_before(_ONE_AXIS, torch.log_softmax),
-    interval=invariant_under_shift(log_softmax(_dims), _dims),
+    interval=keeping_some(invariant_under_shift(log_softmax(_dims), _dims), _dims),
     linear=Rowwise(dims=_dims, function=_log_softmax_rows),
     batch=batching.along_axis,
     kernel=("Exp", "Log"),

@@ -83,6 +83,7 @@ def encoders() -> Iterator[OperatorCase]:
     yield case("LabelEncoder", "tensors", whole, opset=4, **tensors)
     yield case("OneHotEncoder", "integers", INTEGERS, cats_int64s=[2, -1, 0, 2])
     yield case("OneHotEncoder", "floats", Spread((3,)), cats_int64s=[1, 0])
+    yield case("OneHotEncoder", "all that come", INTEGERS, cats_int64s=[*range(-3, 4)], zeros=0)
 
 
 def linear_models() -> Iterator[OperatorCase]:

@@ -113,7 +113,9 @@ def standardisation(dims: Dims) -> IntervalRule:
         rows = sections(x, dims(site.op, len(x.shape)))
         gain, shift = (channelwise(values, len(x.shape)) for values in (scale, bias))
         y = finish(rows, standardise(rows, site.op.epsilon), gain, shift, x)
-        overflows = factor_overflows(rows, site.op.epsilon, gain, accumulation(x.dtype))
+        # The factor's products with the operand and with the mean are subtracted from each other.
+        reach = rows.restore(rows.magnitude).clamp(min=0.5) * 2
+        overflows = factor_overflows(rows, site.op.epsilon, gain, accumulation(x.dtype), reach)
         return replace(y, nan=True, overflows=True) if overflows else y
 
     return rule

@@ -11,14 +11,23 @@ from torch import Tensor
 from torch.nn import functional
 
 from ranum_falsify.domain.interval import Interval
+from ranum_falsify.domain.linear.forms import Affine, Rowwise
 from ranum_falsify.domain.rules.arithmetic.pairs import add
 from ranum_falsify.domain.rules.normalisation import standardise as rules
 from ranum_falsify.domain.rules.normalisation.statistics import divide_by_root_mean_square, standardise
 from ranum_falsify.domain.rules.support.building import infinity_aware
 from ranum_falsify.domain.rules.support.sections import sections
 from ranum_falsify.domain.site import Site
-from ranum_falsify.operators.rows.normalisation import VARIANCE, above_zero, from_axis, rms_normalization, row_square
-from ranum_falsify.operators.support.families import opaque
+from ranum_falsify.operators.rows.normalisation import (
+    VARIANCE,
+    above_zero,
+    from_axis,
+    rms_normalization,
+    row_square,
+    scale_elements,
+    standardised,
+)
+from ranum_falsify.operators.support.families import across
 from ranum_falsify.operators.support.microsoft_parts import add_inner_faults
 from ranum_falsify.operators.support.microsoft_schemas import schema
 from ranum_falsify.validity import Bounds, Operands
@@ -38,7 +47,7 @@ _FLOATS = {"T": ("float", "double", "float16")}
 _MEAN_SQUARE = "division by the root of a non-positive mean square"
 
 
-@opaque(
+@across(
     schema=schema(
         "SimplifiedLayerNormalization",
         "X:T scale:T",
@@ -49,6 +58,8 @@ _MEAN_SQUARE = "division by the root of a non-positive mean square"
     ),
     torch=rms_normalization,
     interval=rules.rms_normalisation(from_axis),
+    linear=standardised(from_axis, scale_elements, centred=False),
+    batch="vmap",
     kernel=None,
     valid=[
         above_zero("mean(x^2) + epsilon > 0", _MEAN_SQUARE, row_square, rules.squares_stay_positive(from_axis)),
@@ -95,6 +106,24 @@ def normalised_bounds(site: Site, *operands: Interval | None) -> Interval:
     return add_inner_faults(y, inner, *operands)
 
 
+def _add_first(op: Operation, x: Tensor, skip: Tensor, gamma: Tensor, *others: Tensor | None) -> Tensor:
+    return add_up(x, skip, others[-1])
+
+
+def _bound_first(site: Site, x: Interval, skip: Interval, gamma: Interval, *others: Interval | None) -> Interval:
+    return total_bounds(site, x, skip, others[-1])
+
+
+def _scale_sum(op: Operation, x: Tensor, skip: None, gamma: Tensor, *others: Tensor | None) -> Tensor:
+    return scale_elements(op, x, gamma, *others[:-1])
+
+
+def _of_sum(*, centred: bool) -> Rowwise:
+    """Return how the normalised sum depends on the operands, of which the bias is the last."""
+    of_one = standardised(lambda op, rank: (rank - 1,), _scale_sum, centred=centred)
+    return replace(of_one, inner=Affine(operands=("x", "skip", "bias"), function=_add_first), bounds=_bound_first)
+
+
 def stays_defined(op: Operation, bounds: Bounds) -> bool:
     """Tell whether the rule found no variance that may be 0."""
     return not bounds["output"].nan
@@ -121,7 +150,7 @@ def _skip_bounds(
     return normalised_bounds(site, x, skip, bias, gamma, beta)
 
 
-@opaque(
+@across(
     schema=schema(
         "SkipLayerNormalization",
         "input:T skip:T gamma:T beta:T? bias:T?",
@@ -131,6 +160,8 @@ def _skip_bounds(
     ),
     torch=normalise_sum,
     interval=_skip_bounds,
+    linear=_of_sum(centred=True),
+    batch="vmap",
     kernel=None,
     valid=[above_zero("variance + epsilon > 0", VARIANCE, _variance, stays_defined)],
     operands=("x", "skip", "gamma", "beta", "bias"),
@@ -158,7 +189,7 @@ def _skip_simplified_bounds(
     return normalised_bounds(site, x, skip, bias, gamma, None)
 
 
-@opaque(
+@across(
     schema=schema(
         "SkipSimplifiedLayerNormalization",
         "input:T skip:T gamma:T bias:T?",
@@ -168,6 +199,8 @@ def _skip_simplified_bounds(
     ),
     torch=_skip_simplified,
     interval=_skip_simplified_bounds,
+    linear=_of_sum(centred=False),
+    batch="vmap",
     kernel=None,
     valid=[above_zero("mean square + epsilon > 0", _MEAN_SQUARE, _mean_square, stays_defined)],
     operands=("x", "skip", "gamma", "bias"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -18,6 +19,7 @@ from ranum_falsify.network.tensors import to_torch
 from ranum_falsify.operators.support import batching
 from ranum_falsify.operators.support.families import across, exact
 from ranum_falsify.operators.support.ml import DOMAIN
+from ranum_falsify.validity import Bounds, Constraint, Operands
 
 __all__ = ["LabelEncoder", "OneHotEncoder"]
 
@@ -133,12 +135,62 @@ def _last_of_each(op: Operation) -> Tensor:
 @infinity_aware
 def _one_hot_bounds(site: Site, x: Interval) -> Interval:
     categories = _last_of_each(site.op)
-    low, high = (end.trunc() if x.is_floating else end for end in (x.lower[..., None], x.upper[..., None]))
+    low, high = (end[..., None] for end in _whole_ends(x))
     # Beyond integers of 64 bits, kernels may make any number of them.
     wild = (low.double().abs() >= 2.0**62) | (high.double().abs() >= 2.0**62)
     inside = ((low <= categories) & (high >= categories)) | wild
     surely = inside & (low == high) & ~wild
     return Interval.of(surely.float(), inside.float(), (*x.shape, len(categories)))
+
+
+def _whole_ends(x: Interval) -> tuple[Tensor, Tensor]:
+    """Return the least and the greatest integer that kernels make of numbers within bounds."""
+    return (x.lower.trunc(), x.upper.trunc()) if x.is_floating else (x.lower, x.upper)
+
+
+def _count_categories(op: Operation, low: Tensor, high: Tensor) -> Tensor:
+    """Return how many categories lie between integers."""
+    categories = torch.tensor(sorted(set(op.cats_int64s or ())))
+    return ((low[..., None] <= categories) & (high[..., None] >= categories)).sum(-1).double()
+
+
+@dataclass(frozen=True)
+class _KnownCategory(Constraint):
+    """Every element is a category, where the node does not say that others are rows of zeros."""
+
+    operand: str = "x"
+    reason: str = "a category that the encoder does not know"
+    refuses: bool = True
+
+    def margin(self, op: Operation, operands: Operands) -> Tensor:
+        """See :meth:`Constraint.margin`."""
+        x = operands[self.operand]
+        if op.zeros:
+            return torch.zeros(0)
+        found = (_one_hot(op, x) > 0).any(-1) if x.numel() else torch.ones(x.shape, dtype=torch.bool)
+        distance = (
+            (x.double()[..., None] - torch.tensor(list(op.cats_int64s or ()), dtype=torch.float64)).abs().amin(-1)
+        )
+        # A number beside a category is truncated to it.
+        return torch.where(found, 0.0, -distance.clamp(min=1e-3))
+
+    def holds(self, op: Operation, operands: Bounds) -> bool:
+        """See :meth:`Constraint.holds`."""
+        x = operands[self.operand]
+        if op.zeros or not x.size:
+            return True
+        low, high = _whole_ends(x)
+        # Every integer between the bounds may come.
+        return bool((_count_categories(op, low, high) >= high.double() - low.double() + 1).all())
+
+    def fails(self, op: Operation, operands: Bounds) -> bool:
+        """See :meth:`Constraint.fails`."""
+        x = operands[self.operand]
+        return not op.zeros and bool(x.size) and bool((_count_categories(op, *_whole_ends(x)) == 0).any())
+
+    def describe(self) -> str:
+        """See :meth:`Constraint.describe`."""
+        return "x is a category, unless zeros = 1"
 
 
 @across(
@@ -148,7 +200,7 @@ def _one_hot_bounds(site: Site, x: Interval) -> Interval:
     linear=None,
     batch=batching.by_rows,
     kernel=None,
-    valid=(),
+    valid=[_KnownCategory()],
     overflow=False,
 )
 class OneHotEncoder(Operation):

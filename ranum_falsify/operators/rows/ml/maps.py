@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-import onnx
+from typing import Any
 
-from ranum_falsify.network.lowering import Surroundings, lowering, strings
+import onnx
+from onnx import helper
+
+from ranum_falsify.network.lowering import Surroundings, lowering, refuse, strings
 from ranum_falsify.operators.support.ml import DOMAIN
 
-__all__ = ["keep_values"]
+__all__ = ["keep_values", "make_table"]
+
+_CLASSES = "classes_strings"
+"""The attribute that a LabelEncoder has in version 1 alone."""
+
+_TABLES_OF_BOTH = 2
+"""The version from which on a LabelEncoder has keys and values."""
 
 
 @lowering("ZipMap", DOMAIN)
@@ -15,6 +24,33 @@ def keep_values(around: Surroundings, node: onnx.NodeProto) -> list[onnx.NodePro
     """A list of maps from labels to numbers: the numbers."""
     around.renamed[node.output[0]] = around.resolve(node.input[0])
     return []
+
+
+@lowering("CategoryMapper", DOMAIN)
+@lowering("LabelEncoder", DOMAIN, when=lambda node: any(a.name == _CLASSES for a in node.attribute))
+def make_table(around: Surroundings, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
+    """A table of strings and integers, from one to the other as the operand says: a table from keys to values."""
+    given = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
+    words = given.get("cats_strings", given.get(_CLASSES))
+    if words is None:
+        return None
+    numbers = given.get("cats_int64s", list(range(len(words))))
+    if len(numbers) != len(words):
+        raise refuse(node, f"it has {len(words)} strings for {len(numbers)} integers")
+    attributes: dict[str, Any]
+    # Of equal keys the kernels know the last.
+    if around.resolve(node.input[0]) in around.texts:
+        known = dict(zip(words, numbers, strict=True))
+        attributes = {"keys_strings": [*known], "values_int64s": [*known.values()]}
+        attributes["default_int64"] = given.get("default_int64", -1)
+    else:
+        known = dict(zip(numbers, words, strict=True))
+        attributes = {"keys_int64s": [*known], "values_strings": [*known.values()]}
+        attributes["default_string"] = given.get("default_string", b"_Unused")
+    around.versions[DOMAIN] = _TABLES_OF_BOTH
+    return around.lower(
+        helper.make_node("LabelEncoder", node.input, node.output, node.name, domain=DOMAIN, **attributes)
+    )
 
 
 for _op_type, _attributes in {

@@ -1,0 +1,213 @@
+"""Inputs of strings: they may be any string, and models are asked about as all others are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import ranum_falsify as rf
+from ranum_falsify.cli.app import main
+from ranum_falsify.errors import UnsupportedOperatorError, UsageError
+from ranum_falsify.network import read
+from ranum_falsify.network.texts import number_strings, string_inputs
+
+ML = "ai.onnx.ml"
+WORDS = ("red", "green", "blue")
+
+
+def model_of(
+    nodes: list[onnx.NodeProto], *, outputs: dict[str, int], shape: tuple[int, ...] = (1, 2)
+) -> onnx.ModelProto:
+    """Return a model of two inputs of strings, and one of floating numbers."""
+    given = {"kind": TensorProto.STRING, "other": TensorProto.STRING, "x": TensorProto.FLOAT}
+    inputs = [helper.make_tensor_value_info(name, kind, shape) for name, kind in given.items()]
+    infos = [helper.make_tensor_value_info(name, kind, None) for name, kind in outputs.items()]
+    word = numpy_helper.from_array(np.array(["red"], object), "red")
+    graph = helper.make_graph(nodes, "g", inputs, infos, [word])
+    opsets = [helper.make_opsetid("", 19), helper.make_opsetid(ML, 2)]
+    model: onnx.ModelProto = helper.make_model(graph, opset_imports=opsets, ir_version=9)
+    return model
+
+
+def encoder(source: str, target: str, default: float, values: tuple[float, ...] = (1.0, 2.0, 4.0)) -> onnx.NodeProto:
+    return helper.make_node(
+        "LabelEncoder",
+        [source],
+        [target],
+        f"encode_{source}",
+        domain=ML,
+        keys_strings=list(WORDS),
+        values_floats=list(values),
+        default_float=default,
+    )
+
+
+def weighing(default: float) -> onnx.ModelProto:
+    """Return a model with the logarithm of a string's weight, and a string that is handed on."""
+    nodes = [
+        encoder("kind", "weight", default),
+        helper.make_node("Log", ["weight"], ["l"], "log"),
+        helper.make_node("Add", ["l", "x"], ["y"], "add"),
+        helper.make_node("Equal", ["other", "red"], ["same"], "same"),
+        helper.make_node("OneHotEncoder", ["other"], ["z"], "spread", domain=ML, cats_strings=list(WORDS), zeros=1),
+    ]
+    return model_of(nodes, outputs={"y": TensorProto.FLOAT, "same": TensorProto.BOOL, "z": TensorProto.FLOAT})
+
+
+@pytest.mark.parametrize(("default", "verdict"), [(0.5, "holds"), (0.0, "violated"), (-1.0, "violated")])
+def test_strings_may_be_any(default: float, verdict: str) -> None:
+    result = rf.check(weighing(default), box=(-1, 1), timeout=60, self_check=False)
+    assert result.verdict == verdict
+    (notice,) = [notice for notice in result.notices if "strings are taken" in notice]
+    assert "(of 'kind', 'other')" in notice and "'green'" in notice and notice.endswith("for each other string")
+    assert any("(any string)" in notice for notice in result.notices)
+    if verdict == "violated":
+        assert [op.node for op in result.operators if op.verdict == "violated"] == ["log"]
+        assert rf.replay(None, result).violated
+
+
+def test_a_box_of_one_string_is_about_that_alone() -> None:
+    model = weighing(-1.0)
+    strings = string_inputs(number_strings(model))["kind"]
+    box = {"x": (-1, 1), "kind": strings.index("blue")}
+    assert rf.check(model, box=box, timeout=60, self_check=False).verdict == "holds"
+
+
+def test_the_numbers_stand_for_the_strings() -> None:
+    model = weighing(0.5)
+    graph, strings = read(model), string_inputs(number_strings(model))["kind"]
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    x = np.zeros((1, 2), np.float32)
+    for first in range(len(strings)):
+        for second in range(len(strings)):
+            codes = [np.array([[first, second]]), np.array([[second, first]])]
+            texts = [np.array(strings, object)[code] for code in codes]
+            theirs = session.run(None, {"kind": texts[0], "other": texts[1], "x": x})
+            for mine, other in zip(graph(*codes, x), theirs, strict=True):
+                np.testing.assert_allclose(mine, other, rtol=1e-6)
+
+
+def test_the_last_string_is_none_of_the_model() -> None:
+    model = weighing(0.5)
+    (keys,) = [attribute for attribute in model.graph.node[0].attribute if attribute.name == "keys_strings"]
+    keys.strings[0] = b"another string"
+    strings = string_inputs(number_strings(model))["kind"]
+    assert len(set(strings)) == len(strings)
+    assert strings[-1] not in {"another string", *WORDS}
+
+
+def test_other_models_stay_as_they_are() -> None:
+    model = onnx.parser.parse_model(
+        '<ir_version: 9, opset_import: ["": 19]> g (float[2] x) => (float[2] y) { y = Neg(x) }'
+    )
+    assert number_strings(model) is model and not string_inputs(model)
+    for text in ("{", "[]", '{"inputs": 3}', '{"inputs": [[]]}', "[" * 100_000):
+        del model.metadata_props[:]
+        model.metadata_props.add(key="ranum_falsify.strings", value=text)
+        assert not string_inputs(model)
+        assert rf.check(model, box=(0, 1), n_starts=0, self_check=False).verdict == "holds"
+
+
+@pytest.mark.parametrize(
+    ("op_type", "attributes"),
+    [
+        ("CategoryMapper", {"cats_strings": [*WORDS, "red"], "cats_int64s": [4, 5, 6, 7], "default_int64": 9}),
+        ("LabelEncoder", {"classes_strings": [*WORDS, "red"], "default_int64": 9}),
+    ],
+)
+def test_older_tables_of_strings(op_type: str, attributes: dict[str, Any]) -> None:
+    back = attributes | {"default_string": "none"}
+    if op_type == "CategoryMapper":
+        back["cats_int64s"] = [4, 5, 6, 6]
+    nodes = [
+        helper.make_node(op_type, ["kind"], ["code"], "there", domain=ML, **attributes),
+        helper.make_node(op_type, ["code"], ["word"], "back", domain=ML, **back),
+        helper.make_node("OneHotEncoder", ["word"], ["z"], "spread", domain=ML, cats_strings=[*WORDS, "none"]),
+    ]
+    model = model_of(nodes, outputs={"code": TensorProto.INT64, "z": TensorProto.FLOAT})
+    model.opset_import[1].version = 1
+    graph, strings = read(model), string_inputs(number_strings(model))["kind"]
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    x = np.zeros((1, 2), np.float32)
+    for code in range(len(strings)):
+        codes = np.array([[code, 0]])
+        texts = np.array(strings, object)[codes]
+        theirs = session.run(None, {"kind": texts, "other": texts, "x": x})
+        for mine, other in zip(graph(codes, codes, x), theirs, strict=True):
+            np.testing.assert_array_equal(mine, other)
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        helper.make_node("Equal", ["kind", "other"], ["y"], "n"),
+        helper.make_node("Unique", ["kind"], ["u", "", "", "y"], "n"),
+        helper.make_node("StringConcat", ["kind", "other"], ["y"], "n"),
+        helper.make_node("StringNormalizer", ["kind"], ["y"], "n"),
+        helper.make_node("Cast", ["kind"], ["y"], "n", to=TensorProto.FLOAT),
+        helper.make_node("RegexFullMatch", ["kind"], ["y"], "n", pattern="a+"),
+        helper.make_node(
+            "TfIdfVectorizer",
+            ["kind"],
+            ["y"],
+            "n",
+            max_gram_length=1,
+            min_gram_length=1,
+            max_skip_count=0,
+            mode="TF",
+            ngram_counts=[0],
+            ngram_indexes=[0],
+            pool_strings=["a"],
+        ),
+    ],
+    ids=lambda node: str(node.op_type),
+)
+def test_what_is_computed_of_strings_otherwise_is_refused(node: onnx.NodeProto) -> None:
+    model = model_of([node, helper.make_node("Neg", ["x"], ["z"])], outputs={"z": TensorProto.FLOAT, "y": 0})
+    model.opset_import[0].version = 20
+    with pytest.raises(UnsupportedOperatorError) as error:
+        read(model)
+    assert node.op_type in str(error.value) and "\n" not in str(error.value)
+
+
+def test_strings_in_branches_are_refused() -> None:
+    same = helper.make_node("Equal", ["kind", "other"], ["s"])
+    branch = helper.make_graph([same], "b", [], [helper.make_tensor_value_info("s", TensorProto.BOOL, None)])
+    nodes = [
+        helper.make_node("ReduceMax", ["x"], ["m"], keepdims=0),
+        helper.make_node("Cast", ["m"], ["c"], to=TensorProto.BOOL),
+        helper.make_node("If", ["c"], ["y"], "choice", then_branch=branch, else_branch=branch),
+    ]
+    with pytest.raises(UnsupportedOperatorError, match="its subgraph reads strings"):
+        read(model_of(nodes, outputs={"y": TensorProto.BOOL}))
+
+
+def test_a_category_that_is_not_known_ends_the_run() -> None:
+    nodes = [helper.make_node("OneHotEncoder", ["kind"], ["y"], "spread", domain=ML, cats_strings=list(WORDS), zeros=0)]
+    model = model_of(nodes, outputs={"y": TensorProto.FLOAT})
+    result = rf.check(model, box=(0, 1), timeout=60, self_check=False)
+    (spread,) = [op for op in result.operators if op.verdict == "violated"]
+    assert (spread.node, spread.kind) == ("spread", "error")
+    code = string_inputs(number_strings(model))["kind"].index("green")
+    assert rf.check(model, box={"kind": code}, timeout=60, self_check=False).verdict == "holds"
+
+
+def test_the_command_line_asks_replays_and_refuses_repairs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "model.onnx"
+    onnx.save(weighing(-1.0), path)
+    found = ["--save-violation", str(tmp_path / "found.npy")]
+    assert main(["check", str(path), "--box", "-1", "1", "--no-self-check", *found]) == 1
+    assert main(["replay", str(tmp_path / "found.json"), "--network", "N", str(path)]) == 1
+    assert "log (Log)" in capsys.readouterr().out
+    with pytest.raises(UsageError, match="'kind' holds strings"):
+        prop = "from dnnv.properties import *\nfrom ranum_falsify.properties import *\nN = Network('N')\n" + (
+            "Forall(k, Forall(o, Forall(x, Implies(And(0 <= k <= 3, 0 <= o <= 3, 0 <= x <= 1), "
+            "no_invalid_input(N(k, o, x))))))\n"
+        )
+        list(rf.fix(weighing(-1.0), prop))
