@@ -289,6 +289,11 @@ class IntervalAnalysis(OperationVisitor):
             self._fields[id(op)] = found
         return tuple([self._operand(field, static) for field, static in found])
 
+    def has_exact_constants(self, op: Operation) -> bool:
+        """Tell whether every runtime computes the same constants among the operands of a node."""
+        known = (self._constants.get(id(field)) for field in spec_of(op).operands_of(op))
+        return all(x is None or x.is_point for x in known)
+
     def _computes_static(self, op: Operation) -> bool:
         """Tell whether a static operand of a node is not a constant."""
         return any(static and isinstance(field, Operation) for field, static in self._fields[id(op)])

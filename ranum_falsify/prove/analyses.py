@@ -130,8 +130,8 @@ class Analyses:
 
 def make_linear(
     plain: Analyses, towards: Collection[int] | None, *, work: float, ascent: float, tick: Callable[[], None]
-) -> Analyses | None:
-    """Return the same analyses with backward linear bounds; None where there are none.
+) -> Analyses:
+    """Return the same analyses with backward linear bounds.
 
     Args:
         plain: The analyses of a network.
@@ -140,9 +140,6 @@ def make_linear(
         ascent: Likewise.
         tick: Likewise.
     """
-    # Linear bounds take for constants the values that PyTorch computes.
-    if not all(analysis.is_exact for analysis in plain.all):
-        return None
 
     def make(analysis: IntervalAnalysis, ends: Collection[int] | None) -> LinearAnalysis:
         return LinearAnalysis(

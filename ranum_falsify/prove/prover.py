@@ -135,8 +135,8 @@ class Prover:
 
     def linear_analyses_of(
         self, call: NetworkCall, deadline: float, towards: Collection[int] | None = None
-    ) -> Analyses | None:
-        """Return analyses with backward linear bounds; None where there are none.
+    ) -> Analyses:
+        """Return analyses with backward linear bounds.
 
         Args:
             call: The application.
@@ -273,8 +273,7 @@ class _Region:
 
     def refine(self, deadline: float, violated: Collection[tuple[int, str]]) -> None:
         """Try linear bounds on the whole box, then cut it."""
-        found = {id(call): self._prover.linear_analyses_of(call, deadline) for call in self._problem.calls}
-        linear = {id(call): found[id(call)] or self._prover.analyses_of(call) for call in self._problem.calls}
+        linear = {id(call): self._prover.linear_analyses_of(call, deadline) for call in self._problem.calls}
         known = Applications(
             self._problem, self._prover.graphs, lambda call: linear[id(call)], self._box, self._prover.tick
         )
@@ -366,7 +365,7 @@ class _Region:
             for call in self._problem.calls:
                 ends = {id(op) for own, op in self._find_open(failing) if own is call}
                 inputs, analyses = self._known.inputs(call), self._prover.linear_analyses_of(call, deadline, ends)
-                if ends and inputs is not None and analyses is not None:
+                if ends and inputs is not None:
                     checked = analyses.check(inputs, only=ends, tick=self._prover.tick_until(deadline))
                     self._known.closed.update((id(call), key) for key in ends if key not in checked.open)
         except _Late:

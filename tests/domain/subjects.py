@@ -184,11 +184,7 @@ class Subject:
         def linear(graph: Graph, runtimes: Sequence[Runtime]) -> IntervalAnalysis:
             return LinearAnalysis(graph, runtimes=runtimes, ascent=_ASCENT)
 
-        analyses = analyses_of(self.graph, setting.runtimes, plain)
-        # Linear bounds take for constants the values that every runtime computes.
-        if setting.linear and all(analysis.is_exact for analysis in analyses.all):
-            return analyses_of(self.graph, setting.runtimes, linear)
-        return analyses
+        return analyses_of(self.graph, setting.runtimes, linear if setting.linear else plain)
 
     def proved(self, verdict: Verdict) -> set[str]:
         """Return the outputs whose operators a verdict proves without exception, as written and as run."""

@@ -227,6 +227,15 @@ def test_linear_bounds_prove_what_intervals_cannot() -> None:
     assert prove(reduced, seconds=20.0).holds
 
 
+@pytest.mark.parametrize(("exponent", "holds"), [(-3.0, True), (-16.0, False)])
+def test_linear_bounds_take_constants_as_all_runtimes_compute_them(exponent: float, holds: bool) -> None:
+    constant = f"k = Constant<value = float {{{exponent}}}>() c = Exp(k)"
+    text = f"{constant} h = Relu(x) s = Add(h, c) t = Sub(s, h) u = Sub(t, x) v = Add(u, x) y = Log(v)"
+    reduced = valid_in_box(network(f"(float[4] x) => (float[4] y) {{ {text} }}"), [(-5.0, 5.0)])
+    assert not prove(reduced).holds
+    assert prove(reduced, seconds=20.0 if holds else 2.0).holds is holds
+
+
 def test_cut_boxes_prove_what_bounds_of_the_whole_cannot() -> None:
     graph = network(
         "(float[2] x) => (float[2] y) { s = Sin(x) q = Mul(s, x) c = Constant<value = float[1] {0.01}>() "

@@ -19,7 +19,7 @@ from ranum_falsify.domain.kernels.envelopes import EXACT, Envelope, envelope
 from ranum_falsify.domain.linear.call import Call
 from ranum_falsify.domain.linear.curves import RECIPROCAL, SQUARE
 from ranum_falsify.domain.linear.extremes import ExtremeStep
-from ranum_falsify.domain.linear.forms import Affine, Composed, Extremum, Gated, Quotient, Rowwise, form_of
+from ranum_falsify.domain.linear.forms import Affine, Composed, Extremum, Gated, LinearForm, Quotient, Rowwise, form_of
 from ranum_falsify.domain.linear.program import BoundedTensor, Program
 from ranum_falsify.domain.linear.relaxations import Relaxation
 from ranum_falsify.domain.linear.rows import Rows, RowStep
@@ -89,7 +89,7 @@ class ProgramBuilder:
         return number
 
     def _step(self, op: Operation, writes: tuple[int, ...], dtype: torch.dtype) -> None:
-        form, operands = form_of(op), self._operands(op)
+        form, operands = self._form(op), self._operands(op)
         if form is None or operands is None:
             return
         self._dtype = dtype
@@ -107,6 +107,19 @@ class ProgramBuilder:
             self._rowwise(op, form, operands, writes[0])
         else:
             self._affine(op, form, operands, writes)
+
+    def _form(self, op: Operation) -> LinearForm | None:
+        """Return how a node depends on its operands; None if that rests on constants that runtimes compute differently.
+
+        Forms that are made for a node may look at its constants, and a gate at those of other nodes.
+        """
+        form = form_of(op)
+        if self._analysis.is_exact:
+            return form
+        if isinstance(form, Gated):
+            return form.otherwise
+        made = form is not spec_of(op).linear and not isinstance(form, Affine | Quotient)
+        return None if made and not self._analysis.has_exact_constants(op) else form
 
     def _operands(self, op: Operation) -> list[int | Tensor | np.ndarray | None] | None:
         """Return variables, constants and static operands; None if an operand is none of these."""
