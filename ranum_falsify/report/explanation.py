@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -22,7 +23,9 @@ def explanation(histories: Mapping[str, tuple[OperandHistory, ...]], varying: Se
         yield title
         for operand in operands:
             low, high = operand.bounds
-            within = f"= {low:.7g}" if low == high else f"in [{low:.7g}, {high:.7g}]"
+            within = f"in [{low:.7g}, {high:.7g}]"
+            if low == high or math.isnan(low):
+                within = "with NaN" if math.isnan(low) else f"= {low:.7g}"
             origin = f"through {len(operand.chain)} operators" if operand.chain else "a constant"
             yield f"  {operand.name} {within}, {origin}"
             yield from (f"    {_line(step)}" for step in operand.widest)

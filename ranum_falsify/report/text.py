@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -161,6 +162,8 @@ def plural(count: int, noun: str) -> str:
 
 
 def _range(name: str, low: float, high: float) -> str:
+    if math.isnan(low):
+        return f"{name} with NaN"
     return f"{name} = {low:.9g}" if low == high else f"{name} in [{low:.9g}, {high:.9g}]"
 
 

@@ -9,7 +9,10 @@ import pytest
 from ranum_falsify.config import ProveConfig, SearchConfig
 from ranum_falsify.decide import falsify
 from ranum_falsify.network import Graph, read
+from ranum_falsify.prove.explaining import histories
 from ranum_falsify.prove.prover import Prover
+from ranum_falsify.report.explanation import explanation
+from ranum_falsify.report.text import ranges
 from ranum_falsify.search.beside import find_failing_in_torch
 from tests.network.building import unchecked
 from tests.replay.replay_kit import replay
@@ -84,6 +87,14 @@ def test_an_output_that_is_not_finite_is_a_notice_of_what_holds(value: float, ki
 def test_finite_outputs(body: str, value: float, verdict: str) -> None:
     asked = problem(in_box([(-1.0, 1.0)], "finite_outputs(N(v0))"), networks={"N": graph(body, value)})
     assert falsify(asked, SearchConfig(n_starts=20, n_steps=5, timeout=20.0)).verdict == verdict
+
+
+def test_reports_show_that_an_operand_holds_nan() -> None:
+    violated = search(valid_in_box(graph("y = Mul(x, w)"), [(-1.0, 1.0)]))
+    (operator,) = found(violated).values()
+    assert ranges(operator.operands).endswith(", w with NaN")
+    (shown,) = histories(valid_in_box(graph("y = Mul(x, w)"), [(-1.0, 1.0)]), "Mul_y", ProveConfig()).values()
+    assert "  b with NaN, a constant" in explanation({"N": shown})
 
 
 def test_nothing_is_said_of_outputs_that_stored_nan_may_reach() -> None:

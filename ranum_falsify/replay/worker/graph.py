@@ -71,12 +71,13 @@ def is_numeric(value: Value) -> bool:
     return isinstance(value, np.ndarray) and value.dtype.kind in "fVbiu"
 
 
-def range_of(value: Value) -> tuple[float, float] | None:
-    """Return the least and greatest element, ignoring NaN; None for a value that has none."""
-    if not is_numeric(value) or not value.size:
+def range_of(value: Value, *, skips_nan: bool = False) -> tuple[float, float] | None:
+    """Return the least and greatest element, NaN if one is that is not skipped; None for a value that has none."""
+    if not is_numeric(value):
         return None
     wide = value.astype(np.float64)
-    wide = wide[~np.isnan(wide)]
+    if skips_nan:
+        wide = wide[~np.isnan(wide)]
     return (float(wide.min()), float(wide.max())) if wide.size else None
 
 

@@ -235,7 +235,7 @@ class InspectedModel:
         if hidden is None:
             return None
         name, places = hidden[0], np.isnan(hidden[1])
-        returned = range_of(values[name][places]) if is_numeric(values.get(name)) else None
+        returned = range_of(values[name][places], skips_nan=True) if is_numeric(values.get(name)) else None
         return self.finding(k, name, "nan", places, "reference") | {"returned": returned}
 
     def _find_varying(self, feeds: Mapping[str, np.ndarray]) -> set[int]:
