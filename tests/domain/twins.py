@@ -189,6 +189,12 @@ ADDED = [
         more=_EDGES + ", int64[2] wide = {2, 3}, int64[2] table = {6, 3}",
     ),
     Twins(
+        "read where rows were added, by a column of indices",
+        _WEIGHTS + _ROWS + "g = Gather<axis = 0>(t, r) y = Div(w, g)",
+        _WEIGHTS + _ROWS.replace("Expand(u, wide)", "Expand(r, wide)") + "g = Gather<axis = 0>(t, r) y = Div(w, g)",
+        more=_EDGES + ", int64[2] wide = {2, 2}, int64[2] table = {6, 2}",
+    ),
+    Twins(
         "added of one sign",
         _WRITTEN + '"add">(z, p, e) g = GatherElements<axis = 1>(t, p) y = Div(e, g)',
         _WRITTEN.replace("e = Exp(v)", "e = Sin(v)")
