@@ -250,8 +250,8 @@ _BELOW_ZERO = {
         "[y] y = com.microsoft.SkipSimplifiedLayerNormalization<epsilon = -0.01>(x, zeros, ones)"
     ),
     "deviation by parts": (
-        "m = ReduceMean<axes = [-1]>(x) d = Sub(x, m) q = Mul(d, d) v = ReduceMean<axes = [-1]>(q) w = Add(v, less) r = Sqrt(w) "
-        "y = Div(d, r)"
+        "m = ReduceMean<axes = [-1]>(x) d = Sub(x, m) q = Mul(d, d) v = ReduceMean<axes = [-1]>(q) "
+        "w = Add(v, less) r = Sqrt(w) y = Div(d, r)"
     ),
     "root mean square by parts": (
         "q = Mul(x, x) v = ReduceMean<axes = [-1]>(q) w = Add(v, less) r = Sqrt(w) y = Div(x, r)"
