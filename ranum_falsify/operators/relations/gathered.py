@@ -68,6 +68,9 @@ def _find_rows(site: Site, places: Field) -> Field:
     while (op := is_a(column, "Unsqueeze", "Reshape")) is not None:
         column = fields_of(op)[0]
     vector, whole = site.find_known(column), site.find_known(places)
-    if vector is None or whole is None or vector.shape != whole.shape[:1] or known.shape[0] != whole.shape[0]:
+    if vector is None or whole is None or vector.shape != whole.shape[:1] or known.shape[:1] != whole.shape[:1]:
+        return None
+    # In front of a vector, `Expand` would add dimensions: then each row holds all of it.
+    if len(known.shape) != len(whole.shape):
         return None
     return source(column)
