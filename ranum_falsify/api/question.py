@@ -15,6 +15,7 @@ from ranum_falsify.api.settings import Settings
 from ranum_falsify.api.statement import NETWORK, InputRange, Statement
 from ranum_falsify.api.weights import DEFAULT_WEIGHTS, FreeLike, WeightsLike, describe_weights, weight_ranges
 from ranum_falsify.config import HalfPrecision
+from ranum_falsify.errors import UsageError
 
 __all__ = ["ValidityQuestion", "load_statement"]
 
@@ -70,6 +71,11 @@ class ValidityQuestion:
         names = {one.name for one in freed}
         box = {name: one for name, one in given.items() if name not in names} if given else self.box
         ranges = ranges_of(model.graph, box)
+        if not (ranges or freed):
+            raise UsageError(
+                "the model has no inputs, so one run of it shows all that it does; to ask about its weights, let some "
+                "range by --free NAME (free= in Python)"
+            )
         described = [describe_weights(freed, self.weights, given)] if freed else []
         return Statement(
             ranges=(*ranges, *freed),

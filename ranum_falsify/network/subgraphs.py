@@ -22,6 +22,7 @@ from ranum_falsify.network.blackbox import BlackBox
 from ranum_falsify.network.contents import list_makers
 from ranum_falsify.network.fields import initializers_of
 from ranum_falsify.network.graph import Graph
+from ranum_falsify.network.handing_on import check_branch
 from ranum_falsify.network.model_file import check_structure
 from ranum_falsify.network.nesting import name_of, names_captured
 from ranum_falsify.network.order import topological_order
@@ -53,6 +54,7 @@ def inline_branch(builder: GraphBuilder, node: onnx.NodeProto, condition: bool, 
     graph = next((a.g for a in node.attribute if a.name == wanted), None)
     if graph is None:
         raise ModelError(f"node {node.name or node.output[0]!r} (If) needs attribute {wanted!r}")
+    check_branch(node, graph)
     inner = scope.child(initializers_of(graph))
     names = [output.name for output in graph.output]
     order = check_structure(graph, outer=frozenset(scope.names()))
@@ -74,6 +76,7 @@ def build_branches(
     captured = [name for name in names_captured(node) if not scope[name].is_constant]
     fields["captured"] = tuple(scope[name].source for name in captured)
     for attribute, graph in sorted(graphs.items()):
+        check_branch(node, graph)
         order = check_structure(graph, outer=frozenset(scope.names()))
         inner = scope.child(initializers_of(graph), is_apart=True)
         inputs = [_declare(builder, inner, name, scope[name]) for name in captured]
@@ -155,6 +158,7 @@ def describe_written(
     runs = not node.input[1] or condition == 1
     if limit is None or not runs or not hands_on_condition(body) or not all(name in body.shapes for name in names):
         return None
+    limit = max(limit, 0)
     rows = [TensorDetails((limit, *body.shapes[name].shape), body.shapes[name].dtype) for name in names]
     size = sum(math.prod(row.shape) * np.dtype(row.dtype).itemsize for row in rows)
     if size > _MOST_BYTES:

@@ -14,6 +14,7 @@ import onnx
 from onnx import helper
 
 from ranum_falsify.network.fields import attribute_values, initializers_of
+from ranum_falsify.network.handing_on import find_counting, is_well_defined
 from ranum_falsify.network.model_file import check_structure
 from ranum_falsify.network.nesting import name_of
 from ranum_falsify.network.tensors import ONNX_TO_NUMPY
@@ -130,6 +131,8 @@ class _Loop(_Unrolled):
 
     def run(self) -> None:
         """Add the iterations, one after another until the condition is false or the trip count is reached."""
+        if find_counting(self.body):
+            raise NotUnrolledError("ONNX Runtime counts on in what it hands on as the number of an iteration")
         limit = self._decided(0, "the number of its iterations depends on an input")
         going = self._decided(1, "an input decides whether it runs at all")
         count, before = 0, self.builder.spent
@@ -179,6 +182,10 @@ class _Scan(_Unrolled):
 
     def run(self) -> None:
         """Add the iterations, one for each slice of the inputs that it runs along."""
+        if not is_well_defined(self.body):
+            raise NotUnrolledError(
+                "ONNX Runtime does not write outputs of its body that are inputs of it, or two at once"
+            )
         axes = self._list("scan_input_axes", self.count)
         backward = self._list("scan_input_directions", self.count)
         length = self._length(axes)

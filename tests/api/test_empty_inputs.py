@@ -5,6 +5,7 @@ import pytest
 from onnx.parser import parse_model
 
 import ranum_falsify as rf
+from ranum_falsify.errors import UsageError
 from tests.network.building import session
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17]>'
@@ -34,3 +35,10 @@ def test_other_inputs_keep_their_bounds() -> None:
     )
     for low, verdict in ((1, "holds"), (0, "violated")):
         assert rf.check(model, box={"x": (0, 1), "b": (low, 2)}, timeout=30, self_check=False).verdict == verdict
+
+
+def test_a_model_without_inputs_is_refused_unless_its_weights_range() -> None:
+    model = parse_model(f"{HEAD} g () => (float[1] y) <float[1] k = {{1}}> {{ y = Exp(k) }}")
+    with pytest.raises(UsageError, match=r"^the model has no inputs.*--free NAME"):
+        rf.check(model)
+    assert rf.check(model, free=["k"], timeout=30, self_check=False).verdict == "holds"

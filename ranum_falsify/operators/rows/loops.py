@@ -18,6 +18,7 @@ from ranum_falsify.domain import Interval, IntervalAnalysis, Site, Visited
 from ranum_falsify.domain.fixed_point import States, find_invariant
 from ranum_falsify.domain.rules.support.building import infinity_aware, shape_aware
 from ranum_falsify.network.blackbox import bound_black_box
+from ranum_falsify.network.handing_on import find_counting
 from ranum_falsify.network.subgraphs import hands_on_condition
 from ranum_falsify.network.tensors import torch_dtype
 from ranum_falsify.operators.relations.guards import narrow_read
@@ -45,7 +46,8 @@ def bound_loop(site: Site, *operands: Interval | None) -> tuple[Interval, ...] |
         return None
     initial, captured = tuple(x for x in read[:kept] if x is not None), [x for x in read[kept:] if x is not None]
     if most == 0 or not may_run:
-        return (*initial, *[Interval.fill(0, 0, (0,), torch.float32)] * len(collected))
+        nothing = (((0,), torch.float32) if one is None else _place(one) for one in site.details[kept:])
+        return (*initial, *(Interval.fill(0, 0, *place) for place in nothing))
     fields = site.op.x[2 : 2 + kept]
     entered = [narrow_read(site, site.op.x[1], f, x, truth=True) for f, x in zip(fields, initial, strict=True)]
     body = _Body(site, initial, captured, most)
@@ -91,11 +93,13 @@ class _Body:
     def __init__(self, site: Site, initial: Sequence[Interval], captured: Sequence[Interval], most: int | None) -> None:
         self._graph = site.op.body
         self._analysis: IntervalAnalysis = analysis_of(self._graph, site.runtimes, keep=True)
-        last = torch.iinfo(torch.int64).max if most is None else most - 1
-        number = Interval.fill(0, last, (), torch.int64)
+        limit = torch.iinfo(torch.int64).max if most is None else most
+        number = Interval.fill(0, limit - 1, (), torch.int64)
         self._steering = [number, Interval.fill(True, True, (), torch.bool)]
         self._captured = captured
         self._is_free = site.op.x[1] is None
+        self._counted = Interval.fill(0, limit, (), torch.int64)
+        self._counting = find_counting(next(a.g for a in site.op.proto.attribute if a.name == "body"))
         self._kept = slice(1, 1 + len(initial))
         self._shapes = [x.shape for x in initial]
 
@@ -107,17 +111,27 @@ class _Body:
         ends, *written = self._graph.output_operations[: self._kept.stop]
         # Without a condition to begin with, not every runtime heeds the one that the body computes.
         if self._is_free or isinstance(ends, (Input, OutputSelect)):
-            return after
-        return tuple(
-            self._analysis.part_of(ends, partial(_narrow, ends, op, bounds))
-            for op, bounds in zip(written, after, strict=True)
+            return self._count_on(after)
+        return self._count_on(
+            tuple(
+                self._analysis.part_of(ends, partial(_narrow, ends, op, bounds))
+                for op, bounds in zip(written, after, strict=True)
+            )
         )
 
     def prove(self, states: States) -> States | None:
         """Return bounds of the states that an iteration leaves, and of its rows; None if an operator is not proved."""
         proved = set[int]()
         after = self._run(states, proved, rows=True)
-        return after if all(id(op) in proved for op in self._graph.nodes) else None
+        if after is None or not all(id(op) in proved for op in self._graph.nodes):
+            return None
+        return self._count_on(after)
+
+    def _count_on(self, written: States) -> States:
+        """Return bounds of what the body writes that hold after ONNX Runtime counts on in it, too."""
+        return tuple(
+            y.hull(self._counted) if position in self._counting else y for position, y in enumerate(written, 1)
+        )
 
     def _run(self, states: States, proved: set[int] | None, *, rows: bool = False) -> States | None:
         def observe(visited: Visited) -> None:
