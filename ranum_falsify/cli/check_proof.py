@@ -42,11 +42,14 @@ def run(options: CheckProofOptions) -> int:
 def _describe(checked: CheckedProof, proof: ProofFile) -> Iterator[str]:
     total = checked.checked + len(checked.valid) + len(checked.trusted)
     trusting = f", with {len(checked.trusted)} of {total} operators trusted" if checked.trusted else ""
-    yield f"accepted for {', '.join(map(str, proof.facts.get('runtimes', ())))}{trusting}"
+    runtimes = tuple(map(str, proof.facts.get("runtimes", ())))
+    yield f"accepted for {', '.join(runtimes)}{trusting}"
     yield f"computed again: {checked.checked} of {total} operators"
     yield from _list("valid, but with bounds that are trusted", checked.valid)
     yield from _list("trusted", checked.trusted)
     yield "trusted: the measured errors of kernels, and what ONNX Runtime's optimiser makes of the model"
+    if "onnxruntime" in runtimes:
+        yield "trusted: that ONNX Runtime runs the model"
     if proof.facts.get("derivatives"):
         yield "trusted: that derivatives are finite"
     for name in proof.inputs:

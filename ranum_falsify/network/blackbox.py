@@ -39,6 +39,7 @@ __all__ = [
     "is_black_box",
     "is_bounded",
     "make_engine",
+    "seconds_left",
     "spec_of_black_box",
     "title_of",
 ]
@@ -72,6 +73,11 @@ def evaluate_until(deadline: float | None) -> Iterator[None]:
         yield
     finally:
         _deadline.reset(token)
+
+
+def seconds_left() -> float:
+    """Return how long ONNX Runtime may take until the time that :func:`evaluate_until` sets."""
+    return _deadline.get() - time.monotonic()
 
 
 class BlackBox(Operation):
@@ -212,7 +218,7 @@ class Engine:
         return {name: to_numpy(cast(Tensor, operands[position])) for name, position in self.feeds.items()}
 
     def _answers(self, feeds: Sequence[Mapping[str, np.ndarray]]) -> list[list[np.ndarray] | str]:
-        seconds = min(_SECONDS, _deadline.get() - time.monotonic())
+        seconds = min(_SECONDS, seconds_left())
         if seconds <= 0:
             return [_LATE] * len(feeds)
         try:

@@ -13,6 +13,7 @@ import numpy as np
 import psutil
 from google.protobuf.message import EncodeError
 
+from ranum_falsify.network.blackbox import seconds_left
 from ranum_falsify.network.child import ChildDeathError
 from ranum_falsify.network.graph import Graph
 from ranum_falsify.network.messages import tidy_message
@@ -21,6 +22,9 @@ from ranum_falsify.network.optimised import model_with_all_inputs, optimiser
 __all__ = ["TrialError", "run_once"]
 
 _SECONDS = 60.0
+_SHARE = 0.7
+"""Share of the time that is left which a run may take: the rest is for what follows from it."""
+
 _MEMORY, _FACTOR = 2**30, 16
 """Bytes of memory for a small model, and for a large one as a multiple of its size; tensors come on top.
 
@@ -44,6 +48,7 @@ def run_once(graph: Graph, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndar
     """
     given = {**feeds, **graph.options.fixed}
     arrays = {name: np.ascontiguousarray(array).reshape(np.shape(array)) for name, array in given.items()}
+    seconds = min(_SECONDS, _SHARE * max(0.0, seconds_left()))
     child = optimiser.get()
     source = child.folder / "trial.onnx"
     try:
@@ -51,10 +56,10 @@ def run_once(graph: Graph, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndar
         needed = max(_MEMORY, _FACTOR * source.stat().st_size) + _size_of_tensors(graph)
         memory = max(needed, psutil.virtual_memory().available // 2)
         request = {"source": str(source), "feeds": arrays}
-        kind, answer = child.ask("run", request, timeout=_SECONDS, memory=memory)
+        kind, answer = child.ask("run", request, timeout=seconds, memory=memory)
     except ChildDeathError as error:
         optimiser.forget()
-        raise TrialError(_describe_death(error)) from error
+        raise TrialError(_describe_death(error, seconds)) from error
     except (EncodeError, ValueError, OSError) as error:
         raise TrialError(f"cannot be given it ({error})") from error
     finally:
@@ -75,7 +80,10 @@ def _size_of_tensors(graph: Graph) -> int:
     return sum(math.prod(details.shape) * np.dtype(details.dtype).itemsize for details in graph.details.values())
 
 
-def _describe_death(error: ChildDeathError) -> str:
+def _describe_death(error: ChildDeathError, seconds: float) -> str:
     if error.full:
         return "needs too much memory to run it"
-    return f"does not run it within {_SECONDS:g} s" if error.late else "crashes when it runs it"
+    if not error.late:
+        return "crashes when it runs it"
+    late = f"does not run it within {seconds:.2g} s"
+    return late if seconds == _SECONDS else f"{late}, the time that was left for this trial; allow more (--timeout)"

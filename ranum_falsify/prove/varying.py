@@ -56,18 +56,23 @@ def describe_varying(
     variables = dict(zip(call.graph.input_names, call.variables, strict=True))
     # Of what nothing is known, another notice speaks.
     known = [op for op in varying if not (isinstance(op, BlackBox) and op.body is None)]
-    for position, op in enumerate(known[:_MOST]):
-        more = len(known) - _MOST if position == _MOST - 1 else 0
-        yield _describe(op, _list_steering(graph, op, variables, fixed), call.network if several else "", max(more, 0))
+    steered = [(op, steering) for op in known if (steering := _list_steering(graph, op, variables, fixed)) is not None]
+    for position, (op, steering) in enumerate(steered[:_MOST]):
+        more = len(steered) - _MOST if position == _MOST - 1 else 0
+        yield _describe(op, steering, call.network if several else "", max(more, 0))
 
 
 def _list_steering(
     graph: Graph, op: Operation, variables: Mapping[str, str | None], fixed: Collection[str]
-) -> list[str]:
-    """Return the inputs that the shape of what an operator gives depends on; if some of them vary, only those."""
+) -> list[str] | None:
+    """Return the inputs that vary and that the shape of what an operator gives depends on.
+
+    None where all those that it depends on have one value, of which it then has one shape.
+    """
     reached = {id(one) for one in topological_order(_steering_operands(op))}
     names = [one.name for one in graph.inputs if id(one) in reached]
-    return [name for name in names if variables.get(name) not in fixed] or names
+    vary = [name for name in names if variables.get(name) not in fixed]
+    return None if names and not vary else vary
 
 
 def _steering_operands(op: Operation) -> list[Operation]:

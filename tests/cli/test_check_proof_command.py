@@ -37,6 +37,14 @@ def test_derivatives_are_trusted(workshop: Workshop) -> None:
     assert "trusted: that derivatives are finite\n" in workshop.run("check-proof", file, "-N", "N", model).out
 
 
+def test_that_onnx_runtime_runs_the_model_is_trusted(workshop: Workshop) -> None:
+    file, model = workshop.folder / "p.npz", workshop.model("g (float[2] x) => (float[2] y) { y = Relu(x) }")
+    for runtime, trusts in (("onnxruntime", True), ("torch", False)):
+        assert workshop.run("check", model, "--box", "1", "2", "--runtime", runtime, "--proof", file).status == 0
+        run = workshop.run("check-proof", file, "-N", "N", model)
+        assert ("trusted: that ONNX Runtime runs the model\n" in run.out) == trusts
+
+
 def test_what_has_no_rule_is_told_in_the_first_line(workshop: Workshop) -> None:
     file, model = workshop.folder / "p.npz", workshop.model("g (float[2] x) => (float[2] y) { [soft] y = Softplus(x) }")
     assert workshop.run("check", model, "--box", "1", "2", "--proof", file).status == 0

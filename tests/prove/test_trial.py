@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -17,6 +18,7 @@ from ranum_falsify.decide import falsify
 from ranum_falsify.domain import Interval
 from ranum_falsify.domain.enclosure import Enclosure
 from ranum_falsify.network import read, registry, spec_of
+from ranum_falsify.network.blackbox import evaluate_until
 from ranum_falsify.network.trial import TrialError, run_once
 from ranum_falsify.properties.formula.applications import NetworkCall
 from ranum_falsify.properties.problem.problem import InputVariable, Problem
@@ -149,6 +151,21 @@ def test_what_takes_any_memory_ends_the_trial_not_the_machine() -> None:
     text = "g (int64[1] n) => (float y) { a = ConstantOfShape(n) y = ReduceSum<keepdims = 0>(a) }"
     with pytest.raises(TrialError, match=r"memory|allocate"):
         run_once(read(parse(text)), {"n": np.array([10**10], np.int64)})
+
+
+def test_a_trial_that_time_cuts_off_is_named() -> None:
+    """A hundred million iterations take ONNX Runtime a minute, and their bounds a moment."""
+    text = (
+        "(float[2] x) => (float[2] y) <int64 m = {100000000}, bool go = {1}> { z = Loop <body = b (int64 i, bool c,"
+        " float[2] s) => (bool d, float[2] t) { d = Identity(c) t = Abs(s) }> (m, go, x) y = Exp(z) }"
+    )
+    reduced = valid_in_box(network(text), ones_box(text))
+    with evaluate_until(time.monotonic() + 2):
+        prover = prove(reduced)
+    assert not prover.proof.holds
+    (notice,) = prover.proof.notices
+    assert "for ONNX Runtime, which does not run it within" in notice and "left for this trial" in notice
+    assert prove(reduced, "torch", "exact").proof.holds
 
 
 # what runs against a proof --------------------------------------------------------------------------------------------
