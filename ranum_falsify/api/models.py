@@ -14,7 +14,7 @@ from google.protobuf.message import DecodeError
 from onnx.external_data_helper import uses_external_data
 
 import ranum_falsify.operators  # noqa: F401 - fills the registry; imports torch
-from ranum_falsify.errors import ModelError, RanumFalsifyError, UsageError
+from ranum_falsify.errors import ModelError, RanumFalsifyError, UnsupportedOperatorError, UsageError
 from ranum_falsify.network import Graph, read, read_inputs
 from ranum_falsify.network.fingerprint import Fingerprint, fingerprint
 
@@ -123,6 +123,8 @@ def _read(
             return read(source, dims=dims, strict=strict, sample=sample)
         except ModelError as error:
             first = first if number else error
+    if isinstance(first, UnsupportedOperatorError):
+        raise first
     raise type(first)(f"{first}{_advise(inputs)}") from first
 
 

@@ -301,6 +301,8 @@ def _lower_node(node: onnx.NodeProto, around: Surroundings, model: onnx.ModelPro
     if rule is not None:
         remains = rule(around, node)
         if remains is not None:
+            for one in remains:
+                _check_texts(one, around, model, writes_text=False)
             return remains
     reads = [around.resolve(name) for name in node.input]
     if unknown := [name for name in reads if name in around.sequences or name in around.missing]:

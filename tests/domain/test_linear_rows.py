@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -167,6 +168,16 @@ def test_standardised_numbers_lie_in_a_ball() -> None:
     weights = torch.tensor([3.0, -2.0, 5.0, 4.0, 0.0, 1.0, 1.0], dtype=torch.float64)
     _, constant = step.back([weights.reshape(1, 1, 7)], step.prepare([box]))
     assert float(constant) == pytest.approx(-((weights - weights.mean()).norm() * 7**0.5).item(), abs=1e-4)
+
+
+@pytest.mark.parametrize("centred", [True, False])
+def test_no_ball_holds_what_is_standardised_with_an_epsilon_below_zero(centred: bool) -> None:
+    middle = torch.tensor([[0.3, -0.3]], dtype=torch.float64)
+    step = make_step(StandardisedRows(-0.05, _DOUBLE, centred=centred), (middle - 0.05, middle + 0.05), (0,))
+    weights = torch.tensor([[[-1.0, 1.0]]], dtype=torch.float64)
+    passed, constant = step.back([weights], step.prepare([(middle - 0.05, middle + 0.05)]))
+    least = 0.25 / math.sqrt(0.25**2 - 0.05)
+    assert float((passed[0] * 0.25 * torch.tensor([1.0, -1.0])).sum() + constant) <= -2 * least
 
 
 # models ---------------------------------------------------------------------------------------------------------

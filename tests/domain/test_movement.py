@@ -206,9 +206,10 @@ def test_if_is_proved_by_both_branches(low: float, proved: bool) -> None:
 
 @pytest.mark.parametrize("reduction", ["none", "add", "mul", "max", "min"])
 @pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("may_lose", [True, False])
 @FEW
 @given(seed=st.integers(0, 2**31))
-def test_writes_lie_within_their_bounds(reduction: str, known: bool, seed: int) -> None:
+def test_writes_lie_within_their_bounds(reduction: str, known: bool, may_lose: bool, seed: int) -> None:
     rng = np.random.default_rng(seed)
     shape, scale = (4, 3), rng.choice([1.0, 1e20, 1e-25])
     sizes = (shape, (6, 3))
@@ -218,17 +219,21 @@ def test_writes_lie_within_their_bounds(reduction: str, known: bool, seed: int) 
         low, high, least, greatest = *np.sort([low, high], 0), *np.sort([least, greatest], 0)
     index = torch.from_numpy(rng.integers(0, 4, (6, 3)))
     x, updates = Interval.box(low, high), Interval.box(least, greatest)
-    y = scatter(x, index, updates, reduction) if known else scatter_anywhere(x, updates, reduction, 6)
+    if known:
+        y = scatter(x, index, updates, reduction, may_lose=may_lose)
+    else:
+        y = scatter_anywhere(x, updates, reduction, 6)
     y.check()
     for _ in range(5):
         value, writes = (
             torch.from_numpy((a + (b - a) * rng.random(a.shape)).astype("f4")).clamp(*z.expand())
             for a, b, z in ((low, high, x), (least, greatest, updates))
         )
-        order = torch.from_numpy(rng.permutation(6))
+        order, before = torch.from_numpy(rng.permutation(6)), value
         for i in order:
             at, new = index[i : i + 1], writes[i : i + 1]
-            old = value.gather(0, at)
+            # Who writes has read what was there before all others wrote, if these are lost.
+            old = (before if may_lose and rng.random() < 0.5 else value).gather(0, at)
             result = {"none": new, "add": old + new, "mul": old * new}.get(reduction)
             if result is None:
                 result = torch.maximum(old, new) if reduction == "max" else torch.minimum(old, new)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from onnx import numpy_helper
 
 from tests.domain.soundness import Subject, faults_in, sweep_case
 from tests.domain.subjects import Setting
@@ -121,6 +122,31 @@ def test_the_tangent_overflows_around_its_poles_in_half_precision_alone(kind: st
     assert np.isfinite(worst).all() == proved
     found = subject.analyse({"x": np.array([177], dtype)}, {"x": np.array([178], dtype)})
     assert found.proves(subject.places[0].op.name) is proved
+
+
+@pytest.mark.parametrize(
+    ("kind", "moves", "proved"),
+    [
+        ("float", "p = Squeeze(v, last) t = Unsqueeze(p, last)", True),
+        ("float16", "p = Squeeze(v, last) t = Unsqueeze(p, last)", False),
+        ("float16", "p = Gather<axis = 1>(v, first) t = Unsqueeze(p, last)", False),
+        ("float16", "", True),
+    ],
+)
+def test_a_threshold_that_was_moved_may_be_rounded_where_what_it_is_compared_with_is_not(
+    kind: str, moves: str, proved: bool
+) -> None:
+    text = f"""g ({kind}[2, 4] a, {kind}[2, 4] b) => ({kind}[2, 4] y)
+        <int64[1] last = {{1}}, int64[1] count = {{1}}, int64 first = {{0}}, {kind} low = {{0}}> {{
+        x = Div(a, b) v, i = TopK(x, count) {moves} c = Less(x, {"t" if moves else "v"})
+        w = Where(c, low, x) [y] y = Softmax(w)
+    }}"""
+    model = parse(text, 17)
+    low = next(tensor for tensor in model.graph.initializer if tensor.name == "low")
+    dtype = np.float16 if kind == "float16" else np.float32
+    low.CopyFrom(numpy_helper.from_array(np.array(-np.inf, dtype), "low"))
+    box = tuple({name: np.full((2, 4), end, dtype) for name in "ab"} for end in (1, 2))
+    assert Subject(model).analyse(box[0], box[1]).proves("y") is proved
 
 
 @pytest.mark.parametrize(("high", "proved"), [(1.6e38, True), (2e38, False)])

@@ -10,13 +10,14 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from onnx import helper
 
 from ranum_falsify.building import ModelBuilder
 from ranum_falsify.domain import Interval
 from ranum_falsify.domain.rules.normalisation.statistics import divide_by_root_mean_square, standardise
 from ranum_falsify.domain.rules.support.sections import sections
 from tests.domain.soundness import Subject, Verdict, faults_in
-from tests.network.building import Array
+from tests.network.building import Array, unchecked
 
 ONES, ZEROS = np.ones(8, np.float32), np.zeros(8, np.float32)
 NODE = "y"
@@ -230,6 +231,51 @@ def test_half_precision_rounds_the_statistics_of_a_batch(first: float) -> None:
         x = first + np.spacing(np.float16(abs(first))) * rng.integers(0, spread + 1, size=(2, 2, 5))
         point = {"x": x.astype(np.float16)}
         assert not faults_in(subject, (point, point), samples=1, rounds=0, rng=rng).faults
+
+
+_OPSETS = {"RMSNormalization": 23, "GroupNormalization": 18}
+_BELOW_ZERO = {
+    "LayerNormalization": "[y] y = LayerNormalization<epsilon = -0.01>(x, ones)",
+    "its statistics": "[y] n, m, y = LayerNormalization<epsilon = -0.01>(x, ones)",
+    "RMSNormalization": "[y] y = RMSNormalization<epsilon = -0.01>(x, ones)",
+    "SimplifiedLayerNormalization": "[y] y = SimplifiedLayerNormalization<epsilon = -0.01>(x, ones)",
+    "InstanceNormalization": "[y] y = InstanceNormalization<epsilon = -0.01>(x, one, zero)",
+    "GroupNormalization": "[y] y = GroupNormalization<epsilon = -0.01, num_groups = 1>(x, one, zero)",
+    "BatchNormalization": "[y] y = BatchNormalization<epsilon = -0.01>(x, one, zero, zero, tenth)",
+    "BatchNormalization of a batch": (
+        "[y] y, r, t = BatchNormalization<epsilon = -0.01, training_mode = 1>(x, one, zero, zero, tenth)"
+    ),
+    "SkipLayerNormalization": "[y] y = com.microsoft.SkipLayerNormalization<epsilon = -0.01>(x, zeros, ones)",
+    "SkipSimplifiedLayerNormalization": (
+        "[y] y = com.microsoft.SkipSimplifiedLayerNormalization<epsilon = -0.01>(x, zeros, ones)"
+    ),
+    "deviation by parts": (
+        "m = ReduceMean<axes = [-1]>(x) d = Sub(x, m) q = Mul(d, d) v = ReduceMean<axes = [-1]>(q) "
+        "w = Add(v, less) r = Sqrt(w) y = Div(d, r)"
+    ),
+    "root mean square by parts": (
+        "q = Mul(x, x) v = ReduceMean<axes = [-1]>(q) w = Add(v, less) r = Sqrt(w) y = Div(x, r)"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", _BELOW_ZERO)
+def test_what_is_normalised_with_an_epsilon_below_zero_is_enclosed(name: str) -> None:
+    """The quotient falls as the number rises, and the squares of n of them add up to more than n."""
+    constants = (
+        "<float[2] ones = {1, 1}, float[1] one = {1}, float[1] zero = {0}, float[1] tenth = {0.1}, "
+        "float[1,1,2] zeros = {0, 0}, float less = {-0.01}, float[2] signs = {1, -1}>"
+    )
+    body = f"{{ {_BELOW_ZERO[name]} p = Mul(y, signs) s = ReduceSum(p) }}"
+    model = unchecked(f"g (float[1,1,2] x) => (float[a,b,c] s) {constants} {body}", _OPSETS.get(name, 17))
+    model.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    subject = Subject(model)
+    middle, rng = np.array([[[0.15, -0.15]]], np.float32), np.random.default_rng(0)
+    for width in (1e-3, 0.02):
+        box = {"x": middle - np.float32(width)}, {"x": middle + np.float32(width)}
+        assert name.endswith("by parts") or not subject.analyse(*box).proves(NODE)
+        tally = faults_in(subject, box, samples=30, rounds=4, rng=rng)
+        assert tally.samples and not tally.faults, tally.faults
 
 
 # losses ---------------------------------------------------------------------------------------------------------

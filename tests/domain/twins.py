@@ -189,6 +189,12 @@ ADDED = [
         more=_EDGES + ", int64[2] wide = {2, 3}, int64[2] table = {6, 3}",
     ),
     Twins(
+        "read where rows were added, by a column of indices",
+        _WEIGHTS + _ROWS + "g = Gather<axis = 0>(t, r) y = Div(w, g)",
+        _WEIGHTS + _ROWS.replace("Expand(u, wide)", "Expand(r, wide)") + "g = Gather<axis = 0>(t, r) y = Div(w, g)",
+        more=_EDGES + ", int64[2] wide = {2, 2}, int64[2] table = {6, 2}",
+    ),
+    Twins(
         "added of one sign",
         _WRITTEN + '"add">(z, p, e) g = GatherElements<axis = 1>(t, p) y = Div(e, g)',
         _WRITTEN.replace("e = Exp(v)", "e = Sin(v)")
@@ -213,9 +219,24 @@ def _vote(classes: str, along: str = "across", voters: str = "ttt", weight: str 
     return body + f"g = Concat<axis = 1>(s0, s1, s2) r = ReduceSum(g, {along}) y = Div(g, r)"
 
 
+def _sign(minus: str) -> str:
+    return (
+        "v, i = TopK(x, count) u = Gather(signs, i) t = Unsqueeze(u, third) "
+        "q0 = Equal(t, a) n0 = Cast<to = 1>(q0) s0 = ReduceSum(n0, third) "
+        f"q1 = Equal(t, {minus}) n1 = Cast<to = 1>(q1) s1 = ReduceSum<keepdims = {int(minus == 'b')}>(n1, third) "
+        "g = Concat<axis = 2>(s0, s1) n = ReduceSum<keepdims = 0>(g, third) y = Div(one, n)"
+    )
+
+
 VOTES = [
     Twins("a vote for one of all classes", _vote("abc"), _vote("abb"), more=_LABELS),
     Twins("votes for all classes together", _vote("cba"), _vote("cba", along="down"), more=_LABELS),
     Twins("votes of the same voters", _vote("abc"), _vote("abc", voters="tut"), more=_LABELS),
+    Twins(
+        "votes that are counted once",
+        _sign("b"),
+        _sign("twice"),
+        more=_LABELS + ", int64[6] signs = {0, 1, 0, 1, 1, 0}, int64[1] third = {2}, int64[2, 1, 1, 1] twice = {1, 1}",
+    ),
     Twins("votes with weights", _vote("abc", weight="e"), _vote("abc", weight="v"), more=_LABELS),
 ]

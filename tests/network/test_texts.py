@@ -14,7 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 import ranum_falsify as rf
 from ranum_falsify.cli.app import main
 from ranum_falsify.errors import UnsupportedOperatorError, UsageError
-from ranum_falsify.network import read
+from ranum_falsify.network import Graph, read
 from ranum_falsify.network.texts import number_strings, string_inputs
 
 ML = "ai.onnx.ml"
@@ -141,6 +141,51 @@ def test_older_tables_of_strings(op_type: str, attributes: dict[str, Any]) -> No
         theirs = session.run(None, {"kind": texts, "other": texts, "x": x})
         for mine, other in zip(graph(codes, codes, x), theirs, strict=True):
             np.testing.assert_array_equal(mine, other)
+
+
+def read_text(text: str, **tables: list[str]) -> Graph:
+    model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 20, "ai.onnx.ml" : 3]> {text}')
+    model.graph.initializer.extend(
+        numpy_helper.from_array(np.array(table, dtype=object), name) for name, table in tables.items()
+    )
+    return read(model)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "s = SplitToSequence<keepdims = 0>(t) a = SequenceAt(s, i) b = SequenceAt(s, j) e = Equal(a, b)",
+        "s = SequenceConstruct(t, t) c = ConcatFromSequence(s) a = Gather(c, i) b = Gather(c, j) e = Equal(a, b)",
+        "e0 = Unique(t) e = Shape(e0)",
+        "k = Gather(w, n) e0 = Unique(k) e = Shape(e0)",
+    ],
+)
+def test_strings_of_inputs_are_not_told_from_each_other(body: str) -> None:
+    with pytest.raises(UnsupportedOperatorError, match=r"compares strings|tells those of inputs"):
+        read_text(
+            "g (string[2] t, int64[2] n) => (float[a] y) <int64 i = {0}, int64 j = {1}>"
+            f"{{ {body} y = Cast<to = 1>(e) }}",
+            w=["b", "a"],
+        )
+
+
+def test_strings_of_the_model_are_not_sorted_by_their_codes() -> None:
+    table = 'ai.onnx.ml.LabelEncoder<keys_strings = ["a"], values_floats = [1.0]>'
+    body = f"k = Gather(w, n) u = Unique<sorted = {{}}>(k) y = {table}(u)"
+    with pytest.raises(UnsupportedOperatorError, match="sorts strings"):
+        read_text(f"g (int64[2] n) => (float[a] y) {{ {body.format(1)} }}", w=["b", "a"])
+    graph = read_text(f"g (int64[2] n) => (float[a] y) {{ {body.format(0)} }}", w=["b", "a"])
+    assert np.asarray(graph(np.array([0, 1]))).reshape(-1).tolist() == [0, 1]
+
+
+def test_unknown_keys_of_a_table_of_strings_give_a_string() -> None:
+    graph = read_text(
+        "g (int64[3] x) => (float[3] y) {"
+        'a = ai.onnx.ml.LabelEncoder<keys_int64s = [1], values_strings = ["b"]>(x)'
+        'y = ai.onnx.ml.LabelEncoder<keys_strings = ["b", "_Unused"], values_floats = [1.0, 3.0]>(a)'
+        "}"
+    )
+    assert np.asarray(graph(np.array([0, 1, 2]))).reshape(-1).tolist() == [3, 1, 3]
 
 
 @pytest.mark.parametrize(

@@ -117,6 +117,8 @@ class StandardisedRows(RowFunction):
 
     def minimise(self, weights: Tensor, least: Tensor, greatest: Tensor) -> Tensor:
         """See :meth:`RowFunction.minimise`: the squares of n results add up to n at most, and they to 0 if centred."""
+        if not self._epsilon >= 0:  # what is less than the mean square divides
+            return torch.full(weights.shape[:-1], -math.inf, dtype=weights.dtype)
         n = weights.shape[-1]
         across = weights - weights.mean(-1, keepdim=True) if self._centred else weights
         norm: Tensor = torch.linalg.vector_norm(across, dim=-1)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval, dtype_range, find_shared_gap
-from ranum_falsify.domain.order import make_ordered, restore
+from ranum_falsify.domain.order import greatest, least, make_ordered, restore
 from ranum_falsify.domain.rounding import round_outward
 from ranum_falsify.domain.rules.shape import collapse
 from ranum_falsify.domain.site import Site
@@ -21,7 +21,9 @@ _EXACT = 2.0**53
 """Integers up to this size are exact in float64."""
 
 
-def scatter(x: Interval, index: Tensor, updates: Interval, reduction: str | None) -> Interval:
+def scatter(
+    x: Interval, index: Tensor, updates: Interval, reduction: str | None, *, may_lose: bool = False
+) -> Interval:
     """Return bounds of a tensor after writes at known positions of its first dimension.
 
     Args:
@@ -30,6 +32,7 @@ def scatter(x: Interval, index: Tensor, updates: Interval, reduction: str | None
             dimensions are not larger than those of `x`.
         updates: Bounds of the values to write.
         reduction: None, "none", "add", "mul", "max" or "min".
+        may_lose: Whether all but one of several updates of one element may be lost, as where they run in parallel.
     """
     x, updates = _split(x), _split(updates)
     if reduction in (None, "none"):
@@ -40,12 +43,21 @@ def scatter(x: Interval, index: Tensor, updates: Interval, reduction: str | None
     if reduction in ("max", "min"):
         ends = ((x.lower, updates.lower), (x.upper, updates.upper))
         low, high = (_reduce(a, index, b, f"a{reduction}", own=True) for a, b in ends)
+        if may_lose and reduction == "max":
+            low = greatest(x.lower, _reduce(x.lower, index, updates.lower, "amin", own=False))
+        elif may_lose:
+            high = least(x.upper, _reduce(x.upper, index, updates.upper, "amax", own=False))
         return Interval(low, high, x.shape)
     count = torch.zeros(x.shape, dtype=torch.float64).scatter_add(
         0, index, torch.ones(index.shape, dtype=torch.float64)
     )
     touched = count > 0
-    result = (_sum if reduction == "add" else _multiply)(x, index, updates, count)
+    if reduction == "add":
+        result = _sum(x, index, updates, count, may_lose=may_lose)
+    elif may_lose and bool((count > 1).any()):
+        result = scatter_anywhere(x, updates, reduction, int(count.max()))
+    else:
+        result = _multiply(x, index, updates, count)
     low = torch.where(touched, result.lower, x.lower)
     return replace(result, lower=low, upper=torch.where(touched, result.upper, x.upper))
 
@@ -91,11 +103,22 @@ def _reduce(x: Tensor, index: Tensor, updates: Tensor, how: str, *, own: bool) -
     return result.bool() if kind is torch.bool else restore(result, kind)
 
 
-def _sum(x: Interval, index: Tensor, updates: Interval, count: Tensor) -> Interval:
-    (low, high), (least, greatest) = x.doubles(), updates.doubles()
+def _sum(x: Interval, index: Tensor, updates: Interval, count: Tensor, *, may_lose: bool) -> Interval:
+    (low, high), (fewest, most) = x.doubles(), updates.doubles()
     size = torch.maximum(low.abs(), high.abs())
-    size = size.scatter_add(0, index, torch.maximum(least.abs(), greatest.abs()))
-    return _enclose(low.scatter_add(0, index, least), high.scatter_add(0, index, greatest), size, int(count.max()), x)
+    size = size.scatter_add(0, index, torch.maximum(fewest.abs(), most.abs()))
+    if may_lose:
+        low, high = low + _least_sum(index, fewest, low), high - _least_sum(index, -most, high)
+    else:
+        low, high = low.scatter_add(0, index, fewest), high.scatter_add(0, index, most)
+    return _enclose(low, high, size, int(count.max()), x)
+
+
+def _least_sum(index: Tensor, updates: Tensor, like: Tensor) -> Tensor:
+    """Return the least sum of one or more of the updates of each element; 0 where there are none."""
+    zeros = torch.zeros_like(like)
+    falling = zeros.scatter_add(0, index, updates.clamp(max=0))
+    return falling + zeros.scatter_reduce(0, index, updates, "amin", include_self=False).clamp(min=0)
 
 
 def _enclose(low: Tensor, high: Tensor, size: Tensor, terms: int, x: Interval) -> Interval:

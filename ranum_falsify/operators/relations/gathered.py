@@ -19,7 +19,8 @@ _WRITERS = {"GatherND": "ScatterND", "GatherElements": "ScatterElements", "Gathe
 def what_was_added(site: Site, x: Interval, indices: Interval) -> Interval | None:
     """Bound what is read where numbers of one sign were added, by each of these numbers.
 
-    A sum of such numbers is not nearer to 0 than any of them, however it is rounded and in whatever order.
+    A sum of such numbers is not nearer to 0 than any of them, however it is rounded and in whatever order.  The threads
+    of ONNX Runtime's `ScatterND` do not wait for each other: they may lose all but one, and not the one in question.
     """
     writer = is_a(fields_of(site.op)[0], _WRITERS[kind(site.op)])
     if writer is None or not x.is_floating or not x.size or getattr(writer, "reduction", None) != "add":
@@ -30,10 +31,13 @@ def what_was_added(site: Site, x: Interval, indices: Interval) -> Interval | Non
         return None
     if updates.shape != site.shape or not _reads_what_is_written(site, writer, places):
         return None
+    least, greatest = updates.lower, updates.upper
+    if kind(writer) == "ScatterND":
+        least, greatest = least.min().expand_as(least), greatest.max().expand_as(greatest)
     if initial.extremes[0] >= 0 and updates.extremes[0] >= 0:
-        return Interval.of(updates.lower, torch.full_like(updates.upper, math.inf), updates.shape)
+        return Interval.of(least, torch.full_like(greatest, math.inf), updates.shape)
     if initial.extremes[1] <= 0 and updates.extremes[1] <= 0:
-        return Interval.of(torch.full_like(updates.lower, -math.inf), updates.upper, updates.shape)
+        return Interval.of(torch.full_like(least, -math.inf), greatest, updates.shape)
     return None
 
 
@@ -64,6 +68,9 @@ def _find_rows(site: Site, places: Field) -> Field:
     while (op := is_a(column, "Unsqueeze", "Reshape")) is not None:
         column = fields_of(op)[0]
     vector, whole = site.find_known(column), site.find_known(places)
-    if vector is None or whole is None or vector.shape != whole.shape[:1] or known.shape[0] != whole.shape[0]:
+    if vector is None or whole is None or vector.shape != whole.shape[:1] or known.shape[:1] != whole.shape[:1]:
+        return None
+    # In front of a vector, `Expand` would add dimensions: then each row holds all of it.
+    if len(known.shape) != len(whole.shape):
         return None
     return source(column)

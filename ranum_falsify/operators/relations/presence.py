@@ -22,6 +22,7 @@ from ranum_falsify.operators.relations.matching import (
     is_same,
     kind,
     may_be_rounded_apart,
+    rounds_apart,
     source,
 )
 from ranum_falsify.operators.support.functions import ints
@@ -121,6 +122,7 @@ def _is_of_row(site: Site, threshold: Field, x: Field, bounds: Interval, axis: i
     largest = find_reduction(site, threshold, "ReduceMax")
     if largest is not None:
         return is_same(largest.operand, x) and largest.dims == [axis]
+    read = source(threshold)
     # Nodes that change the shape alone leave the order of the rows.
     while (op := is_a(threshold, "Unsqueeze", "Squeeze", "Reshape")) is not None:
         threshold = fields_of(op)[0]
@@ -130,6 +132,8 @@ def _is_of_row(site: Site, threshold: Field, x: Field, bounds: Interval, axis: i
             return False
         threshold = fields_of(picked)[0]
     values = source(threshold)
+    if values is not read and rounds_apart(site, bounds):
+        return False
     if not isinstance(values, OutputSelect) or values.index != 0 or kind(values.operation) != "TopK":
         return False
     ranked = values.operation

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import TypeAlias
 
 import numpy as np
 from dnnv.nn import Operation
@@ -26,6 +27,9 @@ __all__ = ["sum_of_votes"]
 _EXACT = 2.0**53
 """Whole numbers below it are told apart as float64."""
 
+_Summed: TypeAlias = tuple[bytes, tuple[int, ...] | None]
+"""Axes and shape of a sum of votes."""
+
 _MOVING = ("Flatten", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
 
 
@@ -42,7 +46,7 @@ def sum_of_votes(site: Site, x: Interval, axes: np.ndarray | None) -> Interval |
         return None
     voter: Field = None
     weight: Field = None
-    classes, summed = set[float](), set[bytes]()
+    classes, summed = set[float](), set[_Summed]()
     for number, part in enumerate(fields_of(joined)):
         found = _find_vote(part)
         if found is None:
@@ -52,18 +56,23 @@ def sum_of_votes(site: Site, x: Interval, axes: np.ndarray | None) -> Interval |
             return None
         voter, weight = tested, times
         classes.add(cast)
-        summed.add(_axes_of(total))
+        summed.add(_read_sum(site, total))
     table = _find_table(voter)
-    if table is None or len(summed) != 1 or b"" in summed or not {float(value) for value in table.flat} <= classes:
+    voters = site.find_known(voter)
+    if table is None or voters is None or not {float(value) for value in table.flat} <= classes:
         return None
-    least = _least_weight(site, voter, weight)
+    # A class of more dimensions than the voters would repeat their votes, and move what is added up.
+    if len(summed) != 1 or any(not axes or shape != voters.shape for axes, shape in summed):
+        return None
+    least = _least_weight(site, voters, weight)
     return None if least is None else Interval.fill(least, math.inf, site.shape, x.dtype)
 
 
-def _axes_of(total: Operation) -> bytes:
-    """Return along which axes a node adds up; nothing where that is not known."""
-    axes = fields_of(total)[1]
-    return axes.tobytes() if isinstance(axes, np.ndarray) else b""
+def _read_sum(site: Site, total: Operation) -> _Summed:
+    """Return along which axes a node adds up, nothing where that is not known, and the shape of what it adds up."""
+    data, axes = fields_of(total)
+    known = site.find_known(data)
+    return axes.tobytes() if isinstance(axes, np.ndarray) else b"", None if known is None else known.shape
 
 
 def _find_vote(part: Field) -> tuple[Operation, Field, float, Field] | None:
@@ -97,10 +106,9 @@ def _find_table(field: Field) -> np.ndarray | None:
     return table if bool((np.abs(table.astype(np.float64)) < _EXACT).all()) else None
 
 
-def _least_weight(site: Site, voter: Field, weight: Field) -> float | None:
+def _least_weight(site: Site, voters: Interval, weight: Field) -> float | None:
     """Return the least weight of a vote; None if there may be no vote, or if weights may be negative."""
-    voters = site.find_known(voter)
-    if voters is None or not voters.size:
+    if not voters.size:
         return None
     if weight is None:
         return 1.0

@@ -13,6 +13,7 @@ from functools import reduce
 from typing import Any
 
 import numpy as np
+import onnx
 import torch
 from dnnv.nn import Operation
 from dnnv.nn.operations import Gather
@@ -25,6 +26,7 @@ from ranum_falsify.domain.rules.shape import choose, collapse, cut, evaluate, na
 from ranum_falsify.domain.rules.support.building import infinity_aware, keeping_infinity
 from ranum_falsify.domain.site import Site
 from ranum_falsify.errors import UnsupportedAttributeError
+from ranum_falsify.network.lowering import Surroundings, lowering, refuse
 from ranum_falsify.network.tensors import to_numpy
 from ranum_falsify.operators.relations.gathered import what_was_added
 from ranum_falsify.operators.relations.patterns import refined
@@ -190,7 +192,8 @@ def _scatter_nd_bounds(site: Site, x: Interval, indices: Interval, updates: Inte
     sizes, rest = x.shape[:depth], math.prod(x.shape[depth:])
     flat = _flatten_index(indices.expand()[0], sizes).reshape(-1, 1).expand(-1, rest)
     rows, written = reshape(x, (math.prod(sizes), rest)), reshape(updates, (count, rest))
-    y = scatter(rows, flat, written, reduction)
+    # Threads of ONNX Runtime read and write an element at once: of 1,000 updates of one, as few as half arrive.
+    y = scatter(rows, flat, written, reduction, may_lose="onnxruntime" in site.runtimes)
     return replace(reshape(y, x.shape), nan=y.nan, overflows=y.overflows)
 
 
@@ -327,6 +330,14 @@ def _unique(op: Operation, x: Tensor) -> tuple[Tensor, ...]:
         first, inverse, counts = first[order], rank[inverse], counts[order]
     index, back, count = (torch.from_numpy(a.astype(np.int64)).to(x.device) for a in (first, inverse, counts))
     return x.index_select(axis, index), index, back, count
+
+
+@lowering("Unique", when=lambda node: False)
+def _keep_texts(around: Surroundings, node: onnx.NodeProto) -> None:
+    """Refuse strings whose codes are in another order, or stand for several strings."""
+    is_sorted = all(attribute.i for attribute in node.attribute if attribute.name == "sorted")
+    if around.resolve(node.input[0]) in around.texts and (around.is_open or is_sorted):
+        raise refuse(node, "it sorts strings, or tells those of inputs from each other")
 
 
 @making(torch=_unique, interval=evaluate, dynamic_shape=True)

@@ -120,7 +120,7 @@ def _variance_positive(op: Operation, operands: Bounds) -> bool:
         # In half precision, epsilon may be less than any number, and the variance be rounded to 0.
         return op.epsilon >= smallest * torch.finfo(operands["variance"].dtype).eps and _seen_positive(op, operands)
     variance = operands["variance"]
-    return bool((variance.lower + float(op.epsilon) >= tiny(variance.dtype)).all())
+    return op.epsilon >= 0 and bool((variance.lower + float(op.epsilon) >= tiny(variance.dtype)).all())
 
 
 def _batch_bounds(site: Site, *operands: Interval) -> Interval | tuple[Interval, ...]:
@@ -133,7 +133,9 @@ across(
     torch=_batch_normalization,
     interval=_batch_bounds,
     linear=lambda op: (
-        None if op.training_mode else Affine(operands=("x",), subtracted=("mean",), divisors=("variance",))
+        Affine(operands=("x",), subtracted=("mean",), divisors=("variance",))
+        if op.epsilon >= 0 and not op.training_mode
+        else None
     ),
     batch=batching.inferring,
     kernel=None,

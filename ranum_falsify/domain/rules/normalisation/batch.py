@@ -39,6 +39,8 @@ def batch_normalisation(
     site: Site, x: Interval, scale: Interval, bias: Interval, mean: Interval, variance: Interval
 ) -> Interval:
     """Bound (x - mean) * scale / sqrt(variance + epsilon) + bias, factored in any way or fused into a convolution."""
+    if not site.op.epsilon >= 0:
+        return replace(Interval.top(x.shape, x.dtype), nan=True)
     rank = len(x.shape)
     gain, shift, centre, spread = (_numbers(values, rank) for values in (scale, bias, mean, variance))
     spread = [end + site.op.epsilon for end in spread]

@@ -240,6 +240,8 @@ def _statistics(rows: Sections, epsilon: float, x: Interval, wide: torch.dtype) 
     kept = tuple(1 if dim in rows.dims else size for dim, size in enumerate(x.shape))
     low, high = known.least_mean - known.drift, known.greatest_mean + known.drift
     mean = round_outward(rows.restore(low), rows.restore(high), wide, kept)
+    if not epsilon >= 0:
+        return mean, replace(Interval.top(kept, wide), nan=True)
     root = known.least_root(epsilon, x.dtype)
     least = torch.where(root > 4 * known.drift, root - 2 * known.drift, math.sqrt(max(epsilon, 0.0)))
     most = ((known.greatest_deviation + 1.25 * known.drift).square() + epsilon).sqrt()
@@ -272,6 +274,8 @@ def groups_stay_positive(op: Operation, operands: Mapping[str, Interval]) -> boo
     x = operands["x"]
     if not x.size or x.may_be_infinite:
         return not x.size
+    if not op.epsilon >= 0:
+        return False
     rows = _group_rows(op, group(x, op.num_groups))
     root: Tensor = moments(rows).least_root(float(op.epsilon), x.dtype)
     return bool((root.square() > cancellation(rows)).all())
@@ -285,8 +289,8 @@ def squares_stay_positive(dims: Dims) -> Callable[[Operation, Mapping[str, Inter
         if not x.size or x.may_be_infinite:
             return not x.size
         smallest = tiny(accumulation(x.dtype))
-        if float(op.epsilon) >= smallest:
-            return True
+        if not 0 <= op.epsilon < smallest:
+            return bool(op.epsilon >= smallest)
         rows = sections(x, dims(op, len(x.shape)))
         away = torch.where((rows.lower <= 0) & (rows.upper >= 0), 0.0, torch.minimum(rows.lower**2, rows.upper**2))
         return bool((rows.total(away) > 4 * rows.size * smallest).all())

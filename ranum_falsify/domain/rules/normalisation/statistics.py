@@ -71,6 +71,8 @@ class Moments:
 
     def stays_positive(self, epsilon: float, dtype: torch.dtype) -> bool:
         """Tell whether variance + epsilon is above 0, however it is computed without cancellation."""
+        if not epsilon >= 0:
+            return False
         if epsilon >= tiny(accumulation(dtype)):
             return True
         root = self.least_root(0.0, dtype)
@@ -128,12 +130,12 @@ def standardise(
 
     Args:
         rows: The numbers.
-        epsilon: Number that is added to the variance.
+        epsilon: Number that is added to the variance; nothing is known where it is below 0, as z falls with d there.
         cancels: Whether a runtime computes the variance as mean(x^2) - mean(x)^2.
         added: Another number that a runtime may add to the deviation.
         apart: Whether every step writes a tensor of its own, which half precision rounds.
     """
-    if _overflows(rows):
+    if not epsilon >= 0 or _overflows(rows):
         return _make_unknown(rows)
     known = moments(rows, apart=apart)
     root = known.least_root(epsilon, rows.dtype)
@@ -156,7 +158,7 @@ def divide_by_root_mean_square(rows: Sections, epsilon: float, share: float = 1.
 
     As above, with x in place of d: the sum of the others' squares is known independently of it.
     """
-    if _overflows(rows):
+    if not epsilon >= 0 or _overflows(rows):
         return _make_unknown(rows)
     fewest, most = Enclosure(rows.lower, rows.upper).map_even(torch.square)
     slack = _own_share(rows)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import onnx
-from onnx import helper
+from onnx import helper, numpy_helper
 
 from ranum_falsify.network.lowering import Surroundings, lowering, refuse, strings
 from ranum_falsify.operators.support.ml import DOMAIN
@@ -14,6 +16,9 @@ __all__ = ["keep_values", "make_table"]
 
 _CLASSES = "classes_strings"
 """The attribute that a LabelEncoder has in version 1 alone."""
+
+_UNKNOWN = b"_Unused"
+"""What a table of strings gives for unknown keys if it does not say."""
 
 _TABLES_OF_BOTH = 2
 """The version from which on a LabelEncoder has keys and values."""
@@ -33,7 +38,7 @@ def make_table(around: Surroundings, node: onnx.NodeProto) -> list[onnx.NodeProt
     given = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
     words = given.get("cats_strings", given.get(_CLASSES))
     if words is None:
-        return None
+        return _add_default(around, node, given)
     numbers = given.get("cats_int64s", list(range(len(words))))
     if len(numbers) != len(words):
         raise refuse(node, f"it has {len(words)} strings for {len(numbers)} integers")
@@ -46,11 +51,27 @@ def make_table(around: Surroundings, node: onnx.NodeProto) -> list[onnx.NodeProt
     else:
         known = dict(zip(numbers, words, strict=True))
         attributes = {"keys_int64s": [*known], "values_strings": [*known.values()]}
-        attributes["default_string"] = given.get("default_string", b"_Unused")
+        attributes["default_string"] = given.get("default_string", _UNKNOWN)
     around.versions[DOMAIN] = _TABLES_OF_BOTH
     return around.lower(
         helper.make_node("LabelEncoder", node.input, node.output, node.name, domain=DOMAIN, **attributes)
     )
+
+
+def _add_default(around: Surroundings, node: onnx.NodeProto, given: Mapping[str, Any]) -> list[onnx.NodeProto] | None:
+    """Write down what a table of strings gives for unknown keys where the node does not say."""
+    values = given.get("values_tensor")
+    default: dict[str, Any] = {}
+    if "values_strings" in given and "default_string" not in given:
+        default = {"default_string": _UNKNOWN}
+    elif values is not None and values.data_type == onnx.TensorProto.STRING and "default_tensor" not in given:
+        default = {"default_tensor": numpy_helper.from_array(np.array([_UNKNOWN], dtype=object))}
+    if not default:
+        return None
+    changed = onnx.NodeProto()
+    changed.CopyFrom(node)
+    changed.attribute.extend(helper.make_attribute(name, value) for name, value in default.items())
+    return around.lower(changed)
 
 
 for _op_type, _attributes in {
