@@ -99,6 +99,22 @@ def test_nothing_is_said_where_one_value_is_given() -> None:
     assert not any("shape" in notice for notice in found.notices)
 
 
+def test_no_input_with_one_value_is_told_to_take_one() -> None:
+    """Rows of a loop that a condition ends have no bounds, even where all that steers it has one value."""
+    model = parse_model(
+        f"{HEAD}(float[2] x, float[2] w) => (float[n,2] y) <float two = {{2}}, bool go = {{1}}>"
+        "{ [loop] z, r = Loop(, go, x) a = Add(r, w) y = Log(a) }"
+    )
+    body = (
+        "b (int64 i, bool c, float[2] s) => (bool d, float[2] t, float[2] r)"
+        " { h = ReduceMax<keepdims = 0>(s) d = Less(h, two) t = Add(s, s) r = Relu(s) }"
+    )
+    model.graph.node[0].attribute.add(name="body", type=5).g.CopyFrom(parse_graph(body))
+    for box, told in (({"x": 1.5}, False), ({"x": (1, 1.5)}, True)):
+        found = rf.check(model, box={"w": 0.5} | box, n_starts=0, self_check=False, prove_timeout=1)
+        assert any("varies with 'x'" in notice for notice in found.notices) == (told and found.verdict == "unknown")
+
+
 def test_nothing_is_said_where_nothing_is_open() -> None:
     found = ask(
         "(float[8] x, int64[1] k) => (v, y) <int64[1] o = {0}> { y = Log(x) v = Slice(x, o, k) }", {"k": (1, 3)}
