@@ -110,8 +110,9 @@ def test_no_input_with_one_value_is_told_to_take_one() -> None:
         " { h = ReduceMax<keepdims = 0>(s) d = Less(h, two) t = Add(s, s) r = Relu(s) }"
     )
     model.graph.node[0].attribute.add(name="body", type=5).g.CopyFrom(parse_graph(body))
-    for box, told in (({"x": 1.5}, False), ({"x": (1, 1.5)}, True)):
-        found = rf.check(model, box={"w": 0.5} | box, n_starts=0, self_check=False, prove_timeout=1)
+    ranges: list[tuple[Any, bool]] = [(1.5, False), ((1, 1.5), True)]
+    for one, told in ranges:
+        found = rf.check(model, box={"w": 0.5, "x": one}, n_starts=0, self_check=False, prove_timeout=1)
         assert any("varies with 'x'" in notice for notice in found.notices) == (told and found.verdict == "unknown")
 
 
