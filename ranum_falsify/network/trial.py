@@ -30,6 +30,8 @@ _MEMORY, _FACTOR = 2**30, 16
 
 There may be more, up to half of what is free: what a loop collects takes many times the bytes of its numbers.
 """
+_MOST = 2**32
+"""Bytes beyond which a small model takes too much, however many are free."""
 
 
 class TrialError(Exception):
@@ -54,7 +56,7 @@ def run_once(graph: Graph, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndar
     try:
         source.write_bytes(model_with_all_inputs(graph).SerializeToString())
         needed = max(_MEMORY, _FACTOR * source.stat().st_size) + _size_of_tensors(graph)
-        memory = max(needed, psutil.virtual_memory().available // 2)
+        memory = max(needed, min(psutil.virtual_memory().available // 2, _MOST))
         request = {"source": str(source), "feeds": arrays}
         kind, answer = child.ask("run", request, timeout=seconds, memory=memory)
     except ChildDeathError as error:

@@ -160,7 +160,7 @@ def test_a_trial_that_time_cuts_off_is_named() -> None:
         " float[2] s) => (bool d, float[2] t) { d = Identity(c) t = Abs(s) }> (m, go, x) y = Exp(z) }"
     )
     reduced = valid_in_box(network(text), ones_box(text))
-    with evaluate_until(time.monotonic() + 2):
+    with evaluate_until(time.monotonic() + 4):
         prover = prove(reduced)
     assert not prover.proof.holds
     (notice,) = prover.proof.notices
