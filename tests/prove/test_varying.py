@@ -107,7 +107,7 @@ def test_no_input_with_one_value_is_told_to_take_one() -> None:
     )
     body = (
         "b (int64 i, bool c, float[2] s) => (bool d, float[2] t, float[2] r)"
-        " { h = ReduceMax<keepdims = 0>(s) d = Less(h, two) t = Add(s, s) r = Relu(s) }"
+        " { h = ReduceMax<keepdims = 0>(s) d = Less(h, two) t = Add(s, two) r = Relu(s) }"
     )
     model.graph.node[0].attribute.add(name="body", type=5).g.CopyFrom(parse_graph(body))
     ranges: list[tuple[Any, bool]] = [(1.5, False), ((1, 1.5), True)]

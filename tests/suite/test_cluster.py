@@ -109,7 +109,8 @@ def test_a_scheduler_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("address", ["here", "tcp://here", "tcp://[here]:1"])
-def test_what_is_no_address(address: str) -> None:
+def test_what_is_no_address(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ranum_falsify.suite.cluster.crew._PATIENCE", 0.5)
     with pytest.raises(SuiteError, match="cannot be reached"):
         with DaskCrew(RUNNER, lambda: connect(address)):
             pass
