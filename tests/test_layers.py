@@ -2,7 +2,7 @@
 
 import ast
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -132,10 +132,11 @@ def surroundings_faults(tree: ast.AST) -> list[str]:
     forbidden = {"sys.argv", "sys.stdout", "sys.stderr", "os.environ", "os.getenv", "os.putenv"}
     faults = [f"line {line}: imports {name}" for line, name in imported(tree) if name in forbidden]
     for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute) and ast.unparse(node) in forbidden:
-            faults.append(f"line {node.lineno}: uses {ast.unparse(node)}")
-        elif isinstance(node, ast.Call) and ast.unparse(node.func) in {"print", "input"}:
-            faults.append(f"line {node.lineno}: calls {ast.unparse(node.func)}")
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            if (name := f"{node.value.id}.{node.attr}") in forbidden:
+                faults.append(f"line {node.lineno}: uses {name}")
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in {"print", "input"}:
+            faults.append(f"line {node.lineno}: calls {node.func.id}")
     return faults
 
 
@@ -157,30 +158,31 @@ def test_there_are_files_to_check() -> None:
     assert FILES
 
 
-@pytest.mark.parametrize("relative", FILES)
-def test_every_file_belongs_to_a_layer(relative: str) -> None:
-    assert unit(relative) in RANK.keys() | ABOVE_ALL
+def faults_by_file(check: Callable[[str], Sequence[str]], files: Iterable[str] = FILES) -> dict[str, Sequence[str]]:
+    """What a check says of the files that have faults."""
+    return {relative: faults for relative in files if (faults := check(relative))}
 
 
-@pytest.mark.parametrize("relative", FILES)
-def test_a_file_imports_only_its_own_layer_and_those_before(relative: str) -> None:
-    assert layer_faults(relative, read(relative)) == []
+def test_every_file_belongs_to_a_layer() -> None:
+    assert [relative for relative in FILES if unit(relative) not in RANK.keys() | ABOVE_ALL] == []
 
 
-@pytest.mark.parametrize("relative", FILES)
-def test_a_room_imports_only_itself_and_those_before(relative: str) -> None:
-    assert room_faults(relative, read(relative)) == []
+def test_a_file_imports_only_its_own_layer_and_those_before() -> None:
+    assert faults_by_file(lambda relative: layer_faults(relative, read(relative))) == {}
+
+
+def test_a_room_imports_only_itself_and_those_before() -> None:
+    assert faults_by_file(lambda relative: room_faults(relative, read(relative))) == {}
 
 
 def test_no_module_imports_itself_by_way_of_others() -> None:
     assert import_cycle({relative: read(relative) for relative in FILES}) == []
 
 
-@pytest.mark.parametrize("relative", FILES)
-def test_no_relative_and_no_star_imports(relative: str) -> None:
-    faults = import_style_faults(read(relative))
+def test_no_relative_and_no_star_imports() -> None:
+    faults = faults_by_file(lambda relative: import_style_faults(read(relative)))
     # Child processes import such a package by its path, so it has no absolute name.
-    assert [fault for fault in faults if relative not in STAND_ALONE or "star" in fault] == []
+    assert [(file, f) for file, found in faults.items() for f in found if file not in STAND_ALONE or "star" in f] == []
 
 
 # The root sets what libraries read when they are loaded, before anything loads them.
@@ -189,27 +191,31 @@ FREE = frozenset({"cli", *ABOVE_ALL})
 FREE_FILES = STAND_ALONE | {"api/kernels.py"}
 
 
-@pytest.mark.parametrize("relative", [f for f in FILES if unit(f) not in FREE and f not in FREE_FILES])
-def test_nothing_below_the_command_line_touches_its_surroundings(relative: str) -> None:
-    assert surroundings_faults(read(relative)) == []
+def test_nothing_below_the_command_line_touches_its_surroundings() -> None:
+    files = [file for file in FILES if unit(file) not in FREE and file not in FREE_FILES]
+    assert faults_by_file(lambda relative: surroundings_faults(read(relative)), files) == {}
 
 
-@pytest.mark.parametrize("relative", [f for f in FILES if unit(f) != "__main__" and f not in STAND_ALONE])
-def test_every_module_says_what_is_public(relative: str) -> None:
-    assert has_public_names(read(relative))
+def test_every_module_says_what_is_public() -> None:
+    files = [file for file in FILES if unit(file) != "__main__" and file not in STAND_ALONE]
+    assert [file for file in files if not has_public_names(read(file))] == []
 
 
-def imports_upstream(tree: ast.AST) -> bool:
-    """Whether a module imports DNNV in the form that works."""
-    return any(name.startswith(f"{PACKAGE}.upstream") for _, name in imported(tree))
-
-
-@pytest.mark.parametrize("relative", [f for f in FILES if unit(f) != "upstream" and f not in STAND_ALONE])
-def test_dnnv_is_made_to_work_before_it_is_imported(relative: str) -> None:
+def upstream_faults(relative: str) -> list[str]:
+    """What keeps a file from the form of DNNV that works: no folder, or one whose `__init__` does not import it."""
     at_run_time = ast.Module([node for node in walk_run_time(read(relative)) if isinstance(node, ast.stmt)], [])
-    if {"dnnv", "dnnf"} & {name.split(".")[0] for _, name in imported(at_run_time)}:
-        assert "/" in relative, "give it a folder, whose `__init__` can import it"
-        assert imports_upstream(read(f"{unit(relative)}/__init__.py"))
+    if not {"dnnv", "dnnf"} & {name.split(".")[0] for _, name in imported(at_run_time)}:
+        return []
+    if "/" not in relative:
+        return ["give it a folder, whose `__init__` can import it"]
+    start = f"{unit(relative)}/__init__.py"
+    names = [name for _, name in imported(read(start))]
+    return [] if any(name.startswith(f"{PACKAGE}.upstream") for name in names) else [f"{start} does not import it"]
+
+
+def test_dnnv_is_made_to_work_before_it_is_imported() -> None:
+    files = [file for file in FILES if unit(file) != "upstream" and file not in STAND_ALONE]
+    assert faults_by_file(upstream_faults, files) == {}
 
 
 def test_every_folder_with_modules_is_a_package() -> None:

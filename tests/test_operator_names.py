@@ -100,10 +100,11 @@ def engines() -> list[str]:
     return [file for file in files if not file.startswith(HOMES)]
 
 
-@pytest.mark.parametrize("file", engines())
-def test_no_engine_names_an_operator(file: str) -> None:
-    found = set(named(ast.parse((PACKAGE / file).read_text(encoding="utf-8"))))
-    assert found == WAIVERS.get(file, (set(), ""))[0]
+def test_no_engine_names_an_operator() -> None:
+    found = {file: set(named(ast.parse((PACKAGE / file).read_text(encoding="utf-8")))) for file in engines()}
+    assert {file: names for file, names in found.items() if names} == {
+        file: names for file, (names, _) in WAIVERS.items()
+    }
 
 
 def test_waivers_are_for_engines_and_have_a_reason() -> None:
