@@ -15,6 +15,7 @@ from ranum_falsify.operators.rows.microsoft import (
     quantised_recurrent,
     quantised_reductions,
     quantisers,
+    renamed,
 )
 
 __all__ = [
@@ -32,4 +33,5 @@ __all__ = [
     "quantised_recurrent",
     "quantised_reductions",
     "quantisers",
+    "renamed",
 ]
