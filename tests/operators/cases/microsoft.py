@@ -225,7 +225,44 @@ def attentions_of_other_forms() -> Iterator[OperatorCase]:
     )
 
 
+def quantised_attentions() -> Iterator[OperatorCase]:
+    x, w, b = Spread((2, 3, 4), np.uint8, 0, 255), Spread((4, 12), np.int8, -128, 127), Spread((12,))
+    one, columns = np.array(0.01, np.float32), np.linspace(0.005, 0.02, 12).astype(np.float32)
+    zeros = np.array(100, np.uint8), np.array(3, np.int8)
+    mask = np.array([[1, 1, 0], [0, 5, 1]], np.int32)
+    past = Spread((2, 2, 2, 2, 2))
+    forms: dict[str, tuple[list[Any], int, dict[str, Any]]] = {
+        "plain": ([one, one], 1, {}),
+        "zero points": ([one, one, None, *zeros], 1, {"scale": 0.5}),
+        "columns": ([one, columns, mask, zeros[0], np.arange(-6, 6).astype(np.int8)], 1, {"mask_filter_value": -3.0}),
+        "causal": ([np.array([0.02], np.float32), one, np.array([3, 2], np.int32)], 2, {"unidirectional": 1}),
+        "past": ([one, one, None, *zeros, past], 2, {"unidirectional": 1}),
+        "scales": ([Spread((), low=-0.1, high=0.1), Spread((), low=0.01, high=0.1)], 1, {}),
+    }
+    for name, (rest, outputs, attributes) in forms.items():
+        yield OperatorCase(
+            op_type="QAttention",
+            inputs=[x, w, b, *rest],
+            attributes={"num_heads": 2} | attributes,
+            name=name,
+            outputs=outputs,
+            domain=DOMAIN,
+            tolerance=(1e-4, 1e-4),
+            gradient=False,
+        )
+    yield OperatorCase(
+        op_type="QAttention",
+        inputs=[x, Spread((4, 12), np.uint8, 0, 255), b, one, one, None, None, np.array(9, np.uint8)],
+        attributes={"num_heads": 1},
+        name="unsigned",
+        domain=DOMAIN,
+        tolerance=(1e-4, 1e-4),
+        gradient=False,
+    )
+
+
 CASES: list[OperatorCase] = [
+    *quantised_attentions(),
     *attentions(),
     *attentions_of_other_forms(),
     *convolutions(),

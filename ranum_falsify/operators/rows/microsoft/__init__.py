@@ -3,6 +3,7 @@
 from ranum_falsify.operators.rows.microsoft import (
     attention,
     block_products,
+    block_tables,
     distance,
     embedding,
     gelu,
@@ -21,6 +22,7 @@ from ranum_falsify.operators.rows.microsoft import (
 __all__ = [
     "attention",
     "block_products",
+    "block_tables",
     "distance",
     "embedding",
     "gelu",

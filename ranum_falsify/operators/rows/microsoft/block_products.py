@@ -19,7 +19,7 @@ from ranum_falsify.domain.slack import BLOCK_ROUNDINGS, gamma
 from ranum_falsify.operators.support.families import plain
 from ranum_falsify.operators.support.microsoft_schemas import FLOATS, schema
 
-__all__ = ["MatMulNBits"]
+__all__ = ["MatMulNBits", "unpack"]
 
 _HALF_STEP = 0.505 / 127
 """Half a step of the 8-bit integers to which kernels may round a block of the first factor.
@@ -28,7 +28,7 @@ Relative to the block's largest element; `accuracy_level` 4 allows it where a pr
 """
 
 
-def _unpack(packed: Tensor, bits: int) -> Tensor:
+def unpack(packed: Tensor, bits: int) -> Tensor:
     """Return the numbers that bytes hold, the lowest bits first, along the last dimension."""
     parts = [(packed >> shift) & (2**bits - 1) for shift in range(0, 8, bits)]
     return torch.stack(parts, -1).flatten(-2)
@@ -39,12 +39,12 @@ def _read_quantised(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return integers, zero points, both `(n, k)` and float64, and the block of each row `(k,)`."""
     count = -(-op.k // op.block_size)
-    integers = _unpack(b.reshape(op.n, -1), op.bits)[:, : op.k].double()
+    integers = unpack(b.reshape(op.n, -1), op.bits)[:, : op.k].double()
     blocks = torch.arange(op.k, device=b.device) // op.block_size if groups is None else groups.long()[: op.k]
     if zeros is None:
         points = torch.full((op.n, count), float(2 ** (op.bits - 1)), dtype=torch.float64, device=b.device)
     elif zeros.dtype is torch.uint8:
-        points = _unpack(zeros.reshape(op.n, -1), op.bits)[:, :count].double()
+        points = unpack(zeros.reshape(op.n, -1), op.bits)[:, :count].double()
     else:
         points = zeros.reshape(op.n, count).double()
     return integers, points[:, blocks], blocks

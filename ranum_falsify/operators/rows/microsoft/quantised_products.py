@@ -107,7 +107,7 @@ def scale_sums(sums: Interval, scales: list[Interval], bias: Interval | None, al
         size = size + torch.maximum(least.abs(), greatest.abs())
         low, high = low + least - error * size, high + greatest + error * size
     # Products of scales may be denormal.
-    lost = torch.where(size == 0, 0.0, 2.0**-110)
+    lost = torch.where(size == 0, 0.0, 2.0**-94)
     return round_outward(low - lost, high + lost, torch.float32, sums.shape)
 
 

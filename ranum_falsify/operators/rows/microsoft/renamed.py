@@ -41,12 +41,12 @@ class MicrosoftTrilu(slicing.Trilu):
     slicing.Pad,
     schema("Pad", "data:T pads:I value:T?", "output:T", {"T": FLOATS, "I": ("int64",)}, defaults={"mode": "constant"}),
 )
-class MicrosoftPad(slicing.Pad):  # type: ignore[misc]
+class MicrosoftPad(slicing.Pad):
     """A tensor with elements added around it."""
 
 
 @doing_as(shape.Unsqueeze, schema("ExpandDims", "X:T axis:I", "Y:T", {"T": _ANY, "I": ("int32",)}))
-class ExpandDims(shape.Unsqueeze):  # type: ignore[misc]
+class ExpandDims(shape.Unsqueeze):
     """`Unsqueeze` by one axis."""
 
 
