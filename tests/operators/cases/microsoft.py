@@ -163,6 +163,24 @@ def normalised_sums() -> Iterator[OperatorCase]:
             name=name,
             domain=DOMAIN,
         )
+    for name, outputs in (
+        ("all outputs", 4),
+        ("statistics", 3),
+        ("mean", 2),
+        ("its sum", ("y", "", "", "total")),
+    ):
+        for op_type, given in (
+            ("SkipLayerNormalization", [x, x, weights, weights, weights]),
+            ("SkipSimplifiedLayerNormalization", [x, Spread((3, 8)), weights, weights]),
+        ):
+            yield OperatorCase(
+                op_type=op_type,
+                inputs=given,
+                attributes={"epsilon": 1e-5},
+                name=name,
+                outputs=outputs,
+                domain=DOMAIN,
+            )
     for name, simple in (("plain", [x, x, weights]), ("biased", [x, x, weights, weights])):
         yield OperatorCase(
             op_type="SkipSimplifiedLayerNormalization",

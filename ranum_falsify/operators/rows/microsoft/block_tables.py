@@ -58,7 +58,7 @@ def _bounds(site: Site, x: Interval, indices: Interval, scales: Interval, zeros:
     low, high = _count_from_front(x, indices)
     if indices.is_point:
         known = _dequantise(site.op, low.expand(indices.shape).reshape(-1), x, scales, zeros)
-        return round_outward(*(end.reshape(site.shape) for end in known), site.dtype, site.shape)
+        return round_outward(known[0].reshape(site.shape), known[1].reshape(site.shape), site.dtype, site.shape)
     # Any row between the least and the greatest index may be read.
     parts = [
         (least.amin(0), greatest.amax(0))
