@@ -18,7 +18,7 @@ from ranum_falsify.domain.rules.support.building import is_infinity_aware
 from ranum_falsify.domain.site import Site
 from ranum_falsify.errors import UnsupportedAttributeError
 from ranum_falsify.network.fields import attribute_values
-from ranum_falsify.network.registry import find, make_node, operator, schema_of, spec_of
+from ranum_falsify.network.registry import find, make_node, operator, opsets_of, schema_of, spec_of
 
 __all__ = ["activate", "activation", "add_inner_faults", "bound_part", "doing_as", "evaluate_part", "part"]
 
@@ -46,8 +46,12 @@ def doing_as(
 
 
 def part(op: Operation, op_type: str, fields: Mapping[str, Any]) -> Operation:
-    """Return a node of an ONNX operator with fields of a fused node; what they lack has its default value."""
-    spec, schema = find(op_type, ""), schema_of(op_type, "", op.opset)
+    """Return a node of an ONNX operator with fields of a fused node; what they lack has its default value.
+
+    An operator that the opset of the node does not have yet is that of the newest opset.
+    """
+    spec = find(op_type, "")
+    schema = schema_of(op_type, "", op.opset) or schema_of(op_type, "", opsets_of("")[1])
     if spec is None or schema is None:
         raise UnsupportedAttributeError(f"{type(op).__name__}: {op_type} is not known at opset {op.opset}")
     defaults = attribute_values(a.default_value for a in schema.attributes.values() if a.default_value.type)
