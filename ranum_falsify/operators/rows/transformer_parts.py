@@ -293,16 +293,21 @@ def _advance(site: Site, state: Interval, step: Sequence[Interval | None], times
     """Return the next state and what the queries read of it, before it is scaled."""
     q, k, v, g, b = step
     assert q is not None and k is not None and v is not None
+    parts: list[Interval] = []  # Whatever may be infinite is NaN where it meets a 0, which bounds leave out.
     if g is not None:
         share = _widen(bound_part(site, site.op, g)).move(lambda bound: bound.transpose(2, 3))
         state = _stretch(multiply(site, state, share))
+        parts += [share, state]
     if b is not None:
-        v = _stretch(multiply(site, b, _stretch(subtract(site, v, matrix_product(k, state)))))
+        past = matrix_product(k, state)
+        rest = _stretch(subtract(site, v, past))
+        v = _stretch(multiply(site, b, rest))
+        parts += [past, rest, v]
     column = k.move(lambda bound: bound.transpose(2, 3))
     state = bilinear(
         lambda p, n, c: p * n if c is None else p * n + c, column, v, terms=1, shape=state.shape, bias=state
     )
-    faults = state.nan or state.overflows
+    faults = any(part.nan or part.overflows or part.may_be_infinite for part in (*parts, state))
     read = matrix_product(q, state.move(lambda bound: bound.repeat_interleave(times, 1)))
     return replace(state, nan=faults), read
 

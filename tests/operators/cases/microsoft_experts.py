@@ -47,6 +47,42 @@ CASES = [
 ]
 
 
+def quantised(name: str, bits: int, block: int, points: bool, width: int = 16, **attributes: Any) -> OperatorCase:
+    """Return a case of two experts of quantised layers of 16."""
+    rng, per = np.random.default_rng(bits), 8 // bits
+    inputs: list[Any] = [Spread((3, 32)), Spread((3, 2))]
+    zeros = []
+    for rows, columns in ((width, 32), (32, 16)):
+        count = columns // block if block else 1
+        scales = rng.uniform(-0.02, 0.05, (2, rows, count) if block else (2, rows)).astype(np.float32)
+        inputs += [rng.integers(0, 256, (2, rows, columns // per)).astype(np.uint8), scales, Spread((2, rows))]
+        shape = (2, rows, -(-count // per)) if block else (2, rows // per)
+        zeros.append(rng.integers(0, 256, shape).astype(np.uint8))
+    inputs += [None] * 3 + (zeros if points else [])
+    more = {"block_size": block} if block else {}
+    return OperatorCase(
+        op_type="QMoE",
+        name=name,
+        inputs=inputs,
+        attributes={"expert_weight_bits": bits, "k": 1} | more | attributes,
+        domain="com.microsoft",
+        opset=17,
+        tolerance=(1e-2, 4.0) if bits == 8 else (1e-4, 1e-3),
+        gradient=False,
+        constants=frozenset({2, 3, 5, 6, 11, 12}),
+    )
+
+
+CASES += [
+    quantised("4 bits", 4, 16, False, activation_type="silu"),
+    quantised("4 bits, zero points", 4, 16, True, 32, **GATED),
+    quantised("4 bits, columns", 4, 0, True, activation_type="gelu"),
+    quantised("8 bits", 8, 16, True, normalize_routing_weights=1),
+    quantised("8 bits, columns", 8, 0, False, activation_type="identity"),
+    quantised("2 bits", 2, 16, True, activation_type="relu"),
+]
+
+
 def full(size: float, *shape: int) -> np.ndarray:
     return np.full(shape, size, np.float32)
 

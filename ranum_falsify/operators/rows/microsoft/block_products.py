@@ -20,7 +20,7 @@ from ranum_falsify.errors import UnsupportedAttributeError
 from ranum_falsify.operators.support.families import plain
 from ranum_falsify.operators.support.microsoft_schemas import DOMAIN, FLOATS, schema
 
-__all__ = ["MatMulBnb4", "MatMulNBits", "unpack"]
+__all__ = ["MatMulBnb4", "MatMulNBits", "bound_block_product", "unpack"]
 
 _HALF_STEP = 0.505 / 127
 """Half a step of the 8-bit integers to which kernels may round a block of the first factor.
@@ -86,17 +86,33 @@ def _bounds(
     known = [None if x is None else x.expand()[0] for x in (b, zeros, groups)]
     integers, points, blocks = _read_quantised(op, cast(Tensor, known[0]), known[1], known[2])
     factor = factor.reshape(-1).expand(op.n * -(-op.k // op.block_size)).reshape(op.n, -1)[:, blocks]
+    return bound_block_product(a, integers, points, factor, bias, op.block_size) or unknown(site)[0]
+
+
+def bound_block_product(
+    a: Interval, integers: Tensor, points: Tensor, factor: Tensor, bias: Interval | None, length: int
+) -> Interval | None:
+    """Return bounds of a product with a quantised matrix, float32; None where it may overflow.
+
+    Args:
+        a: First factor, float32.
+        integers: What the second one holds, `(n, k)` and float64.
+        points: Zero points.
+        factor: Scales.
+        bias: What is added.
+        length: Number of elements of the first factor that kernels may quantise together.
+    """
     weights = ((integers - points) * factor).mT
     sizes = ((integers + points.abs()) * factor.abs()).mT
     a = a.split(len(a.shape) - 1)
     low, high = a.doubles()
     size = torch.maximum(low.abs(), high.abs())
     if not float(size.max() * sizes.sum(0).max()) < torch.finfo(torch.float32).max / 4:
-        return unknown(site)[0]
-    strayed = _HALF_STEP * _find_largest_in_blocks(size, op.block_size) * 1.01 + 2.0**-120
+        return None
+    strayed = _HALF_STEP * _find_largest_in_blocks(size, length) * 1.01 + 2.0**-120
     near = round_outward(low - strayed, high + strayed, torch.float32, a.shape)
     y = matrix_product(near, round_outward(weights, weights, torch.float32, tuple(weights.shape)), bias)
-    lost = gamma(op.k + BLOCK_ROUNDINGS, torch.float32) * torch.matmul(size + strayed, sizes)
+    lost = gamma(integers.shape[1] + BLOCK_ROUNDINGS, torch.float32) * torch.matmul(size + strayed, sizes)
     return round_outward(y.lower.double() - lost, y.upper.double() + lost, torch.float32, y.shape)
 
 

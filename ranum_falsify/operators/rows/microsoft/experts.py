@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any
 
 import torch
 from dnnv.nn import Operation
@@ -18,11 +20,13 @@ from ranum_falsify.domain.rules.shape import reshape
 from ranum_falsify.domain.site import Site
 from ranum_falsify.domain.slack import gamma, unit
 from ranum_falsify.errors import UnsupportedAttributeError
+from ranum_falsify.network import spec_of
+from ranum_falsify.operators.rows.microsoft.block_products import bound_block_product, unpack
 from ranum_falsify.operators.support.families import plain
 from ranum_falsify.operators.support.microsoft_parts import bound_part, evaluate_part, part
 from ranum_falsify.operators.support.microsoft_schemas import DOMAIN, FLOATS, schema
 
-__all__ = ["MoE"]
+__all__ = ["MoE", "QMoE"]
 
 _ACTIVATIONS = {
     "relu": ("Relu", {}),
@@ -43,11 +47,13 @@ def _check(op: Operation, other: object, count: int) -> None:
     gated = op.activation_type == _GATED
     if other is not None or op.use_sparse_mixer or op.k > count or not limit > 0:
         raise UnsupportedAttributeError(
-            f"{DOMAIN}::MoE: weights fc3, use_sparse_mixer, a swiglu_limit of 0, and a k beyond the experts, "
-            "are not supported"
+            f"{DOMAIN}::{spec_of(op).op_type}: weights fc3, use_sparse_mixer, a swiglu_limit of 0, and a k beyond the "
+            "number of experts are not supported"
         )
     if op.activation_type not in _ACTIVATIONS and not (gated and op.swiglu_fusion == 1):
-        raise UnsupportedAttributeError(f"{DOMAIN}::MoE: activation_type {op.activation_type!r} is not supported here")
+        raise UnsupportedAttributeError(
+            f"{DOMAIN}::{spec_of(op).op_type}: activation_type {op.activation_type!r} is not supported here"
+        )
 
 
 # values ---------------------------------------------------------------------------------------------------------
@@ -68,7 +74,9 @@ def _weigh(op: Operation, router: Tensor) -> Tensor:
     shares = router.softmax(-1)
     chosen = torch.zeros_like(shares).scatter(-1, shares.topk(op.k, -1).indices, 1.0)
     weights = shares * chosen
-    return weights / weights.sum(-1, keepdim=True) if op.normalize_routing_weights else weights
+    # The kernel of QMoE leaves the attribute unread.
+    normalises = op.normalize_routing_weights or isinstance(op, QMoE)
+    return weights / weights.sum(-1, keepdim=True) if normalises else weights
 
 
 def _experts(
@@ -83,6 +91,13 @@ def _experts(
     b3: Tensor | None,
 ) -> Tensor:
     _check(op, w3, len(w1))
+    return _mix_values(op, x, router, w1, b1, w2, b2)
+
+
+def _mix_values(
+    op: Operation, x: Tensor, router: Tensor, w1: Tensor, b1: Tensor | None, w2: Tensor, b2: Tensor | None
+) -> Tensor:
+    """Return the weighted sum of what experts make of tokens."""
     tokens = x.reshape(-1, x.shape[-1])
     hidden = torch.einsum("th,eih->tei", tokens, w1)
     hidden = _activate(op, hidden if b1 is None else hidden + b1)
@@ -140,26 +155,38 @@ def _bounds(
     w3: Interval | None,
     b3: Interval | None,
 ) -> Interval:
-    op, experts = site.op, w1.shape[0]
-    _check(op, w3, experts)
+    _check(site.op, w3, w1.shape[0])
+
+    def apply(tokens: Interval, layer: int, expert: int) -> Interval:
+        weights = (w1, w2)[layer].move(lambda bound: bound[expert])
+        return matrix_product(tokens, weights, _choose((b1, b2)[layer], expert), transposed=(False, True))
+
+    return _bound_experts(site, x, router, w1.shape[0], apply)
+
+
+_Layer = Callable[[Interval, int, int], "Interval | None"]
+"""`layer(tokens, number, expert)`: bounds of the first or second layer of an expert; None where nothing is known."""
+
+
+def _choose(x: Interval | None, number: int) -> Interval | None:
+    return None if x is None else x.move(lambda bound: bound[number])
+
+
+def _bound_experts(site: Site, x: Interval, router: Interval, experts: int, apply: _Layer) -> Interval:
+    """Return bounds of the weighted sum of what experts make of tokens."""
     if not x.size:
         return Interval.fill(0, 0, x.shape, x.dtype)
     tokens = reshape(x, (math.prod(x.shape[:-1]), x.shape[-1]))
     ends = []
-    for number in range(experts):
-        first, shift, second, last = (
-            None if t is None else t.move(lambda bound, e=number: bound[e])  # type: ignore[misc]
-            for t in (w1, b1, w2, b2)
-        )
-        assert first is not None and second is not None
-        hidden = matrix_product(tokens, first, shift, transposed=(False, True))
-        active = hidden if _fails(hidden) else _activate_bounds(site, hidden)
-        y = active if _fails(active) else matrix_product(active, second, last, transposed=(False, True))
-        if _fails(y):
+    for expert in range(experts):
+        y: Interval | None = apply(tokens, 0, expert)
+        y = None if y is None or _fails(y) else _activate_bounds(site, y)
+        y = None if y is None or _fails(y) else apply(y, 1, expert)
+        if y is None or _fails(y):
             return bound_anything_of(x.shape, x.dtype)
         ends.append([end.double() for end in y.expand()])
     low, high = (torch.stack(column) for column in zip(*ends, strict=True))
-    return _mix(op, low, high, reshape(router, (tokens.shape[0], experts)), x)
+    return _mix(site.op, low, high, reshape(router, (tokens.shape[0], experts)), x)
 
 
 def _fails(y: Interval) -> bool:
@@ -181,6 +208,17 @@ def _mix(op: Operation, low: Tensor, high: Tensor, router: Interval, x: Interval
     return round_outward((least - error).reshape(x.shape), (greatest + error).reshape(x.shape), x.dtype, x.shape)
 
 
+_ATTRIBUTES: dict[str, int | float | str] = {
+    "k": 1,
+    "activation_type": "relu",
+    "normalize_routing_weights": 0,
+    "use_sparse_mixer": 0,
+    "swiglu_fusion": 0,
+    "activation_alpha": 1.0,
+    "activation_beta": 0.0,
+}
+
+
 @plain(
     schema=schema(
         "MoE",
@@ -188,15 +226,7 @@ def _mix(op: Operation, low: Tensor, high: Tensor, router: Interval, x: Interval
         " fc3_experts_weights:T? fc3_experts_bias:T?",
         "output:T",
         {"T": FLOATS},
-        defaults={
-            "k": 1,
-            "activation_type": "relu",
-            "normalize_routing_weights": 0,
-            "use_sparse_mixer": 0,
-            "swiglu_fusion": 0,
-            "activation_alpha": 1.0,
-            "activation_beta": 0.0,
-        },
+        defaults=_ATTRIBUTES,
         kinds={"swiglu_limit": "float?"},
     ),
     torch=_experts,
@@ -211,3 +241,99 @@ def _mix(op: Operation, low: Tensor, high: Tensor, router: Interval, x: Interval
 )
 class MoE(Operation):
     """A weighted sum of what a few of several experts, of two layers each, make of a token."""
+
+
+# quantised ------------------------------------------------------------------------------------------------------
+
+_LAYERS = (("w1", "s1", "z1"), ("w2", "s2", "z2"))
+_BESIDE = ("w3", "s3", "b3", "z3", "router_weights", "global_1", "global_2", "act_1", "act_2", "block_1", "block_2")
+_QUANTISED = (
+    *("x", "router", "w1", "s1", "b1", "w2", "s2", "b2", "w3", "s3", "b3", "z1", "z2", "z3"),
+    *("router_weights", "global_1", "global_2", "act_1", "act_2", "block_1", "block_2"),
+)
+_FORMAL = (
+    "input:T router_probs:T fc1_experts_weights:U fc1_scales:T? fc1_experts_bias:T? fc2_experts_weights:U fc2_scales:T?"
+    " fc2_experts_bias:T? fc3_experts_weights:U? fc3_scales:T? fc3_experts_bias:T? fc1_zero_points:U?"
+    " fc2_zero_points:U? fc3_zero_points:U? router_weights:T? fc1_global_scale:T? fc2_global_scale:T? fc1_act_scale:T?"
+    " fc2_act_scale:T? fc1_act_block_scale:T? fc2_act_block_scale:T?"
+)
+
+
+def _check_quantised(op: Operation, given: Mapping[str, Any]) -> None:
+    """Refuse forms that ONNX Runtime's kernel for the CPU does not run, or not as they are defined.
+
+    Raises:
+        UnsupportedAttributeError: The node has one of these forms.
+    """
+    _check(op, None, given["w1"].shape[0])
+    mixed = {getattr(op, f"fc{i}_expert_weight_bits") for i in (1, 2, 3)} - {None, op.expert_weight_bits}
+    missing = any(given[name] is None for name in ("s1", "s2"))
+    if mixed or missing or op.quant_type != "int" or any(given[name] is not None for name in _BESIDE):
+        raise UnsupportedAttributeError(
+            f"{DOMAIN}::QMoE: other operands than two layers of integers of one width, with scales, are not supported"
+        )
+
+
+def _read_layer(op: Operation, weights: Tensor, scales: Tensor, zeros: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    """Return integers, zero points and scales of all elements, `(..., n, k)` and float64."""
+    bits = op.expert_weight_bits
+    integers = unpack(weights, bits).double()
+    n, k = integers.shape[-2:]
+    count = k // op.block_size if op.block_size else 1
+    sizes = scales.double().reshape(*scales.shape[:1], n, count)
+    points = torch.full_like(sizes, float(2 ** (bits - 1)))
+    if zeros is not None:
+        numbers = unpack(zeros, bits).double()
+        points = numbers[..., :count] if op.block_size else numbers[..., :n, None]
+    return integers, *(x.repeat_interleave(k // count, -1) for x in (points, sizes))  # type: ignore[return-value]
+
+
+def _quantised(op: Operation, *operands: Tensor | None) -> Tensor:
+    given: dict[str, Any] = dict(zip(_QUANTISED, operands, strict=True))
+    _check_quantised(op, given)
+    weights = []
+    for names in _LAYERS:
+        integers, points, sizes = _read_layer(op, *(given[name] for name in names))
+        weights.append(((integers - points) * sizes).to(given["x"].dtype))
+    return _mix_values(op, given["x"], given["router"], weights[0], given["b1"], weights[1], given["b2"])
+
+
+def _quantised_bounds(site: Site, *operands: Interval | None) -> Interval:
+    op, given = site.op, dict[str, Any](zip(_QUANTISED, operands, strict=True))
+    _check_quantised(op, given)
+    x, fixed = given["x"], [given[name] for names in _LAYERS for name in names if given[name] is not None]
+    if x.dtype is not torch.float32 or not all(part.is_point for part in fixed):
+        return bound_anything_of(x.shape, x.dtype)
+    biases = given["b1"], given["b2"]
+
+    def apply(tokens: Interval, layer: int, expert: int) -> Interval | None:
+        parts = (given[name] and given[name].expand()[0][expert : expert + 1] for name in _LAYERS[layer])
+        integers, points, sizes = (part[0] for part in _read_layer(op, *parts))
+        length = op.block_size or tokens.shape[1]
+        return bound_block_product(tokens, integers, points, sizes, _choose(biases[layer], expert), length)
+
+    return _bound_experts(site, x, given["router"], given["w1"].shape[0], apply)
+
+
+@plain(
+    schema=schema(
+        "QMoE",
+        _FORMAL,
+        "output:T",
+        {"T": FLOATS, "U": ("uint8",)},
+        defaults=_ATTRIBUTES
+        | {"expert_weight_bits": 4, "quant_type": "int", "accuracy_level": 0}
+        | {"weights_prepacked": -1},
+        kinds={
+            "swiglu_limit": "float?",
+            "block_size": "int?",
+            **{f"fc{i}_expert_weight_bits": "int?" for i in (1, 2, 3)},
+        },
+    ),
+    torch=_quantised,
+    interval=_quantised_bounds,
+    operands=_QUANTISED,
+    renamed={text.split(":")[0]: name for text, name in zip(_FORMAL.split(), _QUANTISED, strict=True)},
+)
+class QMoE(Operation):
+    """`MoE` with experts of quantised weights."""
