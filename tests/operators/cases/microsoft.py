@@ -163,6 +163,18 @@ def normalised_sums() -> Iterator[OperatorCase]:
             name=name,
             domain=DOMAIN,
         )
+    for name, simple in (("plain", [x, x, weights]), ("biased", [x, x, weights, weights])):
+        yield OperatorCase(
+            op_type="SkipSimplifiedLayerNormalization",
+            inputs=simple,
+            attributes={"epsilon": 1e-5},
+            name=name,
+            domain=DOMAIN,
+        )
+
+
+def sums_with_statistics() -> Iterator[OperatorCase]:
+    x, weights = Spread((2, 3, 8)), Spread((8,))
     for name, outputs in (
         ("all outputs", 4),
         ("statistics", 3),
@@ -181,14 +193,6 @@ def normalised_sums() -> Iterator[OperatorCase]:
                 outputs=outputs,
                 domain=DOMAIN,
             )
-    for name, simple in (("plain", [x, x, weights]), ("biased", [x, x, weights, weights])):
-        yield OperatorCase(
-            op_type="SkipSimplifiedLayerNormalization",
-            inputs=simple,
-            attributes={"epsilon": 1e-5},
-            name=name,
-            domain=DOMAIN,
-        )
 
 
 def attentions() -> Iterator[OperatorCase]:
@@ -289,6 +293,7 @@ CASES: list[OperatorCase] = [
     *gelus(),
     *normalisations(),
     *normalised_sums(),
+    *sums_with_statistics(),
 ]
 
 

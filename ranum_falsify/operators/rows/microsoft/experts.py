@@ -22,7 +22,7 @@ from ranum_falsify.domain.slack import gamma, unit
 from ranum_falsify.errors import UnsupportedAttributeError
 from ranum_falsify.network import spec_of
 from ranum_falsify.operators.rows.microsoft.block_products import bound_block_product, unpack
-from ranum_falsify.operators.support.families import plain
+from ranum_falsify.operators.support.families import opaque
 from ranum_falsify.operators.support.microsoft_parts import bound_part, evaluate_part, part
 from ranum_falsify.operators.support.microsoft_schemas import DOMAIN, FLOATS, schema
 
@@ -208,6 +208,7 @@ def _mix(op: Operation, low: Tensor, high: Tensor, router: Interval, x: Interval
     return round_outward((least - error).reshape(x.shape), (greatest + error).reshape(x.shape), x.dtype, x.shape)
 
 
+_KERNELS = ("Gelu tanh", "Swish")
 _ATTRIBUTES: dict[str, int | float | str] = {
     "k": 1,
     "activation_type": "relu",
@@ -219,7 +220,7 @@ _ATTRIBUTES: dict[str, int | float | str] = {
 }
 
 
-@plain(
+@opaque(
     schema=schema(
         "MoE",
         "input:T router_probs:T fc1_experts_weights:T fc1_experts_bias:T? fc2_experts_weights:T fc2_experts_bias:T?"
@@ -231,6 +232,8 @@ _ATTRIBUTES: dict[str, int | float | str] = {
     ),
     torch=_experts,
     interval=_bounds,
+    kernel=_KERNELS,
+    valid=(),
     operands=("x", "router", "w1", "b1", "w2", "b2", "w3", "b3"),
     renamed={
         "input": "x",
@@ -315,7 +318,7 @@ def _quantised_bounds(site: Site, *operands: Interval | None) -> Interval:
     return _bound_experts(site, x, given["router"], given["w1"].shape[0], apply)
 
 
-@plain(
+@opaque(
     schema=schema(
         "QMoE",
         _FORMAL,
@@ -332,6 +335,8 @@ def _quantised_bounds(site: Site, *operands: Interval | None) -> Interval:
     ),
     torch=_quantised,
     interval=_quantised_bounds,
+    kernel=_KERNELS,
+    valid=(),
     operands=_QUANTISED,
     renamed={text.split(":")[0]: name for text, name in zip(_FORMAL.split(), _QUANTISED, strict=True)},
 )

@@ -120,7 +120,7 @@ def _widen(x: Interval) -> Interval:
     ),
     torch=_gated_norm,
     interval=_gated_norm_bounds,
-    kernel=None,
+    kernel=("Sigmoid", "Swish"),
     valid=[
         above_zero(
             "mean square + epsilon > 0", "division by the root of a non-positive mean square", _square, stays_defined
