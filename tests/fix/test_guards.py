@@ -9,11 +9,10 @@ import onnxruntime as ort
 import pytest
 
 import ranum_falsify as rf
+from ranum_falsify.network import registry
 
 HEAD = """
 from dnnv.properties import *
-from ranum_falsify.network import registry
-from ranum_falsify.network import registry
 from ranum_falsify.properties import *
 
 N = Network("N")

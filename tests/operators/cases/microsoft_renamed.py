@@ -22,6 +22,7 @@ CASES = [
     case("Trilu", "lower", [PLANE, np.array([1], np.int64)], attributes={"upper": 0}),
     case("Trilu", "double", [Spread((3, 3), np.float64), np.array(-1, np.int64)]),
     case("Pad", "value", [Spread((2, 3)), pads(1, 0, 0, 2), np.array(7, np.float32)]),
+    case("Pad", "a batch of one", [Spread((1, 2, 3)), pads(0, 0, 1, 0, 1, 2)]),
     case("Pad", "cropped", [Spread((2, 3)), pads(-1, 1, 0, 0)]),
     *(
         case("Pad", mode, [Spread((3, 4)), pads(1, 2, 1, 0)], attributes={"mode": mode})
