@@ -24,7 +24,7 @@ INVERSE = "com.microsoft.Inverse"
 
 @pytest.fixture(autouse=True)
 def without_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("CDist", "Inverse", "Unique"):
+    for name in ("CDist", "Inverse", "TransposeMatMul", "Unique"):
         monkeypatch.delitem(registry._ROWS, ("com.microsoft", name), raising=False)
 
 

@@ -5,12 +5,13 @@ from itertools import pairwise
 
 import numpy as np
 import onnx
+import onnx.parser
 import pytest
 import torch
 
 from ranum_falsify.domain import Interval, IntervalAnalysis
 from ranum_falsify.domain.linear.bounds import LinearAnalysis
-from ranum_falsify.network import Graph, spec_of
+from ranum_falsify.network import Graph, read, spec_of
 from ranum_falsify.network.writer import to_onnx
 from ranum_falsify.prove.checked import check
 from tests.network.building import Array, parse, rewritten, session
@@ -264,3 +265,15 @@ def test_an_overflow_inside_of_a_fused_operator_is_not_proved_away(text: str) ->
     for size, is_open in ((1.0, False), (3e38, True)):
         boxes = [Interval.fill(-size, size, d.shape, torch.float32) for d in graph.input_details]
         assert bool(check(analysis, boxes).open) is is_open
+
+
+@pytest.mark.parametrize("name", ["LinearAttention", "com.microsoft.LinearAttention"])
+@pytest.mark.parametrize("decay", [-1.0, 200.0])
+def test_a_decay_that_overflows_on_a_state_of_zeros_is_not_proved_away(name: str, decay: float) -> None:
+    model = onnx.parser.parse_model(
+        '<ir_version: 10, opset_import: ["" : 27, "com.microsoft" : 1]>'
+        "g (float[1, 2, 2] x, float[1, 2, 2] decay) => (float[1, 2, 2] y, float[1, 1, 2, 2] state)"
+        f' {{ y, state = {name} <q_num_heads = 1, kv_num_heads = 1, update_rule = "gated"> (x, x, x, , decay) }}'
+    )
+    boxes = [Interval.fill(value, value, (1, 2, 2), torch.float32) for value in (0.0, decay)]
+    assert bool(check(IntervalAnalysis(read(model)), boxes).open) is (decay > 0)

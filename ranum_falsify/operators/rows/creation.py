@@ -87,8 +87,12 @@ class EyeLike(Operation):
     """https://onnx.ai/onnx/operators/onnx__EyeLike.html."""
 
 
-def _range(op: Operation, start: np.ndarray, limit: np.ndarray, delta: np.ndarray) -> Tensor:
-    first, last, step = (value.reshape(-1)[0] for value in (start, limit, delta))
+_ONE = np.ones((), np.int16)
+"""The step where none is given."""
+
+
+def _range(op: Operation, start: np.ndarray, limit: np.ndarray, delta: np.ndarray | None) -> Tensor:
+    first, last, step = (value.reshape(-1)[0] for value in (start, limit, _ONE if delta is None else delta))
     # ONNX Runtime refuses a delta of 0; the example input on which a model is read may hold one.
     count = max(math.ceil((float(last) - float(first)) / float(step)), 0) if step else 0
     dtype = np.asarray(start).dtype
@@ -98,7 +102,8 @@ def _range(op: Operation, start: np.ndarray, limit: np.ndarray, delta: np.ndarra
     return _place(np.add.accumulate(steps, dtype=dtype))
 
 
-def _range_bounds(site: Site, *ends: np.ndarray | Interval) -> Interval | None:
+def _range_bounds(site: Site, *given: np.ndarray | Interval | None) -> Interval | None:
+    ends = [_ONE if end is None else end for end in given]
     known = [end.expand()[0].numpy() if isinstance(end, Interval) and end.is_point else end for end in ends]
     start, limit, delta = (None if isinstance(end, Interval) else end.reshape(-1)[0] for end in known)
     if start is None or limit is None or delta is None or not delta:
@@ -108,13 +113,14 @@ def _range_bounds(site: Site, *ends: np.ndarray | Interval) -> Interval | None:
     return Interval.point(_range(site.op, *known)) if (count,) == site.shape else None  # type: ignore[arg-type]
 
 
+_NOT_ZERO = NotZero("delta", reason="")
 _MOVES = Condition(
     "delta != 0",
     "a range in steps of 0",
-    NotZero("delta", reason="").margin,
+    lambda op, operands: _NOT_ZERO.margin(op, operands) if "delta" in operands else torch.ones(()),
     refuses=True,
-    holds_of=NotZero("delta", reason="").holds,
-    fails_of=NotZero("delta", reason="").fails,
+    holds_of=lambda op, bounds: "delta" not in bounds or _NOT_ZERO.holds(op, bounds),
+    fails_of=lambda op, bounds: "delta" in bounds and _NOT_ZERO.fails(op, bounds),
 )
 
 

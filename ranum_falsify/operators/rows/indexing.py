@@ -35,7 +35,17 @@ from ranum_falsify.operators.support.families import making, plain, rearranging
 from ranum_falsify.operators.support.limits import Limits, WithinLimits, indices_of
 from ranum_falsify.operators.support.unsigned import moves_unsigned
 
-__all__ = ["GatherElements", "GatherND", "NonZero", "OneHot", "Scatter", "ScatterElements", "ScatterND", "Unique"]
+__all__ = [
+    "GatherElements",
+    "GatherND",
+    "NonZero",
+    "OneHot",
+    "Scatter",
+    "ScatterElements",
+    "ScatterND",
+    "Unique",
+    "unique",
+]
 
 _REDUCTIONS = {"mul": "prod", "max": "amax", "min": "amin"}
 
@@ -316,7 +326,8 @@ class NonZero(Operation):
     """https://onnx.ai/onnx/operators/onnx__NonZero.html."""
 
 
-def _unique(op: Operation, x: Tensor) -> tuple[Tensor, ...]:
+def unique(op: Operation, x: Tensor) -> tuple[Tensor, ...]:
+    """Return each element or slice once, where it comes first, which one each is, and how often it comes."""
     axis = op.axis
     if axis is None:
         x, axis = x.reshape(-1), 0
@@ -340,6 +351,6 @@ def _keep_texts(around: Surroundings, node: onnx.NodeProto) -> None:
         raise refuse(node, "it sorts strings, or tells those of inputs from each other")
 
 
-@making(torch=_unique, interval=evaluate, dynamic_shape=True)
+@making(torch=unique, interval=evaluate, dynamic_shape=True)
 class Unique(Operation):
     """https://onnx.ai/onnx/operators/onnx__Unique.html."""

@@ -27,7 +27,7 @@ from ranum_falsify.operators.support.functions import ints
 from ranum_falsify.operators.support.limits import Limits, WithinLimits
 from ranum_falsify.operators.support.unsigned import moves_unsigned
 
-__all__ = ["CenterCropPad", "Compress", "ReverseSequence", "Trilu"]
+__all__ = ["CenterCropPad", "Compress", "Pad", "ReverseSequence", "Trilu"]
 
 
 def _ranges(

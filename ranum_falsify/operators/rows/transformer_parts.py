@@ -25,6 +25,7 @@ from ranum_falsify.operators.support.microsoft_parts import add_inner_faults, bo
 
 __all__ = ["CausalConvWithState", "LinearAttention", "RotaryEmbedding", "SwiGLU"]
 __all__ += ["angles_bounds", "find_angles", "reads_outside", "rotate", "rotated_bounds"]
+__all__ += ["convolve_causally", "convolve_causally_bounds", "linear_attention", "linear_attention_bounds"]
 
 # rotations ------------------------------------------------------------------------------------------------------
 
@@ -171,28 +172,27 @@ class SwiGLU(Operation):
 # convolutions with a state --------------------------------------------------------------------------------------
 
 
-def _padded(x: Tensor, weight: Tensor, past: Tensor | None) -> Tensor:
-    return torch.cat([x.new_zeros(*x.shape[:2], weight.shape[2] - 1) if past is None else past, x], 2)
-
-
 def _convolution(op: Operation, channels: int) -> Operation:
-    return part(op, "Conv", {"group": channels})
+    return part(op, "Conv", {"group": channels, "dilations": (op.dilation,)})
 
 
-def _causal(
+def convolve_causally(
     op: Operation, x: Tensor, weight: Tensor, bias: Tensor | None, past_state: Tensor | None
 ) -> tuple[Tensor, ...]:
-    padded = _padded(x, weight, past_state)
+    """Return the convolution of each channel with what came before, and what the next one needs of it."""
+    before = (weight.shape[2] - 1) * op.dilation
+    padded = torch.cat([x.new_zeros(*x.shape[:2], before) if past_state is None else past_state, x], 2)
     y = evaluate_part(_convolution(op, x.shape[1]), padded, weight, bias)
     y = y if op.activation == "none" else torch.nn.functional.silu(y)
-    return (y, padded[:, :, padded.shape[2] - weight.shape[2] + 1 :])[: len(op.output_names)]
+    return (y, padded[:, :, padded.shape[2] - before :])[: len(op.output_names)]
 
 
 @infinity_aware
-def _causal_bounds(
+def convolve_causally_bounds(
     site: Site, x: Interval, weight: Interval, bias: Interval | None, past_state: Interval | None
 ) -> tuple[Interval, ...]:
-    before = weight.shape[2] - 1
+    """Bound :func:`convolve_causally`."""
+    before = (weight.shape[2] - 1) * site.op.dilation
     past = Interval.fill(0, 0, (*x.shape[:2], before), x.dtype) if past_state is None else past_state
     padded = join([past, x], 2) if before else x
     y = bound_part(site, _convolution(site.op, x.shape[1]), padded, weight, bias)
@@ -204,8 +204,8 @@ def _causal_bounds(
 
 
 @opaque(
-    torch=_causal,
-    interval=_causal_bounds,
+    torch=convolve_causally,
+    interval=convolve_causally_bounds,
     kernel="Swish",
     valid=(),
     operands=("x", "weight", "bias", "past_state"),
@@ -213,6 +213,8 @@ def _causal_bounds(
 )
 class CausalConvWithState(Operation):
     """https://onnx.ai/onnx/operators/onnx__CausalConvWithState.html."""
+
+    dilation = 1
 
 
 # attention without softmax --------------------------------------------------------------------------------------
@@ -227,7 +229,7 @@ def _factor(op: Operation, size: int) -> float:
     return float(op.scale) if op.scale else 1 / math.sqrt(size)
 
 
-def _linear_attention(
+def linear_attention(
     op: Operation,
     query: Tensor,
     key: Tensor,
@@ -236,6 +238,7 @@ def _linear_attention(
     decay: Tensor | None,
     beta: Tensor | None,
 ) -> tuple[Tensor, ...]:
+    """Return what queries read of a state to which each step adds an outer product, and the last state."""
     work = torch.promote_types(query.dtype, torch.float32)
     q = _heads(query.to(work), op.q_num_heads)
     k, v = (_heads(x.to(work), op.kv_num_heads) for x in (key, value))
@@ -254,7 +257,7 @@ def _linear_attention(
     return (y.transpose(1, 2).flatten(2).to(query.dtype), state.to(kind))[: len(op.output_names)]
 
 
-def _linear_attention_bounds(
+def linear_attention_bounds(
     site: Site,
     query: Interval,
     key: Interval,
@@ -263,6 +266,7 @@ def _linear_attention_bounds(
     decay: Interval | None,
     beta: Interval | None,
 ) -> tuple[Interval, ...]:
+    """Bound :func:`linear_attention`."""
     op, dtype = site.op, query.dtype
     wide = replace(site, op=part(op, "Exp", {}))
     q = _wide_heads(query, op.q_num_heads)
@@ -289,16 +293,21 @@ def _advance(site: Site, state: Interval, step: Sequence[Interval | None], times
     """Return the next state and what the queries read of it, before it is scaled."""
     q, k, v, g, b = step
     assert q is not None and k is not None and v is not None
+    parts: list[Interval] = []  # Whatever may be infinite is NaN where it meets a 0, which bounds leave out.
     if g is not None:
         share = _widen(bound_part(site, site.op, g)).move(lambda bound: bound.transpose(2, 3))
         state = _stretch(multiply(site, state, share))
+        parts += [share, state]
     if b is not None:
-        v = _stretch(multiply(site, b, _stretch(subtract(site, v, matrix_product(k, state)))))
+        past = matrix_product(k, state)
+        rest = _stretch(subtract(site, v, past))
+        v = _stretch(multiply(site, b, rest))
+        parts += [past, rest, v]
     column = k.move(lambda bound: bound.transpose(2, 3))
     state = bilinear(
         lambda p, n, c: p * n if c is None else p * n + c, column, v, terms=1, shape=state.shape, bias=state
     )
-    faults = state.nan or state.overflows
+    faults = any(part.nan or part.overflows or part.may_be_infinite for part in (*parts, state))
     read = matrix_product(q, state.move(lambda bound: bound.repeat_interleave(times, 1)))
     return replace(state, nan=faults), read
 
@@ -326,6 +335,6 @@ def _narrow(x: Interval, dtype: torch.dtype) -> Interval:
     return x if x.dtype is dtype else round_bounds(*x.doubles(), dtype, x.shape)
 
 
-@opaque(torch=_linear_attention, interval=_linear_attention_bounds, kernel="Exp", valid=())
+@opaque(torch=linear_attention, interval=linear_attention_bounds, kernel="Exp", valid=())
 class LinearAttention(Operation):
     """https://onnx.ai/onnx/operators/onnx__LinearAttention.html."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from inspect import signature
 from typing import Any
 
 import numpy as np
+import onnx
 import torch
 from dnnv.nn import Operation
 from torch import Tensor
@@ -16,14 +18,40 @@ from ranum_falsify.domain.rules.support.building import is_infinity_aware
 from ranum_falsify.domain.site import Site
 from ranum_falsify.errors import UnsupportedAttributeError
 from ranum_falsify.network.fields import attribute_values
-from ranum_falsify.network.registry import find, make_node, schema_of, spec_of
+from ranum_falsify.network.registry import find, make_node, operator, opsets_of, schema_of, spec_of
 
-__all__ = ["activate", "activation", "add_inner_faults", "bound_part", "evaluate_part", "part"]
+__all__ = ["activate", "activation", "add_inner_faults", "bound_part", "doing_as", "evaluate_part", "part"]
+
+_SAID = frozenset(signature(operator).parameters) - {"domain", "schema"}
+"""What a row says besides the name of its operator."""
+
+
+def doing_as(
+    other: type[Operation], own: onnx.defs.OpSchema, **changes: Any
+) -> Callable[[type[Operation]], type[Operation]]:
+    """Return the decorator of a class whose row is that of another one under the name of its own schema.
+
+    Operands have the places of the other's.  The class, which is derived from the other's, holds the values of
+    attributes that its schema lacks.
+
+    Args:
+        other: The class of the other row.
+        own: The operator's schema.
+        changes: What its row says otherwise.
+    """
+    spec = spec_of(object.__new__(other))
+    said = {name: getattr(spec, name) for name in _SAID}
+    places = {operand.name: name for operand, name in zip(own.inputs, spec.operands, strict=False)}
+    return operator(**said | {"renamed": {**spec.renamed, **places}} | changes, schema=own)
 
 
 def part(op: Operation, op_type: str, fields: Mapping[str, Any]) -> Operation:
-    """Return a node of an ONNX operator with fields of a fused node; what they lack has its default value."""
-    spec, schema = find(op_type, ""), schema_of(op_type, "", op.opset)
+    """Return a node of an ONNX operator with fields of a fused node; what they lack has its default value.
+
+    An operator that the opset of the node does not have yet is that of the newest opset.
+    """
+    spec = find(op_type, "")
+    schema = schema_of(op_type, "", op.opset) or schema_of(op_type, "", opsets_of("")[1])
     if spec is None or schema is None:
         raise UnsupportedAttributeError(f"{type(op).__name__}: {op_type} is not known at opset {op.opset}")
     defaults = attribute_values(a.default_value for a in schema.attributes.values() if a.default_value.type)

@@ -173,6 +173,28 @@ def normalised_sums() -> Iterator[OperatorCase]:
         )
 
 
+def sums_with_statistics() -> Iterator[OperatorCase]:
+    x, weights = Spread((2, 3, 8)), Spread((8,))
+    for name, outputs in (
+        ("all outputs", 4),
+        ("statistics", 3),
+        ("mean", 2),
+        ("its sum", ("y", "", "", "total")),
+    ):
+        for op_type, given in (
+            ("SkipLayerNormalization", [x, x, weights, weights, weights]),
+            ("SkipSimplifiedLayerNormalization", [x, Spread((3, 8)), weights, weights]),
+        ):
+            yield OperatorCase(
+                op_type=op_type,
+                inputs=given,
+                attributes={"epsilon": 1e-5},
+                name=name,
+                outputs=outputs,
+                domain=DOMAIN,
+            )
+
+
 def attentions() -> Iterator[OperatorCase]:
     x, weights, bias = Spread((2, 3, 4)), Spread((4, 12)), Spread((12,))
     masks = {
@@ -225,7 +247,44 @@ def attentions_of_other_forms() -> Iterator[OperatorCase]:
     )
 
 
+def quantised_attentions() -> Iterator[OperatorCase]:
+    x, w, b = Spread((2, 3, 4), np.uint8, 0, 255), Spread((4, 12), np.int8, -128, 127), Spread((12,))
+    one, columns = np.array(0.01, np.float32), np.linspace(0.005, 0.02, 12).astype(np.float32)
+    zeros = np.array(100, np.uint8), np.array(3, np.int8)
+    mask = np.array([[1, 1, 0], [0, 5, 1]], np.int32)
+    past = Spread((2, 2, 2, 2, 2))
+    forms: dict[str, tuple[list[Any], int, dict[str, Any]]] = {
+        "plain": ([one, one], 1, {}),
+        "zero points": ([one, one, None, *zeros], 1, {"scale": 0.5}),
+        "columns": ([one, columns, mask, zeros[0], np.arange(-6, 6).astype(np.int8)], 1, {"mask_filter_value": -3.0}),
+        "causal": ([np.array([0.02], np.float32), one, np.array([3, 2], np.int32)], 2, {"unidirectional": 1}),
+        "past": ([one, one, None, *zeros, past], 2, {"unidirectional": 1}),
+        "scales": ([Spread((), low=-0.1, high=0.1), Spread((), low=0.01, high=0.1)], 1, {}),
+    }
+    for name, (rest, outputs, attributes) in forms.items():
+        yield OperatorCase(
+            op_type="QAttention",
+            inputs=[x, w, b, *rest],
+            attributes={"num_heads": 2} | attributes,
+            name=name,
+            outputs=outputs,
+            domain=DOMAIN,
+            tolerance=(1e-4, 1e-4),
+            gradient=False,
+        )
+    yield OperatorCase(
+        op_type="QAttention",
+        inputs=[x, Spread((4, 12), np.uint8, 0, 255), b, one, one, None, None, np.array(9, np.uint8)],
+        attributes={"num_heads": 1},
+        name="unsigned",
+        domain=DOMAIN,
+        tolerance=(1e-4, 1e-4),
+        gradient=False,
+    )
+
+
 CASES: list[OperatorCase] = [
+    *quantised_attentions(),
     *attentions(),
     *attentions_of_other_forms(),
     *convolutions(),
@@ -234,6 +293,7 @@ CASES: list[OperatorCase] = [
     *gelus(),
     *normalisations(),
     *normalised_sums(),
+    *sums_with_statistics(),
 ]
 
 

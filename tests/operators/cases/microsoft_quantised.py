@@ -162,4 +162,18 @@ QUANTISERS = [
 ]
 QUANTISERS = [replace(c, tolerance=None) for c in QUANTISERS]
 
-CASES = ELEMENTS + REDUCTIONS + PRODUCTS + BLOCKS + QUANTISERS
+
+def shares(name: str, kind: int, length: int, columns: int, size: int) -> OperatorCase:
+    """Return a case of a product with a matrix of 4 bits that a table explains."""
+    rng, count = np.random.default_rng(kind), length * columns
+    packed = rng.integers(0, 256, (count + 1) // 2).astype(np.uint8)
+    largest = Spread((-(-count // size),), low=-1, high=2)
+    attributes: dict[str, Any] = {"K": length, "N": columns, "block_size": size, "quant_type": kind}
+    return case("MatMulBnb4", name, [Spread((2, length)), packed, largest], [1], **attributes)
+
+
+SHARES = [
+    replace(one, tolerance=(1e-5, 1e-5))
+    for one in (shares("floats", 0, 24, 3, 16), shares("normal", 1, 33, 2, 32), shares("one column", 1, 5, 1, 64))
+]
+CASES = ELEMENTS + REDUCTIONS + PRODUCTS + BLOCKS + QUANTISERS + SHARES

@@ -26,6 +26,7 @@ from ranum_falsify.domain.slack import STATISTICS_ROUNDINGS, accumulation, sum_e
 
 __all__ = [
     "Ends",
+    "bound_statistics",
     "channelwise",
     "factor_overflows",
     "finish",
@@ -91,7 +92,7 @@ def layer_normalisation(dims: Dims) -> IntervalRule:
         if len(site.op.output_names) == 1:
             return (y,)
         wide = statistics_type(site.op, x.dtype)
-        return (y, *_statistics(rows, site.op.epsilon, x, wide))[: len(site.op.output_names)]
+        return (y, *bound_statistics(rows, site.op.epsilon, x, wide))[: len(site.op.output_names)]
 
     return rule
 
@@ -234,7 +235,7 @@ def statistics_type(op: Operation, dtype: torch.dtype) -> torch.dtype:
     return torch.float32 if is_stashed_single(op) else dtype
 
 
-def _statistics(rows: Sections, epsilon: float, x: Interval, wide: torch.dtype) -> tuple[Interval, Interval]:
+def bound_statistics(rows: Sections, epsilon: float, x: Interval, wide: torch.dtype) -> tuple[Interval, Interval]:
     """Return the mean and the inverse of the deviation as outputs of `LayerNormalization`, in a type."""
     known = moments(rows)
     kept = tuple(1 if dim in rows.dims else size for dim, size in enumerate(x.shape))

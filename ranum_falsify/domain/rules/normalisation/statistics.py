@@ -39,6 +39,7 @@ __all__ = [
     "bound_scores",
     "cancellation",
     "divide_by_root_mean_square",
+    "invert_root_mean_square",
     "moments",
     "squares_overflow",
     "standardise",
@@ -175,6 +176,23 @@ def divide_by_root_mean_square(rows: Sections, epsilon: float, share: float = 1.
     if squares_overflow(rows):
         lower, upper = lower.clamp(max=0), upper.clamp(min=0)
     return Standardised(lower=lower, upper=upper, nan=bool((upper == math.inf).any() or (lower == -math.inf).any()))
+
+
+def invert_root_mean_square(rows: Sections, epsilon: float) -> Standardised:
+    """Return bounds of 1 / sqrt(mean(x^2) + epsilon) over each section, `(..., 1)`."""
+    if not epsilon >= 0 or _overflows(rows):
+        nothing = torch.full_like(rows.magnitude, math.inf)
+        return Standardised(lower=-nothing, upper=nothing, nan=True)
+    slack = _own_share(rows)
+    fewest, most = (rows.total(end) for end in Enclosure(rows.lower, rows.upper).map_even(torch.square))
+    least, greatest = fewest * (1 - slack) / rows.size, most * (1 + slack) / rows.size
+    relative = _relative_error_of_root(rows, fewest * (1 - slack), epsilon, 1 / rows.size)
+    inverse = [1 / (end + epsilon).sqrt() for end in (greatest, least)]
+    lower = (inverse[0] * (1 - relative)).nan_to_num(nan=0.0).clamp(min=0)
+    upper = (inverse[1] * (1 + relative)).nan_to_num(nan=math.inf)
+    if squares_overflow(rows):
+        lower = torch.zeros_like(lower)
+    return Standardised(lower=lower, upper=upper)
 
 
 def _relative_error(rows: Sections, root: Tensor, lost: float) -> Tensor:

@@ -16,13 +16,16 @@ from ranum_falsify.domain.rules.shape import cut, join
 from ranum_falsify.domain.rules.support.building import infinity_aware
 from ranum_falsify.domain.site import Site
 from ranum_falsify.errors import UnsupportedAttributeError
+from ranum_falsify.network import spec_of
 from ranum_falsify.operators.rows.attention import attend, split_heads
 from ranum_falsify.operators.rows.microsoft.heads import INTS, add_masks, join_heads, masks_bounds, scale_of
+from ranum_falsify.operators.rows.microsoft.quantised_products import multiply_integers, scale_sums
+from ranum_falsify.operators.rows.quantised_layers import matrix_of_integers
 from ranum_falsify.operators.support.families import opaque
 from ranum_falsify.operators.support.functions import ints
-from ranum_falsify.operators.support.microsoft_schemas import DOMAIN, FLOATS, schema
+from ranum_falsify.operators.support.microsoft_schemas import BYTES, DOMAIN, FLOATS, schema
 
-__all__ = ["FusedAttention"]
+__all__ = ["FusedAttention", "QAttention"]
 
 
 def _check(op: Operation, x: Tensor | Interval, mask: Tensor | Interval | None) -> None:
@@ -31,13 +34,15 @@ def _check(op: Operation, x: Tensor | Interval, mask: Tensor | Interval | None) 
     Raises:
         UnsupportedAttributeError: The node has one of these forms.
     """
-    if op.do_rotary:
-        raise UnsupportedAttributeError(f"{DOMAIN}::Attention: do_rotary is not supported; leave it out")
+    title = f"{DOMAIN}::{spec_of(op).op_type}"
+    for name in ("do_rotary", "past_present_share_buffer"):
+        if getattr(op, name, 0):
+            raise UnsupportedAttributeError(f"{title}: {name} is not supported; leave it out")
     if mask is None:
         return
     if len(mask.shape) > 3 or (len(mask.shape) == 1 and mask.shape[0] != x.shape[0]):
         raise UnsupportedAttributeError(
-            f"{DOMAIN}::Attention: a mask of shape {tuple(mask.shape)} is not supported; use (batch, sequence)"
+            f"{title}: a mask of shape {tuple(mask.shape)} is not supported; use (batch, sequence)"
         )
 
 
@@ -47,19 +52,12 @@ def _ends(op: Operation, width: int) -> list[int]:
     return [0, sizes[0], sizes[0] + sizes[1], sum(sizes)]
 
 
-def _attention(
-    op: Operation,
-    x: Tensor,
-    weights: Tensor,
-    bias: Tensor | None,
-    mask: Tensor | None,
-    past: Tensor | None,
-    attention_bias: Tensor | None,
+def _attend(
+    op: Operation, projected: Tensor, mask: Tensor | None, past: Tensor | None, attention_bias: Tensor | None
 ) -> tuple[Tensor, ...]:
-    _check(op, x, mask)
-    projected = x @ weights
-    projected = projected if bias is None else projected + bias
-    parts = [projected[..., a:b] for a, b in pairwise(_ends(op, weights.shape[1]))]
+    """Return attention of queries, keys and values that lie side by side, and all keys and values."""
+    _check(op, projected, mask)
+    parts = [projected[..., a:b] for a, b in pairwise(_ends(op, projected.shape[2]))]
     q, k, v = (split_heads(part, op.num_heads) for part in parts)
     before = 0 if past is None else past.shape[3]
     if past is not None:
@@ -77,19 +75,12 @@ def _split(op: Operation, projected: Interval) -> list[Interval]:
     return [part.move(lambda bound: split_heads(bound, op.num_heads)) for part in parts]
 
 
-@infinity_aware
-def _attention_bounds(
-    site: Site,
-    x: Interval,
-    weights: Interval,
-    bias: Interval | None,
-    mask: Interval | None,
-    past: Interval | None,
-    attention_bias: Interval | None,
+def _attend_bounds(
+    site: Site, projected: Interval, mask: Interval | None, past: Interval | None, attention_bias: Interval | None
 ) -> tuple[Interval, ...]:
+    """Bound :func:`_attend`."""
     op = site.op
-    _check(op, x, mask)
-    projected = matrix_product(x, weights, bias)
+    _check(op, projected, mask)
     q, k, v = _split(op, projected)
     before = 0 if past is None else past.shape[3]
     if past is not None:
@@ -97,12 +88,35 @@ def _attention_bounds(
         k, v = join([keys, k], 2), join([values, v], 2)
     present = join([part.move(lambda bound: bound[None]) for part in (k, v)], 0) if len(site.details) > 1 else k
     if projected.nan or projected.overflows or projected.may_be_infinite:
-        shape = (*x.shape[:2], v.shape[1] * v.shape[3])
-        return tuple(bound_anything_of(s, x.dtype) for s in (shape, present.shape))[: len(site.details)]
+        shape = (*projected.shape[:2], v.shape[1] * v.shape[3])
+        return tuple(bound_anything_of(s, projected.dtype) for s in (shape, present.shape))[: len(site.details)]
     added = masks_bounds(op, mask, attention_bias, before, (q.shape[2], k.shape[2]))
     means, _, _ = attention_bounds(site, q, k, v, added, scale=scale_of(op, q.shape[3]))
     y = replace(means.move(join_heads), nan=means.nan, overflows=means.overflows)
     return (y, present)[: len(site.details)]
+
+
+# of numbers -----------------------------------------------------------------------------------------------------
+
+
+def _attention(
+    op: Operation,
+    x: Tensor,
+    weights: Tensor,
+    bias: Tensor | None,
+    mask: Tensor | None,
+    past: Tensor | None,
+    attention_bias: Tensor | None,
+) -> tuple[Tensor, ...]:
+    projected = x @ weights
+    return _attend(op, projected if bias is None else projected + bias, mask, past, attention_bias)
+
+
+@infinity_aware
+def _attention_bounds(
+    site: Site, x: Interval, weights: Interval, bias: Interval | None, *rest: Interval | None
+) -> tuple[Interval, ...]:
+    return _attend_bounds(site, matrix_product(x, weights, bias), *rest)
 
 
 @opaque(
@@ -123,3 +137,78 @@ def _attention_bounds(
 )
 class FusedAttention(Operation):
     """Projections of one tensor, scores, a mask and a weighted sum, for each head."""
+
+
+# of quantised tensors -------------------------------------------------------------------------------------------
+
+
+def _quantised(
+    op: Operation,
+    x: Tensor,
+    weights: Tensor,
+    bias: Tensor,
+    x_scale: Tensor,
+    w_scale: Tensor,
+    mask: Tensor | None,
+    x_zero: Tensor | None,
+    w_zero: Tensor | None,
+    past: Tensor | None,
+) -> tuple[Tensor, ...]:
+    projected = multiply_integers(op, x, weights, x_scale, w_scale, x_zero, w_zero, bias)
+    return _attend(op, projected, mask, past, None)
+
+
+@infinity_aware
+def _quantised_bounds(
+    site: Site,
+    x: Interval,
+    weights: Interval,
+    bias: Interval,
+    x_scale: Interval,
+    w_scale: Interval,
+    mask: Interval | None,
+    x_zero: Interval | None,
+    w_zero: Interval | None,
+    past: Interval | None,
+) -> tuple[Interval, ...]:
+    sums = matrix_of_integers(x, weights, x_zero, w_zero)
+    projected = scale_sums(sums, [x_scale, w_scale], bias)
+    if projected is None:
+        projected = bound_anything_of(sums.shape, bias.dtype)
+    return _attend_bounds(site, projected, mask, past, None)
+
+
+@opaque(
+    schema=schema(
+        "QAttention",
+        "input:X weight:W bias:T input_scale:T weight_scale:T mask_index:M? input_zero_point:X? weight_zero_point:W?"
+        " past:T?",
+        "output:T present:T?",
+        {"X": ("uint8",), "W": BYTES, "T": FLOATS, "M": INTS},
+        defaults={
+            "unidirectional": 0,
+            "mask_filter_value": -10000.0,
+            "do_rotary": 0,
+            "past_present_share_buffer": 0,
+        },
+        kinds={"num_heads": "int", "scale": "float?"},
+    ),
+    torch=_quantised,
+    interval=_quantised_bounds,
+    kernel=("Exp", "Softmax"),
+    valid=(),
+    operands=("x", "weights", "bias", "x_scale", "w_scale", "mask", "x_zero", "w_zero", "past"),
+    renamed={
+        "input": "x",
+        "weight": "weights",
+        "input_scale": "x_scale",
+        "weight_scale": "w_scale",
+        "mask_index": "mask",
+        "input_zero_point": "x_zero",
+        "weight_zero_point": "w_zero",
+    },
+)
+class QAttention(Operation):
+    """`Attention` of a quantised tensor, with quantised weights."""
+
+    qkv_hidden_sizes = None

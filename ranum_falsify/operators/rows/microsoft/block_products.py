@@ -13,13 +13,14 @@ from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.rounding import round_outward
 from ranum_falsify.domain.rules.matrix.matmul import matrix_product
 from ranum_falsify.domain.rules.quantisation import read_known_numbers
-from ranum_falsify.domain.rules.support.building import unknown
+from ranum_falsify.domain.rules.support.building import corner_products, unknown
 from ranum_falsify.domain.site import Site
 from ranum_falsify.domain.slack import BLOCK_ROUNDINGS, gamma
+from ranum_falsify.errors import UnsupportedAttributeError
 from ranum_falsify.operators.support.families import plain
-from ranum_falsify.operators.support.microsoft_schemas import FLOATS, schema
+from ranum_falsify.operators.support.microsoft_schemas import DOMAIN, FLOATS, schema
 
-__all__ = ["MatMulNBits"]
+__all__ = ["MatMulBnb4", "MatMulNBits", "bound_block_product", "unpack"]
 
 _HALF_STEP = 0.505 / 127
 """Half a step of the 8-bit integers to which kernels may round a block of the first factor.
@@ -28,7 +29,7 @@ Relative to the block's largest element; `accuracy_level` 4 allows it where a pr
 """
 
 
-def _unpack(packed: Tensor, bits: int) -> Tensor:
+def unpack(packed: Tensor, bits: int) -> Tensor:
     """Return the numbers that bytes hold, the lowest bits first, along the last dimension."""
     parts = [(packed >> shift) & (2**bits - 1) for shift in range(0, 8, bits)]
     return torch.stack(parts, -1).flatten(-2)
@@ -39,12 +40,12 @@ def _read_quantised(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return integers, zero points, both `(n, k)` and float64, and the block of each row `(k,)`."""
     count = -(-op.k // op.block_size)
-    integers = _unpack(b.reshape(op.n, -1), op.bits)[:, : op.k].double()
+    integers = unpack(b.reshape(op.n, -1), op.bits)[:, : op.k].double()
     blocks = torch.arange(op.k, device=b.device) // op.block_size if groups is None else groups.long()[: op.k]
     if zeros is None:
         points = torch.full((op.n, count), float(2 ** (op.bits - 1)), dtype=torch.float64, device=b.device)
     elif zeros.dtype is torch.uint8:
-        points = _unpack(zeros.reshape(op.n, -1), op.bits)[:, :count].double()
+        points = unpack(zeros.reshape(op.n, -1), op.bits)[:, :count].double()
     else:
         points = zeros.reshape(op.n, count).double()
     return integers, points[:, blocks], blocks
@@ -85,17 +86,33 @@ def _bounds(
     known = [None if x is None else x.expand()[0] for x in (b, zeros, groups)]
     integers, points, blocks = _read_quantised(op, cast(Tensor, known[0]), known[1], known[2])
     factor = factor.reshape(-1).expand(op.n * -(-op.k // op.block_size)).reshape(op.n, -1)[:, blocks]
+    return bound_block_product(a, integers, points, factor, bias, op.block_size) or unknown(site)[0]
+
+
+def bound_block_product(
+    a: Interval, integers: Tensor, points: Tensor, factor: Tensor, bias: Interval | None, length: int
+) -> Interval | None:
+    """Return bounds of a product with a quantised matrix, float32; None where it may overflow.
+
+    Args:
+        a: First factor, float32.
+        integers: What the second one holds, `(n, k)` and float64.
+        points: Zero points.
+        factor: Scales.
+        bias: What is added.
+        length: Number of elements of the first factor that kernels may quantise together.
+    """
     weights = ((integers - points) * factor).mT
     sizes = ((integers + points.abs()) * factor.abs()).mT
     a = a.split(len(a.shape) - 1)
     low, high = a.doubles()
     size = torch.maximum(low.abs(), high.abs())
     if not float(size.max() * sizes.sum(0).max()) < torch.finfo(torch.float32).max / 4:
-        return unknown(site)[0]
-    strayed = _HALF_STEP * _find_largest_in_blocks(size, op.block_size) * 1.01 + 2.0**-120
+        return None
+    strayed = _HALF_STEP * _find_largest_in_blocks(size, length) * 1.01 + 2.0**-120
     near = round_outward(low - strayed, high + strayed, torch.float32, a.shape)
     y = matrix_product(near, round_outward(weights, weights, torch.float32, tuple(weights.shape)), bias)
-    lost = gamma(op.k + BLOCK_ROUNDINGS, torch.float32) * torch.matmul(size + strayed, sizes)
+    lost = gamma(integers.shape[1] + BLOCK_ROUNDINGS, torch.float32) * torch.matmul(size + strayed, sizes)
     return round_outward(y.lower.double() - lost, y.upper.double() + lost, torch.float32, y.shape)
 
 
@@ -121,3 +138,63 @@ def _find_largest_in_blocks(x: Tensor, length: int) -> Tensor:
 )
 class MatMulNBits(Operation):
     """Product with a matrix of few bits."""
+
+
+# numbers from a table -------------------------------------------------------------------------------------------
+
+_FOURS = (0.0, 1 / 192, 2 / 3, 1.0, 1 / 3, 1 / 2, 1 / 6, 1 / 4)
+_NORMALS = (
+    *(-1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635),
+    *(-0.18477343022823334, -0.09105003625154495, 0.0, 0.07958029955625534, 0.16093020141124725),
+    *(0.24611230194568634, 0.33791524171829224, 0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0),
+)
+_TABLES = ((*_FOURS, *(-x for x in _FOURS)), _NORMALS)
+"""What 4 bits stand for, by `quant_type`: https://arxiv.org/abs/2305.14314."""
+
+
+def _read_numbers(op: Operation, b: Tensor, largest: Tensor) -> tuple[Tensor, Tensor]:
+    """Return shares of the largest number of a block, and that number, both `(n, k)` and float64."""
+    if not 0 <= op.quant_type < len(_TABLES):
+        raise UnsupportedAttributeError(
+            f"{DOMAIN}::MatMulBnb4: quant_type {op.quant_type} is not supported; use 0 or 1"
+        )
+    if not op.transpose_b:
+        raise UnsupportedAttributeError(f"{DOMAIN}::MatMulBnb4: transB=0 is not supported; leave it out")
+    count = op.n * op.k
+    places = torch.stack([b >> 4, b & 15], -1).reshape(-1)[:count].long()
+    # The numbers of the table are float32.
+    shares = torch.tensor(_TABLES[op.quant_type], dtype=torch.float32, device=b.device).double()[places]
+    sizes = largest.reshape(-1).double().repeat_interleave(op.block_size)[:count]
+    return shares.reshape(op.n, op.k), sizes.reshape(op.n, op.k)
+
+
+def _table_product(op: Operation, a: Tensor, b: Tensor, largest: Tensor) -> Tensor:
+    shares, sizes = _read_numbers(op, b, largest)
+    return torch.matmul(a, (shares * sizes).to(a.dtype).mT)
+
+
+def _table_bounds(site: Site, a: Interval, b: Interval, largest: Interval) -> Interval:
+    if not b.is_point or not a.size:
+        return unknown(site)[0]
+    ends = [largest.lower.expand(largest.shape), largest.upper.expand(largest.shape)]
+    shares, low = _read_numbers(site.op, b.expand()[0], ends[0])
+    weights = corner_products((shares, shares), (low, _read_numbers(site.op, b.expand()[0], ends[1])[1]))
+    return matrix_product(a, round_outward(weights[0].mT, weights[1].mT, torch.float32, (site.op.k, site.op.n)))
+
+
+@plain(
+    schema=schema(
+        "MatMulBnb4",
+        "A:F B:U absmax:F",
+        "Y:F",
+        {"F": FLOATS, "U": ("uint8",)},
+        defaults={"transB": 1, "training_mode": 0},
+        kinds={"K": "int", "N": "int", "block_size": "int", "quant_type": "int"},
+    ),
+    torch=_table_product,
+    interval=_table_bounds,
+    operands=("a", "b", "largest"),
+    renamed={"A": "a", "B": "b", "absmax": "largest", "transB": "transpose_b"},
+)
+class MatMulBnb4(Operation):
+    """Product with a matrix of 4 bits that stand for shares of the largest number of a block."""

@@ -12,9 +12,14 @@ from torch.nn import functional
 
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.linear.forms import Affine, Rowwise
+from ranum_falsify.domain.rounding import round_outward
 from ranum_falsify.domain.rules.arithmetic.pairs import add
 from ranum_falsify.domain.rules.normalisation import standardise as rules
-from ranum_falsify.domain.rules.normalisation.statistics import divide_by_root_mean_square, standardise
+from ranum_falsify.domain.rules.normalisation.statistics import (
+    divide_by_root_mean_square,
+    invert_root_mean_square,
+    standardise,
+)
 from ranum_falsify.domain.rules.support.building import infinity_aware
 from ranum_falsify.domain.rules.support.sections import sections
 from ranum_falsify.domain.site import Site
@@ -43,7 +48,7 @@ __all__ = [
     "total_bounds",
 ]
 
-_FLOATS = {"T": ("float", "double", "float16")}
+_FLOATS = {"T": ("float", "double", "float16"), "U": ("float",)}
 _MEAN_SQUARE = "division by the root of a non-positive mean square"
 
 
@@ -143,22 +148,62 @@ def _variance(op: Operation, operands: Operands) -> Tensor:
     return total.var(-1, correction=0) + float(op.epsilon)
 
 
+def _add_outputs(op: Operation, y: Tensor, total: Tensor, *, centred: bool) -> tuple[Tensor, ...]:
+    """Return the normalised sum and, where the node gives them, its mean, the inverse of its deviation, and the sum."""
+    if len(op.output_names) == 1:
+        return (y,)
+    wide = total.to(torch.promote_types(total.dtype, torch.float32))
+    mean = wide.mean(-1, keepdim=True) if centred else torch.zeros_like(wide[..., :1])
+    variance = (wide - mean).square().mean(-1, keepdim=True)
+    statistics = mean, (variance + float(op.epsilon)).rsqrt()
+    return (y, *(value.float() for value in statistics), total)[: len(op.output_names)]
+
+
+def _add_output_bounds(site: Site, y: Interval, total: Interval, *, centred: bool) -> tuple[Interval, ...]:
+    """Bound :func:`_add_outputs`."""
+    count, kept = len(site.op.output_names), (*total.shape[:-1], 1)
+    if count == 1:
+        return (y,)
+    if total.may_be_infinite or not total.size:
+        anything = replace(Interval.fill(-math.inf, math.inf, kept, torch.float32), nan=True)
+        return (y, anything, anything, total)[:count]
+    rows = sections(total, [-1])
+    if centred:
+        mean, inverse = rules.bound_statistics(rows, site.op.epsilon, total, torch.float32)
+    else:
+        mean, found = Interval.fill(0, 0, kept, torch.float32), invert_root_mean_square(rows, site.op.epsilon)
+        ends = rows.restore(found.lower), rows.restore(found.upper)
+        inverse = replace(round_outward(*ends, torch.float32, kept), nan=found.nan)
+    return (y, mean, inverse, total)[:count]
+
+
+_WRITTEN = "output:T mean:U? inv_std_var:U? input_skip_bias_sum:T?"
+
+
+def _skip_layer(
+    op: Operation, x: Tensor, skip: Tensor, gamma: Tensor, beta: Tensor | None, bias: Tensor | None
+) -> tuple[Tensor, ...]:
+    y = normalise_sum(op, x, skip, gamma, beta, bias)
+    return _add_outputs(op, y, add_up(x, skip, bias), centred=True)
+
+
 @infinity_aware
 def _skip_bounds(
     site: Site, x: Interval, skip: Interval, gamma: Interval, beta: Interval | None, bias: Interval | None
-) -> Interval:
-    return normalised_bounds(site, x, skip, bias, gamma, beta)
+) -> tuple[Interval, ...]:
+    y = normalised_bounds(site, x, skip, bias, gamma, beta)
+    return _add_output_bounds(site, y, total_bounds(site, x, skip, bias), centred=True)
 
 
 @across(
     schema=schema(
         "SkipLayerNormalization",
         "input:T skip:T gamma:T beta:T? bias:T?",
-        "Y:T",
+        _WRITTEN,
         _FLOATS,
         defaults={"epsilon": 1e-12},
     ),
-    torch=normalise_sum,
+    torch=_skip_layer,
     interval=_skip_bounds,
     linear=_of_sum(centred=True),
     batch="vmap",
@@ -171,10 +216,11 @@ class SkipLayerNormalization(Operation):
     """`LayerNormalization` of a sum over its last axis."""
 
 
-def _skip_simplified(op: Operation, x: Tensor, skip: Tensor, gamma: Tensor, bias: Tensor | None) -> Tensor:
+def _skip_simplified(op: Operation, x: Tensor, skip: Tensor, gamma: Tensor, bias: Tensor | None) -> tuple[Tensor, ...]:
     total = add_up(x, skip, bias)
     wide = total.to(torch.promote_types(total.dtype, torch.float32))
-    return (wide / (wide.square().mean(-1, keepdim=True) + float(op.epsilon)).sqrt()).to(total.dtype) * gamma
+    y = (wide / (wide.square().mean(-1, keepdim=True) + float(op.epsilon)).sqrt()).to(total.dtype) * gamma
+    return _add_outputs(op, y, total, centred=False)
 
 
 def _mean_square(op: Operation, operands: Operands) -> Tensor:
@@ -185,15 +231,16 @@ def _mean_square(op: Operation, operands: Operands) -> Tensor:
 @infinity_aware
 def _skip_simplified_bounds(
     site: Site, x: Interval, skip: Interval, gamma: Interval, bias: Interval | None
-) -> Interval:
-    return normalised_bounds(site, x, skip, bias, gamma, None)
+) -> tuple[Interval, ...]:
+    y = normalised_bounds(site, x, skip, bias, gamma, None)
+    return _add_output_bounds(site, y, total_bounds(site, x, skip, bias), centred=False)
 
 
 @across(
     schema=schema(
         "SkipSimplifiedLayerNormalization",
         "input:T skip:T gamma:T bias:T?",
-        "Y:T",
+        _WRITTEN,
         _FLOATS,
         defaults={"epsilon": 1e-12},
     ),

@@ -31,6 +31,7 @@ from ranum_falsify.operators.support.families import making, plain
 from ranum_falsify.operators.support.microsoft_schemas import BYTES, FLOATS, schema
 
 __all__ = ["DynamicQuantizeMatMul", "MatMulIntegerToFloat", "MicrosoftQLinearConv", "NhwcMaxPool", "QGemm"]
+__all__ += ["multiply_integers", "scale_sums"]
 
 _LARGEST = float(torch.finfo(torch.float32).max)
 
@@ -59,7 +60,7 @@ def _gemm(
     return round_to_steps(total / y_scale, y_zero, y_zero.dtype)
 
 
-def _to_float(
+def multiply_integers(
     op: Operation,
     a: Tensor,
     b: Tensor,
@@ -69,6 +70,7 @@ def _to_float(
     b_zero: Tensor | None,
     bias: Tensor | None,
 ) -> Tensor:
+    """Return the product of quantised matrices, as the numbers that it represents, plus a bias."""
     total = matrix_of(steps_above(a, a_zero), steps_above(b, b_zero)).double() * a_scale.double() * b_scale
     return (total if bias is None else total + bias).float()
 
@@ -77,7 +79,7 @@ def _dynamic(
     op: Operation, a: Tensor, b: Tensor, b_scale: Tensor, b_zero: Tensor | None, bias: Tensor | None
 ) -> Tensor:
     steps, scale, zero = quantise_dynamically(op, a)
-    return _to_float(op, steps, b, scale, b_scale, zero, b_zero, bias)
+    return multiply_integers(op, steps, b, scale, b_scale, zero, b_zero, bias)
 
 
 # bounds ---------------------------------------------------------------------------------------------------------
@@ -89,11 +91,13 @@ def _product_of(scales: list[Interval]) -> tuple[Tensor, Tensor]:
     return reduce(corner_products, rest, first)
 
 
-def _scale(site: Site, sums: Interval, scales: list[Interval], bias: Interval | None, alpha: float = 1.0) -> Interval:
-    """Return bounds of sums in int32 times a product of scales, float32, plus a bias."""
+def scale_sums(sums: Interval, scales: list[Interval], bias: Interval | None, alpha: float = 1.0) -> Interval | None:
+    """Return bounds of sums in int32 times a product of scales, float32, plus a bias; None for scales that overflow."""
+    if any(x is not None and x.may_be_infinite for x in (*scales, bias)):
+        return None
     low, high = (alpha * end for end in _product_of(scales))
     if not float(torch.maximum(low.abs(), high.abs()).max()) < _LARGEST:
-        return unknown(site)[0]
+        return None
     low, high = corner_products(sums.doubles(), (low, high))
     error = 16 * unit(torch.float32)
     size = torch.maximum(low.abs(), high.abs())
@@ -103,7 +107,7 @@ def _scale(site: Site, sums: Interval, scales: list[Interval], bias: Interval | 
         size = size + torch.maximum(least.abs(), greatest.abs())
         low, high = low + least - error * size, high + greatest + error * size
     # Products of scales may be denormal.
-    lost = torch.where(size == 0, 0.0, 2.0**-110)
+    lost = torch.where(size == 0, 0.0, 2.0**-94)
     return round_outward(low - lost, high + lost, torch.float32, sums.shape)
 
 
@@ -124,7 +128,7 @@ def _gemm_bounds(
     b = b.move(lambda t: t.mT) if op.transpose_b else b
     sums = matrix_of_integers(a, b, a_zero, b_zero, bias=c)
     if y_zero is None:
-        return _scale(site, sums, [a_scale, b_scale], None, op.alpha)
+        return scale_sums(sums, [a_scale, b_scale], None, op.alpha) or unknown(site)[0]
     first, second = Grid.from_constants(a_scale, a_zero, a.dtype), Grid.from_constants(b_scale, b_zero, b.dtype)
     grid = Grid.from_constants(y_scale, y_zero, site.dtype)
     if first is None or second is None or grid is None:
@@ -142,7 +146,8 @@ def _to_float_bounds(
     b_zero: Interval | None,
     bias: Interval | None,
 ) -> Interval:
-    return _scale(site, matrix_of_integers(a, b, a_zero, b_zero), [a_scale, b_scale], bias)
+    sums = matrix_of_integers(a, b, a_zero, b_zero)
+    return scale_sums(sums, [a_scale, b_scale], bias) or unknown(site)[0]
 
 
 def _dynamic_bounds(
@@ -224,7 +229,7 @@ class QGemm(Operation):
         "Y:F",
         _TYPES,
     ),
-    torch=_to_float,
+    torch=multiply_integers,
     interval=_to_float_bounds,
 )
 class MatMulIntegerToFloat(Operation):

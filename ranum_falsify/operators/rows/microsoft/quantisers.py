@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ranum_falsify.operators.rows import quantisation
-from ranum_falsify.operators.support.families import making, plain
+from ranum_falsify.operators.support.microsoft_parts import doing_as
 from ranum_falsify.operators.support.microsoft_schemas import FLOATS, schema
 
 __all__ = ["MicrosoftDequantizeLinear", "MicrosoftQuantizeLinear"]
@@ -12,27 +12,24 @@ _INTEGERS = ("int8", "uint8", "int16", "uint16")
 _AXIS = {"axis": "int?"}
 
 
+@doing_as(
+    quantisation.QuantizeLinear,
+    schema("QuantizeLinear", "x:F y_scale:F y_zero_point:T?", "y:T", {"F": FLOATS, "T": _INTEGERS}, kinds=_AXIS),
+    overflow=False,
+)
 class MicrosoftQuantizeLinear(quantisation.QuantizeLinear):
     """Numbers as integers of 8 or 16 bits."""
 
 
-class MicrosoftDequantizeLinear(quantisation.DequantizeLinear):
-    """Numbers that integers represent."""
-
-
-making(
-    schema=schema("QuantizeLinear", "x:F y_scale:F y_zero_point:T?", "y:T", {"F": FLOATS, "T": _INTEGERS}, kinds=_AXIS),
-    torch=quantisation.quantize,
-    interval=quantisation.quantized_bounds,
-)(MicrosoftQuantizeLinear)
-plain(
-    schema=schema(
+@doing_as(
+    quantisation.DequantizeLinear,
+    schema(
         "DequantizeLinear",
         "x:T x_scale:F x_zero_point:T?",
         "y:F",
         {"F": FLOATS, "T": (*_INTEGERS, "int32")},
         kinds=_AXIS,
     ),
-    torch=quantisation.dequantize,
-    interval=quantisation.dequantized_bounds,
-)(MicrosoftDequantizeLinear)
+)
+class MicrosoftDequantizeLinear(quantisation.DequantizeLinear):
+    """Numbers that integers represent."""
