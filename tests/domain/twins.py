@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-__all__ = ["ADDED", "GATED", "KEPT", "VOTES", "Twins"]
+__all__ = ["ADDED", "GATED", "KEPT", "ORDERED", "VOTES", "Twins"]
 
 
 @dataclass(frozen=True)
@@ -239,4 +239,62 @@ VOTES = [
         more=_LABELS + ", int64[6] signs = {0, 1, 0, 1, 1, 0}, int64[1] third = {2}, int64[2, 1, 1, 1] twice = {1, 1}",
     ),
     Twins("votes with weights", _vote("abc", weight="e"), _vote("abc", weight="v"), more=_LABELS),
+]
+
+_SETS = "n = Neg(x) p = Sigmoid(x) e = Mul(n, n) g = Div(e, large) t = Sigmoid(g) "
+_SUMS = "a = ReduceSum(p, last) b = {second} m = Mul({product}) c = ReduceSum(m, last) "
+_UNION = "s = Add(a, b) u = Sub(s, c) r = Add(u, least) y = Div({part}, r)"
+_MORE = "float large = {16}, float least = {1e-7}, int64[1] first = {0}"
+_CORNERS = (
+    "x1 = Slice(x, from, to, last) x2 = Slice(x, to, end, last) "
+    "h = Slice(x2, first, last, first) k = Slice(x2, last, next, first) "
+    "f = Slice(x1, first, last, first) g = Slice(x1, last, next, first) l = {larger}(f, g) r = {smaller}(h, k) "
+)
+_SIDES = (
+    "w = Sub(r, l) v = Relu(w) q0 = Sub(h, f) w0 = Relu(q0) q1 = Sub(k, {left}) w1 = Relu(q1) "
+    "v0 = Gather<axis = 1>(v, number) v1 = Gather<axis = 1>(v, another) i = Mul(v0, v1) "
+    "a0 = Gather<axis = 1>(w0, number) a1 = Gather<axis = 1>(w0, {other}) a = Mul(a0, a1) "
+    "b0 = Gather<axis = 1>(w1, number) b1 = Gather<axis = 1>(w1, another) b = Mul(b0, b1) "
+    "s = Add(a, b) u = Sub(s, i) d = Add(u, least) y = Div(i, d)"
+)
+_PLACES = (
+    "int64[1] from = {0}, int64[1] to = {3}, int64[1] end = {6}, int64[1] next = {2}, "
+    "int64[1] first = {0}, int64 number = {0}, int64 another = {1}, float least = {1e-7}"
+)
+
+
+def _sets(*, second: str = "ReduceSum(t, last)", product: str = "p, t", part: str = "c") -> str:
+    sums = _SUMS.format(second=second, product=product)
+    return _SETS + sums + _UNION.format(part=part)
+
+
+def _boxes(*, larger: str = "Max", smaller: str = "Min", left: str = "g", other: str = "another") -> str:
+    return _CORNERS.format(larger=larger, smaller=smaller) + _SIDES.format(left=left, other=other)
+
+
+ORDERED = [
+    Twins("a union of sums", _sets(), _sets(second="ReduceMean<axes = [1]>(t)"), more=_MORE),
+    Twins("a union of sums along one axis", _sets(), _sets(second="ReduceSum(t, first)"), more=_MORE),
+    Twins("a union of what is no more than 1", _sets(), _sets(product="p, e"), more=_MORE),
+    Twins("an intersection with itself", _sets(product="t, p"), _sets(product="x, t"), more=_MORE),
+    Twins("a union of boxes", _boxes(), _boxes(larger="Min"), more=_PLACES),
+    Twins("the right corners of boxes", _boxes(), _boxes(smaller="Max"), more=_PLACES),
+    Twins("the left corners of boxes", _boxes(), _boxes(left="h"), more=_PLACES),
+    Twins("the sides of boxes", _boxes(), _boxes(other="number"), more=_PLACES),
+    Twins(
+        "max - min",
+        "a = ReduceMax<axes = [1]>(x) b = ReduceMin<axes = [1]>(x) d = Sub(a, b) y = Sqrt(d)",
+        "a = ReduceMax<axes = [1]>(x) b = ReduceMin<axes = [0]>(x) c = ReduceMax<axes = [1]>(b) d = Sub(a, c) "
+        "y = Sqrt(d)",
+    ),
+    Twins(
+        "max - min of one tensor",
+        "a = ReduceMax<axes = [1]>(x) b = ReduceMin<axes = [1]>(x) d = Sub(a, b) y = Sqrt(d)",
+        "n = Neg(x) a = ReduceMax<axes = [1]>(x) b = ReduceMin<axes = [1]>(n) d = Sub(a, b) y = Sqrt(d)",
+    ),
+    Twins(
+        "a share of a sum of two",
+        "p = Exp(x) t = Abs(x) s = Add(p, t) q = Div(p, s) d = Sub(one, q) y = Sqrt(d)",
+        "p = Exp(x) t = Sub(x, one) s = Add(p, t) r = Abs(s) k = Add(r, one) q = Div(p, k) d = Sub(one, q) y = Sqrt(d)",
+    ),
 ]

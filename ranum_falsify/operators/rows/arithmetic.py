@@ -24,6 +24,7 @@ from ranum_falsify.domain.rules.arithmetic.pairs import (
 from ranum_falsify.domain.rules.arithmetic.variadic import mean_of_operands
 from ranum_falsify.domain.rules.wide_integers import between_operands, remainder_of_words, sign_of_words
 from ranum_falsify.operators.relations.fused import accumulate, sum_operands
+from ranum_falsify.operators.relations.orders import difference_of_ordered, part_of_whole
 from ranum_falsify.operators.relations.patterns import (
     difference_to_extreme,
     difference_to_itself,
@@ -64,6 +65,7 @@ _DIFFERENCES = (
     difference_to_mean,
     variance_by_moments,
     logarithm_of_share,
+    difference_of_ordered,
 )
 _PRODUCTS = (
     product_with_itself,
@@ -160,7 +162,7 @@ def _divides_by_zero(op: Operation, bounds: Bounds) -> bool:
 
 pointwise(
     torch=elementwise(_divide),
-    interval=refined(divide, quotient_by_itself, standard_score, over_norm, share_of_sum),
+    interval=refined(divide, quotient_by_itself, standard_score, over_norm, share_of_sum, part_of_whole),
     linear=Quotient(),
     kernel=None,
     valid=[
