@@ -272,6 +272,20 @@ def _boxes(*, larger: str = "Max", smaller: str = "Min", left: str = "g", other:
     return _CORNERS.format(larger=larger, smaller=smaller) + _SIDES.format(left=left, other=other)
 
 
+_RANKED = (
+    "int64[1] count = {6}, int64 axis = {1}, float[6] ranks = {1, 2, 3, 4, 5, 6}, float large = {1e8}, "
+    "float minus = {-1}"
+)
+
+
+def _sparsemax(ranked: str, *, along: str = "1", order: str = "") -> str:
+    return (
+        f"b = Mul(x, large) m = ReduceMax<axes = [{along}]>(b) d = Sub(b, m) h = Div(d, two) n = Mul(d, minus) "
+        f"v, i = TopK<axis = 1{order}>({ranked}, count) a = CumSum(v, axis) e = Sub(a, one) r = Mul(ranks, v) "
+        "c = Greater(r, e) k = Cast<to = 7>(c) t = ReduceSum(k, last) s = Cast<to = 1>(t) y = Div(one, s)"
+    )
+
+
 ORDERED = [
     Twins("a union of sums", _sets(), _sets(second="ReduceMean<axes = [1]>(t)"), more=_MORE),
     Twins("a union of sums along one axis", _sets(), _sets(second="ReduceSum(t, first)"), more=_MORE),
@@ -297,4 +311,8 @@ ORDERED = [
         "p = Exp(x) t = Abs(x) s = Add(p, t) q = Div(p, s) d = Sub(one, q) y = Sqrt(d)",
         "p = Exp(x) t = Sub(x, one) s = Add(p, t) r = Abs(s) k = Add(r, one) q = Div(p, k) d = Sub(one, q) y = Sqrt(d)",
     ),
+    Twins("sparsemax", _sparsemax("d"), _sparsemax("b"), more=_RANKED),
+    Twins("sparsemax of halves", _sparsemax("h"), _sparsemax("n"), more=_RANKED),
+    Twins("sparsemax along its rows", _sparsemax("d"), _sparsemax("d", along="0"), more=_RANKED),
+    Twins("sparsemax in order", _sparsemax("d"), _sparsemax("d", order=", largest = 0"), more=_RANKED),
 ]
