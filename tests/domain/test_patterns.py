@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tests.domain.soundness import Subject, Verdict, faults_in
-from tests.domain.twins import ADDED, GATED, KEPT, ORDERED, VOTES, Twins
+from tests.domain.twins import ADDED, ENTROPIES, GATED, KEPT, LENGTHS, ORDERED, VOTES, Twins
 from tests.network.building import parse
 
 CONSTANTS = (
@@ -30,6 +30,8 @@ PAIRS = [
     *ADDED,
     *VOTES,
     *ORDERED,
+    *LENGTHS,
+    *ENTROPIES,
     Twins("x * x", "q = Mul(x, x) t = Add(q, tiny) y = Log(t)", "q = Mul(x, x) y = Log(q)"),
     Twins(
         "x * x and another",
@@ -131,6 +133,20 @@ PAIRS = [
         "m = ReduceMax<axes = [1]>(x) d = Sub(x, m) e = Exp(d) s = ReduceSum(e, last) l = Log(s) p = "
         "Sub(d, l) n = Neg(p) y = Sqrt(n)",
         "e = Exp(x) s = ReduceSum(e, last) l = Log(s) p = Sub(x, l) y = Sqrt(p)",
+    ),
+    Twins(
+        "x - log(sum(exp(x)))",
+        "l = ReduceLogSumExp<axes = [1]>(x) d = Sub(x, l) y = Exp(d)",
+        "l = ReduceLogSumExp<axes = [0]>(x) k = ReduceMin<axes = [1]>(l) d = Sub(x, k) y = Exp(d)",
+        low=-300,
+        high=300,
+    ),
+    Twins(
+        "log(sum(exp(x))) of another tensor",
+        "l = ReduceLogSumExp<axes = [1]>(x) d = Sub(x, l) y = Exp(d)",
+        "n = Neg(x) l = ReduceLogSumExp<axes = [1]>(n) d = Sub(x, l) y = Exp(d)",
+        low=-300,
+        high=300,
     ),
     Twins(
         "share of exponentials",

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-__all__ = ["ADDED", "GATED", "KEPT", "ORDERED", "VOTES", "Twins"]
+__all__ = ["ADDED", "ENTROPIES", "GATED", "KEPT", "LENGTHS", "ORDERED", "VOTES", "Twins"]
 
 
 @dataclass(frozen=True)
@@ -315,4 +315,76 @@ ORDERED = [
     Twins("sparsemax of halves", _sparsemax("h"), _sparsemax("n"), more=_RANKED),
     Twins("sparsemax along its rows", _sparsemax("d"), _sparsemax("d", along="0"), more=_RANKED),
     Twins("sparsemax in order", _sparsemax("d"), _sparsemax("d", order=", largest = 0"), more=_RANKED),
+]
+
+_UNIT = "n = ReduceL2<axes = [{along}]>(x) c = Max(n, {least}) u = Div({divided}, c) "
+
+
+def _cosines(
+    *, along: str = "1", least: str = "least", divided: str = "x", turned: str = "u", left: str = "u", k: str = "many"
+) -> str:
+    body = _UNIT.format(along=along, least=least, divided=divided)
+    return body + f"t = Transpose({turned}) p = MatMul({left}, t) s = Mul(p, {k}) y = Exp(s)"
+
+
+_LONG = "float least = {1e-12}, float none = {0}, float many = {80}, float more = {90}"
+
+LENGTHS = [
+    Twins("cosines", _cosines(), _cosines(along="0"), more=_LONG),
+    Twins("cosines, and too large a factor", _cosines(), _cosines(k="more"), more=_LONG),
+    Twins("cosines of rows that may be short", _cosines(), _cosines(least="none"), more=_LONG),
+    Twins("a row of one length and one of another", _cosines(), _cosines(turned="x"), more=_LONG),
+    Twins("both rows of one length", _cosines(), _cosines(left="x"), more=_LONG),
+    Twins(
+        "cosines by sums",
+        _UNIT.format(along="1", least="least", divided="x")
+        + "w = Neg(x) d = ReduceL2<axes = [1]>(w) e = Add(d, least) "
+        "v = Div(w, e) m = Mul(u, v) r = ReduceSum(m, last) s = Mul(r, many) y = Exp(s)",
+        _UNIT.format(along="1", least="least", divided="x")
+        + "w = Neg(x) d = ReduceL2<axes = [1]>(x) e = Add(d, least) "
+        "v = Div(w, e) h = Add(v, tiny) m = Mul(u, h) r = ReduceSum(m, last) s = Mul(r, many) y = Exp(s)",
+        more=_LONG,
+    ),
+    Twins(
+        "cosines of parts of rows",
+        _UNIT.format(along="1", least="least", divided="x") + "a, b = Split<axis = 1>(u, halves) t = Transpose(a) "
+        "p = MatMul(b, t) s = Mul(p, many) y = Exp(s)",
+        _UNIT.format(along="1", least="least", divided="x") + "a, b = Split<axis = 1>(x, halves) t = Transpose(a) "
+        "p = MatMul(b, t) s = Mul(p, many) y = Exp(s)",
+        more=_LONG + ", int64[2] halves = {3, 3}",
+    ),
+]
+
+_ENTROPY = (
+    "q = Add(p, tiny) l = Log(q) m = Mul({factor}, l) s = ReduceSum(m, last) n = Neg(s) z = Mul(n, big) y = Exp(z)"
+)
+
+
+def _entropy(shares: str = "p = Softmax<axis = 1>(x) ", *, factor: str = "p") -> str:
+    return shares + _ENTROPY.format(factor=factor)
+
+
+_CHOSEN = "i = ArgMax<axis = 1>(x) d = Equal(i, {places}) o = Cast<to = 1>(d) p = ReduceMean<axes = [{axis}]>(o) "
+_WRITTEN_SHARES = "i = ArgMax<axis = 1>(x) p = ScatterElements<axis = 1>({before}, i, written) "
+_PARTS = (
+    "float big = {45}, int64[6] places = {0, 1, 2, 3, 4, 5}, "
+    "int64[6] twice = {0, 0, 0, 0, 0, 0}, float[2, 6] zeros = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, "
+    "float[2, 6] halves = {0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5}, float[2, 1] written = {1, 1}"
+)
+
+ENTROPIES = [
+    Twins("the entropy of shares", _entropy(), _entropy("p = Sigmoid(x) "), more=_PARTS),
+    Twins("the entropy of shares, of themselves", _entropy(), _entropy(factor="x"), more=_PARTS),
+    Twins(
+        "the entropy of chosen places",
+        _entropy(_CHOSEN.format(places="places", axis=0)),
+        _entropy(_CHOSEN.format(places="twice", axis=0) + "c = Sigmoid(x) ", factor="c"),
+        more=_PARTS,
+    ),
+    Twins(
+        "the entropy of written places",
+        _entropy(_WRITTEN_SHARES.format(before="zeros")),
+        _entropy(_WRITTEN_SHARES.format(before="halves")),
+        more=_PARTS,
+    ),
 ]

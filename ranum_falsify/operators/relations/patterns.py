@@ -40,6 +40,7 @@ __all__ = [
     "Pattern",
     "difference_to_extreme",
     "difference_to_itself",
+    "difference_to_log_sum",
     "difference_to_mean",
     "logarithm_of_share",
     "mean_of_squared_differences",
@@ -150,6 +151,17 @@ def _variance(rows: Sections) -> tuple[Tensor, Tensor]:
     high = known.greatest_deviation + 1.25 * known.drift
     smallest = 4 * tiny(rows.dtype)
     return (low.square() * (1 - error) - smallest).clamp(min=0), high.square() * (1 + error) + smallest
+
+
+def difference_to_log_sum(site: Site, a: Interval, b: Interval) -> Interval | None:
+    """Bound x - log(sum(exp(x))) from above by 0, but for rounding: the sum is at least each of its terms."""
+    found = find_reduction(site, site.op.b, "ReduceLogSumExp") if _is_floating(a, b) else None
+    if found is None or not is_same(site.op.a, found.operand) or a.may_be_infinite or b.may_be_infinite:
+        return None
+    kernels, size = (site.envelope("Exp"), site.envelope("Log")), max(map(abs, (*a.extremes, *b.extremes)))
+    # The sum of the shifted exponentials, which has 1 among its terms, strays by some, and so does its logarithm.
+    error = 4 * sum(kernel.relative + kernel.absolute + 2 * unit(a.dtype) for kernel in kernels)
+    return Interval.fill(-math.inf, error + 4 * unit(a.dtype) * size, a.shape, a.dtype)
 
 
 def logarithm_of_share(site: Site, a: Interval, b: Interval) -> Interval | None:

@@ -28,6 +28,7 @@ from ranum_falsify.operators.relations.orders import difference_of_ordered, part
 from ranum_falsify.operators.relations.patterns import (
     difference_to_extreme,
     difference_to_itself,
+    difference_to_log_sum,
     difference_to_mean,
     logarithm_of_share,
     product_with_itself,
@@ -65,6 +66,7 @@ _DIFFERENCES = (
     difference_to_mean,
     variance_by_moments,
     logarithm_of_share,
+    difference_to_log_sum,
     difference_of_ordered,
 )
 _PRODUCTS = (
