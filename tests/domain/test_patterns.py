@@ -17,6 +17,16 @@ _NORM_OF_ALL = "m = Constant<value_ints = [-1]>() f = Reshape(x, m) " + _OWN_NOR
     "<axes = [1]>(x)", "<keepdims = 0>(f)"
 )
 
+_GUARDED = (
+    "p = Relu(x) s = ReduceSum(p, last) o = ReduceMax<axes = [1]>(x) b = Cast<to = 9>({tested}) n = {negated}(b) "
+    "f = Cast<to = 1>(n) u = Add({part}, f) m = Mul(f, {factor}) r = Add(s, m) y = Div(u, r)"
+)
+
+
+def _guarded(*, tested: str = "s", negated: str = "Not", part: str = "p", factor: str = "two") -> str:
+    return _GUARDED.format(tested=tested, negated=negated, part=part, factor=factor)
+
+
 _OWN_MEAN = "m = ReduceMean<axes = [1]>(x) d = Sub(x, m) "
 _OTHER_MEAN = "o = ReduceMean<axes = [1]>(x) e = Sub(x, o) p = Mul(e, e) "
 _UNBIASED = (
@@ -62,6 +72,10 @@ PAIRS = [
         "p = Exp(x) a = Abs(x) c = Less(a, tiny) r = Where(c, tiny, x) q = Div(p, r) y = Reciprocal(q)",
         "p = Exp(x) a = Abs(x) c = Less(a, tiny) r = Where(c, tiny, x) s = Sub(p, one) q = Div(s, r) y = Reciprocal(q)",
     ),
+    Twins("shares of a sum that may be 0", _guarded(), _guarded(tested="o")),
+    Twins("shares of a sum, but for those that are 0", _guarded(), _guarded(negated="Identity")),
+    Twins("shares of a sum of others", _guarded(), _guarded(part="one")),
+    Twins("shares of a sum and nothing", _guarded(), _guarded(factor="zero")),
     Twins("x + x", "a = Abs(x) s = Add(a, a) y = Sqrt(s)", "s = Add(x, x) y = Sqrt(s)"),
     Twins(
         "softmax of x + c",

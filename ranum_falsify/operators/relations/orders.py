@@ -24,6 +24,7 @@ from ranum_falsify.operators.relations.views import (
     is_same_place,
     is_same_view,
     kind_in,
+    lies_in_section,
     list_absent,
     look_through,
     lower_end,
@@ -81,7 +82,7 @@ def difference_of_ordered(site: Site, a: Interval, b: Interval) -> Interval | No
 
 def part_of_whole(site: Site, a: Interval, b: Interval) -> Interval | None:
     """Bound a / b from above by 1, but for rounding, where a is never more than b, and neither is negative."""
-    if not _is_fit(a, b) or not _are_computed(site) or a.extremes[0] < 0 or b.extremes[0] < tiny(a.dtype):
+    if not _is_fit(a, b) or not _are_computed(site) or a.extremes[0] < 0 or b.extremes[0] <= 0:
         return None
     part, whole = (view_of(site, field, site.shape) for field in fields_of(site.op))
     found = None if part is None or whole is None else _find_excess(site, part, whole)
@@ -241,8 +242,10 @@ def _by_extremes(site: Site, small: View, large: View) -> Excess | None:
 
 
 def _by_large(site: Site, small: View, large: View, depth: int) -> Excess | None:
-    """Compare with what the larger one is a maximum or a multiple of."""
+    """Compare with what the larger one is a maximum, a multiple, or the sum of."""
     name = kind_in(large)
+    if name == "ReduceSum":
+        return _NONE if are_positive(site, small) and lies_in_section(site, small, large) else None
     if name not in ("Max", "Relu", "Clip", "Mul"):
         return None
     views = operand_views(site, large)
@@ -253,7 +256,7 @@ def _by_large(site: Site, small: View, large: View, depth: int) -> Excess | None
             if are_positive(site, small, view) and lower_end(site, factor) >= 1:
                 found = _find_excess(site, small, view, depth)
                 if found is not None:
-                    return _rounded(site, large, found.relative, found.absolute)
+                    return found if found.is_none else _rounded(site, large, found.relative, found.absolute)
         return None
     candidates = views if name == "Max" else views[:1]
     found_any = _present(_find_excess(site, small, view, depth) for view in candidates)

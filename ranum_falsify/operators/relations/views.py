@@ -18,7 +18,7 @@ from ranum_falsify.domain.site import Site
 from ranum_falsify.network.evaluate import apply
 from ranum_falsify.network.registry import OperatorSpec, spec_of
 from ranum_falsify.network.tensors import to_torch
-from ranum_falsify.operators.relations.matching import Field, fields_of, is_a, kind, source
+from ranum_falsify.operators.relations.matching import Field, fields_of, is_a, kind, reduced_dims, source
 
 __all__ = [
     "View",
@@ -26,6 +26,7 @@ __all__ = [
     "is_same_place",
     "is_same_view",
     "kind_in",
+    "lies_in_section",
     "list_absent",
     "look_through",
     "lower_end",
@@ -144,6 +145,26 @@ def _broadcast(view: View, shape: tuple[int, ...]) -> View | None:
         return None
     places = torch.arange(size).reshape(view.shape).expand(shape).reshape(-1)
     return View(view.field, shape, places)
+
+
+def lies_in_section(site: Site, part: View, whole: View) -> bool:
+    """Tell whether each element of a view is one of those that a node, the other view, reduces to one there."""
+    op = whole.field
+    assert isinstance(op, Operation)
+    operand, *axes = fields_of(op)
+    x = site.find_known(operand)
+    if x is None or source(operand) is not part.field or any(isinstance(field, Operation) for field in axes):
+        return False
+    given = axes[0] if axes else None
+    dims = reduced_dims(op, len(x.shape), given if isinstance(given, np.ndarray) else None)
+    kept = [1 if dim in dims else size for dim, size in enumerate(x.shape)]
+    if not dims or x.size > _LARGEST:
+        return False
+    count = math.prod(kept)
+    sections = torch.arange(count).reshape(kept).expand(x.shape).reshape(-1)
+    chosen = sections if part.places is None else sections[part.places]
+    places = torch.arange(count) if whole.places is None else whole.places
+    return part.shape == whole.shape and torch.equal(chosen, places)
 
 
 def kind_in(view: View) -> str:

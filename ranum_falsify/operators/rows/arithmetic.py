@@ -33,6 +33,7 @@ from ranum_falsify.operators.relations.patterns import (
     logarithm_of_share,
     product_with_itself,
     refined,
+    sum_unless_zero,
     variance_by_moments,
 )
 from ranum_falsify.operators.relations.quotients import (
@@ -80,7 +81,7 @@ _PRODUCTS = (
     over_reciprocal(standard_score, over_norm, share_of_sum),
 )
 for _function, _interval, _linear, _node in (
-    (torch.add, accumulate, Affine(), Add),
+    (torch.add, refined(accumulate, sum_unless_zero), Affine(), Add),
     (torch.sub, refined(subtract, *_DIFFERENCES), Affine(), Sub),
     (torch.mul, refined(product_or_quotient, *_PRODUCTS), product_form, Mul),
 ):
