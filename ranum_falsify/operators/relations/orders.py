@@ -13,11 +13,10 @@ import torch
 from dnnv.nn import Operation
 
 from ranum_falsify.domain.interval import Interval
-from ranum_falsify.domain.rounding import round_outward
 from ranum_falsify.domain.site import Site
 from ranum_falsify.domain.slack import ELEMENTWISE_ROUNDINGS, sum_error, tiny, unit
 from ranum_falsify.operators.relations.fused import error_inside
-from ranum_falsify.operators.relations.matching import constant, fields_of, is_a, kind, reduced_dims, source
+from ranum_falsify.operators.relations.matching import constant, fields_of, is_a, kind, reduced_dims
 from ranum_falsify.operators.relations.views import (
     View,
     are_positive,
@@ -33,7 +32,7 @@ from ranum_falsify.operators.relations.views import (
     view_of,
 )
 
-__all__ = ["difference_of_ordered", "part_of_whole"]
+__all__ = ["ROUNDINGS", "Excess", "find_excess", "find_sets", "is_fit"]
 
 _DEEPEST = 12
 """How many nodes back an order is looked for."""
@@ -41,7 +40,7 @@ _DEEPEST = 12
 _TERMS = 6
 """Sums of more terms are not compared."""
 
-_ROUNDINGS = 16
+ROUNDINGS = 16
 """Units of rounding of a few products, or of two sums of as many terms."""
 
 
@@ -63,59 +62,12 @@ class Excess(NamedTuple):
 _NONE = Excess(0.0, 0.0)
 
 
-def difference_of_ordered(site: Site, a: Interval, b: Interval) -> Interval | None:
-    """Bound a - b from below where b is never more than a: a range, a union without what both parts have."""
-    if not _is_fit(a, b) or not _are_computed(site):
-        return None
-    whole, part = (view_of(site, field, site.shape) for field in fields_of(site.op))
-    if whole is None or part is None:
-        return None
-    low = _bound_union(site, whole, part, a.dtype)
-    if low is None:
-        found = _find_excess(site, part, whole)
-        if found is None:
-            return None
-        low = 0.0 if found.is_none else -found.relative * a.extremes[1] - found.absolute
-    bound = torch.full((1,) * len(site.shape), low, dtype=torch.float64)
-    return round_outward(bound, torch.full_like(bound, math.inf), a.dtype, site.shape)
-
-
-def part_of_whole(site: Site, a: Interval, b: Interval) -> Interval | None:
-    """Bound a / b from above by 1, but for rounding, where a is never more than b, and neither is negative."""
-    if not _is_fit(a, b) or not _are_computed(site) or a.extremes[0] < 0 or b.extremes[0] <= 0:
-        return None
-    part, whole = (view_of(site, field, site.shape) for field in fields_of(site.op))
-    found = None if part is None or whole is None else _find_excess(site, part, whole)
-    if found is None:
-        return None
-    most = 1 + found.relative + found.absolute / b.extremes[0]
-    most = 1.0 if found.is_none else most * (1 + 2 * unit(a.dtype))
-    return Interval.fill(0, most, site.shape, a.dtype) if most < torch.finfo(a.dtype).max else None
-
-
-def _is_fit(*operands: Interval) -> bool:
-    """Tell whether operands are finite, and rounded wherever they are read."""
+def is_fit(*operands: Interval) -> bool:
+    """Tell whether operands have elements, are finite, and are rounded wherever they are read."""
     return all(x.dtype in (torch.float32, torch.float64) and x.size and not x.may_be_infinite for x in operands)
 
 
-def _are_computed(site: Site) -> bool:
-    return all(isinstance(source(field), Operation) for field in fields_of(site.op))
-
-
-# unions ---------------------------------------------------------------------------------------------------------
-
-
-def _bound_union(site: Site, whole: View, part: View, dtype: torch.dtype) -> float | None:
-    """Return a lower bound of a + b - c: that of the larger one of a and b where c is at most each of them."""
-    sets = _find_sets(site, whole, part)
-    if sets is None:
-        return None
-    first, second, excess = sets
-    low = max(lower_end(site, first), lower_end(site, second))
-    return low * (1 - excess.relative - _ROUNDINGS * unit(dtype)) - excess.absolute - 4 * tiny(dtype)
-
-
-def _find_sets(site: Site, whole: View, part: View, depth: int = _DEEPEST) -> tuple[View, View, Excess] | None:
+def find_sets(site: Site, whole: View, part: View, depth: int = _DEEPEST) -> tuple[View, View, Excess] | None:
     """Return the two summands of a whole where neither is less than a part, and by how much that may exceed either."""
     whole = look_through(site, whole)
     sum_ = is_a(whole.field, "Add")
@@ -124,7 +76,7 @@ def _find_sets(site: Site, whole: View, part: View, depth: int = _DEEPEST) -> tu
         return None
     if not are_positive(site, *views, part):
         return None
-    found = [_find_excess(site, part, view, depth) for view in views]
+    found = [find_excess(site, part, view, depth) for view in views]
     if len(found) != 2 or found[0] is None or found[1] is None:
         return None
     excess = Excess(max(x.relative for x in found if x), max(x.absolute for x in found if x))
@@ -134,19 +86,19 @@ def _find_sets(site: Site, whole: View, part: View, depth: int = _DEEPEST) -> tu
 # the order ------------------------------------------------------------------------------------------------------
 
 
-def _find_excess(site: Site, small: View, large: View, depth: int = _DEEPEST) -> Excess | None:
+def find_excess(site: Site, small: View, large: View, depth: int = _DEEPEST) -> Excess | None:
     """Return by how much one view may exceed another of the same shape at each place; None if that is not known."""
     small, large = look_through(site, small), look_through(site, large)
     if is_same_view(small, large):
         return _NONE
     known, other = site.find_known(small.field), site.find_known(large.field)
-    if known is None or other is None or not _is_fit(known, other) or small.shape != large.shape:
+    if known is None or other is None or not is_fit(known, other) or small.shape != large.shape:
         return None
     if known.extremes[1] <= other.extremes[0]:
         return _NONE
     if not depth:
         return None
-    for rule in (_by_both, _by_large, _by_small, _by_addends, _by_terms, _by_union):
+    for rule in (_by_both, _by_large, _by_small, _by_all, _by_addends, _by_terms, _by_union):
         found = rule(site, small, large, depth - 1)
         if found is not None and math.isfinite(found.relative + found.absolute):
             return found
@@ -169,20 +121,20 @@ def _by_both(site: Site, small: View, large: View, depth: int) -> Excess | None:
         pairings = ((others[0], others[1]), (others[1], others[0]))
         return next(_present(_by_factors(site, views, pairing, depth) for pairing in pairings), None)
     if name == "Sub":
-        rises = _find_excess(site, views[0], others[0], depth)
-        falls = None if rises != _NONE else _find_excess(site, others[1], views[1], depth)
+        rises = find_excess(site, views[0], others[0], depth)
+        falls = None if rises != _NONE else find_excess(site, others[1], views[1], depth)
         return _NONE if falls == _NONE else None
     limits = zip(views[1:], others[1:], strict=True)
     if list_absent(small) != list_absent(large) or not all(is_same_view(*pair) or _is_equal(*pair) for pair in limits):
         return None
-    found = _find_excess(site, views[0], others[0], depth)
+    found = find_excess(site, views[0], others[0], depth)
     return found if found is None or found.is_none or are_positive(site, small, large) else None
 
 
 def _by_factors(site: Site, views: list[View], others: tuple[View, View], depth: int) -> Excess | None:
     if not are_positive(site, *views, *others):
         return None
-    found = [_find_excess(site, view, other, depth) for view, other in zip(views, others, strict=True)]
+    found = [find_excess(site, view, other, depth) for view, other in zip(views, others, strict=True)]
     a, b = found
     if a is None or b is None:
         return None
@@ -199,7 +151,7 @@ def _by_reductions(site: Site, small: View, large: View, depth: int) -> Excess |
     views = None if whole is None else [view_of(site, fields_of(one)[0]) for one in (op, other)]
     if whole is None or views is None or views[0] is None or views[1] is None:
         return None
-    found = _find_excess(site, views[0], views[1], depth)
+    found = find_excess(site, views[0], views[1], depth)
     if found is None or kind(op) in ("ReduceMax", "ReduceMin"):
         return found if found is None or found.is_none or are_positive(site, views[0], views[1]) else None
     if not are_positive(site, views[0], views[1]):
@@ -222,7 +174,7 @@ def _reduces_alike(site: Site, small: View, large: View) -> tuple[Interval, int]
         assert isinstance(view.field, Operation)
         operand, *axes = fields_of(view.field)
         x = site.find_known(operand)
-        if x is None or not _is_fit(x) or any(isinstance(field, Operation) for field in axes):
+        if x is None or not is_fit(x) or any(isinstance(field, Operation) for field in axes):
             return None
         shapes.append(x)
         dims.append(reduced_dims(view.field, len(x.shape), axes[0] if axes else None))
@@ -254,12 +206,12 @@ def _by_large(site: Site, small: View, large: View, depth: int) -> Excess | None
     if name == "Mul":
         for view, factor in (views, views[::-1]):
             if are_positive(site, small, view) and lower_end(site, factor) >= 1:
-                found = _find_excess(site, small, view, depth)
+                found = find_excess(site, small, view, depth)
                 if found is not None:
                     return found if found.is_none else _rounded(site, large, found.relative, found.absolute)
         return None
     candidates = views if name == "Max" else views[:1]
-    found_any = _present(_find_excess(site, small, view, depth) for view in candidates)
+    found_any = _present(find_excess(site, small, view, depth) for view in candidates)
     return next((x for x in found_any if x.is_none or are_positive(site, small, *candidates)), None)
 
 
@@ -274,14 +226,28 @@ def _by_small(site: Site, small: View, large: View, depth: int) -> Excess | None
     if name == "Mul":
         for view, factor in (views, views[::-1]):
             if are_positive(site, view, factor, large) and upper_end(site, factor) <= 1:
-                found = _find_excess(site, view, large, depth)
+                found = find_excess(site, view, large, depth)
                 if found is not None:
                     return _rounded(site, large, found.relative, found.absolute)
         return None
     if name == "Sub" and lower_end(site, views[1]) < 0:
         return None
-    found_any = _present(_find_excess(site, view, large, depth) for view in (views if name == "Min" else views[:1]))
+    found_any = _present(find_excess(site, view, large, depth) for view in (views if name == "Min" else views[:1]))
     return next((x for x in found_any if x.is_none or are_positive(site, large, *views[:1])), None)
+
+
+def _by_all(site: Site, small: View, large: View, depth: int) -> Excess | None:
+    """Compare a maximum, all of which must be less, or with a minimum, all of which must be more."""
+    least = kind_in(small) != "Max"
+    views = operand_views(site, large if least else small) if not least or kind_in(large) == "Min" else None
+    if not views:
+        return None
+    found = [find_excess(site, *((small, view) if least else (view, large)), depth) for view in views]
+    known = list(_present(iter(found)))
+    if len(known) < len(found):
+        return None
+    worst = Excess(max(x.relative for x in known), max(x.absolute for x in known))
+    return worst if worst.is_none or are_positive(site, small, large) else None
 
 
 def _by_addends(site: Site, small: View, large: View, depth: int) -> Excess | None:
@@ -292,10 +258,10 @@ def _by_addends(site: Site, small: View, large: View, depth: int) -> Excess | No
     others = _list_addends(site, small)
     for view, beside in (views, views[::-1]):
         if others is not None:
-            first = _find_excess(site, others[0], view, depth)
-            if first == _NONE and _find_excess(site, others[1], beside, depth) == _NONE:
+            first = find_excess(site, others[0], view, depth)
+            if first == _NONE and find_excess(site, others[1], beside, depth) == _NONE:
                 return _NONE
-        if are_positive(site, beside) and _find_excess(site, small, view, depth) == _NONE:
+        if are_positive(site, beside) and find_excess(site, small, view, depth) == _NONE:
             return _NONE
     return None
 
@@ -322,7 +288,7 @@ def _by_terms(site: Site, small: View, large: View, depth: int) -> Excess | None
     relative = absolute = 0.0
     for term in terms:
         for number, other in enumerate(others):
-            found = _find_excess(site, term, other, depth)
+            found = find_excess(site, term, other, depth)
             if found is not None:
                 relative, absolute = max(relative, found.relative), absolute + found.absolute
                 del others[number]
@@ -357,11 +323,11 @@ def _by_union(site: Site, small: View, large: View, depth: int) -> Excess | None
     views = operand_views(site, large)
     if views is None or not is_same_view(look_through(site, views[1]), small):
         return None
-    sets = _find_sets(site, views[0], views[1], depth)
+    sets = find_sets(site, views[0], views[1], depth)
     if sets is None:
         return None
     excess = sets[2]
-    unions = (1 + excess.relative) / (1 - excess.relative - _ROUNDINGS * _unit(site, small))
+    unions = (1 + excess.relative) / (1 - excess.relative - ROUNDINGS * _unit(site, small))
     absolute = unions * (excess.absolute + 4 * _tiny(site, small)) + excess.absolute
     return _rounded(site, large, unions - 1, absolute)
 
@@ -375,7 +341,7 @@ def _present(found: Iterator[Excess | None]) -> Iterator[Excess]:
 
 def _rounded(site: Site, view: View, relative: float, absolute: float) -> Excess:
     """Return an excess with the roundings of a few operations."""
-    u = _ROUNDINGS * _unit(site, view)
+    u = ROUNDINGS * _unit(site, view)
     return Excess((1 + relative) * (1 + u) - 1, absolute * (1 + u) + 4 * _tiny(site, view))
 
 

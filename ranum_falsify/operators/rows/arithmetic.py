@@ -24,7 +24,6 @@ from ranum_falsify.domain.rules.arithmetic.pairs import (
 from ranum_falsify.domain.rules.arithmetic.variadic import mean_of_operands
 from ranum_falsify.domain.rules.wide_integers import between_operands, remainder_of_words, sign_of_words
 from ranum_falsify.operators.relations.fused import accumulate, sum_operands
-from ranum_falsify.operators.relations.orders import difference_of_ordered, part_of_whole
 from ranum_falsify.operators.relations.patterns import (
     difference_to_extreme,
     difference_to_itself,
@@ -53,6 +52,7 @@ from ranum_falsify.operators.relations.self_gated import (
     product_form,
     swish_by_parts,
 )
+from ranum_falsify.operators.relations.wholes import difference_of_ordered, part_of_whole
 from ranum_falsify.operators.support import unsigned
 from ranum_falsify.operators.support.families import exact, pointwise, total
 from ranum_falsify.operators.support.functions import elementwise, variadic, widened
