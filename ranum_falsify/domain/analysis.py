@@ -8,7 +8,7 @@ fails at all.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
@@ -90,6 +90,7 @@ class IntervalAnalysis(OperationVisitor):
         self._latest: tuple[Operation | None, tuple[Value, ...]] = None, ()
         self._values: dict[int, Outputs] = {}
         self._finite: dict[int, Outputs] = {}
+        self._given: Mapping[int, Interval] = {}
         self._uses = Counter(operand for read in graph.reads.values() for operand in read)
         self._uses.update(id(op) for op in graph.output_operations)
         self._selected: dict[int, dict[int, Operation]] = {}
@@ -115,7 +116,10 @@ class IntervalAnalysis(OperationVisitor):
                     self._constants[id(array)] = flush(_include_infinities(y, array))
 
     def run(
-        self, inputs: Sequence[Interval], observe: Callable[[Visited], None] | None = None
+        self,
+        inputs: Sequence[Interval],
+        observe: Callable[[Visited], None] | None = None,
+        given: Mapping[int, Interval] | None = None,
     ) -> tuple[Interval | None, ...]:
         """Analyse the graph over a box.
 
@@ -123,12 +127,13 @@ class IntervalAnalysis(OperationVisitor):
             inputs: Bounds of the inputs.
             observe: Called with each node that can be analysed, in topological order.  Nodes after a tensor whose shape
                 depends on the input cannot be.
+            given: Bounds that are known besides, of operations with one output, by their id.
 
         Returns:
             Bounds of the outputs; None where the shape depends on the input.
         """
         self._values = {id(op): (flush(x),) for op, x in zip(self.graph.inputs, inputs, strict=True)}
-        self._finite = {}
+        self._finite, self._given = {}, given or {}
         uses, dead, kept = Counter(self._uses), deque[int](), 0
         for op in self.graph.order:
             self._advance(op, observe)
@@ -151,6 +156,8 @@ class IntervalAnalysis(OperationVisitor):
             if observe is not None:
                 observe(Visited(op=op, operands=operands, outputs=outputs))
             outputs = _select_valid(op, outputs, operands)
+            if (known := self._given.get(id(op))) is not None:
+                outputs = (outputs[0].meet(known),)
         self._values[id(op)] = outputs
 
     def bounds_of(self, op: Operation) -> Interval | None:

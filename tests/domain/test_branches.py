@@ -23,13 +23,18 @@ TESTS = {
     " c = And(e, f)",
     "a number": "a = Gather(x, zero) c = Greater(a, t)",
     "a sum": "a = ReduceSum<keepdims = 0>(x) c = Greater(a, t)",
+    "a sum of products": "m1 = Mul(x, w) a = ReduceSum<keepdims = 0>(m1) c = Greater(a, t)",
+}
+UNBOUNDED = {
+    "a product of matrices": "a = MatMul(x, w) c = Greater(a, t)",
+    "random numbers": "n1 = RandomNormalLike(x) a = ReduceSum<keepdims = 0>(n1) c = Greater(a, t)",
 }
 THEN = "m = Sub(x, t) p = Gather(x, zero) q = Sub(p, t) r = Mul(m, q) y1 = Add(r, t)"
 BOTH = "then_branch = g1 () => (float[3] y1) {{ {0} }}, else_branch = g2 () => (float[3] y2) {{ y2 = Neg(x) }}"
 
 
 def model(test: str, then: str = THEN) -> onnx.ModelProto:
-    constants = "<float t = {0.5}, float u = {1.5}, int64 zero = {0}>"
+    constants = "<float t = {0.5}, float u = {1.5}, int64 zero = {0}, float[3] w = {2, -1, 0.5}>"
     branches = BOTH.format(then)
     return parse_model(
         f'<ir_version: 8, opset_import: ["" : 17]> g (float[3] x) => (float[3] y) {constants}'
@@ -71,10 +76,20 @@ def test_bounds_enclose_what_onnx_runtime_computes(name: str) -> None:
         ("a number", "k = Log(a) y1 = Add(x, k)", True),
         ("a sum", "k = Log(a) y1 = Add(x, k)", True),
         ("a sum", "k = Sqrt(a) e = Log(k) y1 = Add(x, e)", True),
+        ("a sum", "b = ReduceSum<keepdims = 0>(x) k = Log(b) y1 = Add(x, k)", True),
+        ("a sum of products", "n = Mul(x, w) b = ReduceSum<keepdims = 0>(n) k = Log(b) y1 = Add(x, k)", True),
+        ("a sum of products", "n = Mul(x, u) b = ReduceSum<keepdims = 0>(n) k = Log(b) y1 = Add(x, k)", False),
+        ("a sum of products", "n = Div(x, w) b = ReduceSum<keepdims = 0>(n) k = Log(b) y1 = Add(x, k)", False),
+        ("a sum", "b = ReduceMean<keepdims = 0>(x) k = Log(b) y1 = Add(x, k)", False),
+        ("a sum", "n = Neg(x) b = ReduceSum<keepdims = 0>(n) k = Log(b) y1 = Add(x, k)", False),
+        ("a sum", "b = ReduceSum<keepdims = 0>(x) d = Sub(b, t) k = Log(d) y1 = Add(x, k)", True),
+        ("a sum", "b = ReduceSum<keepdims = 0>(x) d = Sub(b, u) k = Log(d) y1 = Add(x, k)", False),
+        ("a product of matrices", "b = MatMul(x, w) k = Log(b) y1 = Add(x, k)", False),
+        ("random numbers", "n = RandomNormalLike(x) b = ReduceSum<keepdims = 0>(n) k = Log(b) y1 = Add(x, k)", False),
     ],
 )
 def test_a_branch_is_proved_under_its_condition(name: str, then: str, proved: bool) -> None:
-    graph = read(model(TESTS[name], then))
+    graph = read(model((TESTS | UNBOUNDED)[name], then))
     seen: dict[str, bool] = {}
     analysis = IntervalAnalysis(graph)
     analysis.run(
@@ -82,6 +97,31 @@ def test_a_branch_is_proved_under_its_condition(name: str, then: str, proved: bo
         lambda visited: seen.__setitem__(visited.op.name, is_proved(visited)),
     )
     assert seen["If_y"] == proved
+
+
+REPEATED = {
+    "a sum": "b = ReduceSum<keepdims = 0>(x) y1 = Sub(x, b)",
+    "a sum of products": "n = Mul(x, w) b = ReduceSum<keepdims = 0>(n) y1 = Sub(n, b)",
+    "greatest": "b = ReduceMax<keepdims = 0>(x) y1 = Sub(x, b)",
+}
+
+
+@pytest.mark.parametrize("name", REPEATED)
+def test_bounds_of_what_a_branch_computes_again_enclose_what_onnx_runtime_computes(name: str) -> None:
+    proto, points = model(TESTS[name], REPEATED[name]), RNG.uniform(-1, 2, (200, 3)).astype(np.float32)
+    (y,) = IntervalAnalysis(read(proto)).run([Interval.box(points.min(axis=0), points.max(axis=0))])
+    assert y is not None
+    least, greatest = (bound.numpy() for bound in y.expand())
+    for level in (
+        onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL,
+        onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL,
+    ):
+        options = onnxruntime.SessionOptions()
+        options.graph_optimization_level = level
+        session = onnxruntime.InferenceSession(proto.SerializeToString(), options)
+        for x in points:
+            found = session.run(None, {"x": x})[0]
+            assert (found >= least).all() and (found <= greatest).all(), (level, x)
 
 
 def test_the_other_branch_is_proved_under_the_opposite() -> None:

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from tests.domain.related_twins import RELATED
 from tests.domain.soundness import Subject, Verdict, faults_in
 from tests.domain.twins import ADDED, GATED, KEPT, VOTES, Twins
 from tests.network.building import parse
@@ -29,6 +30,7 @@ PAIRS = [
     *KEPT,
     *ADDED,
     *VOTES,
+    *RELATED,
     Twins("x * x", "q = Mul(x, x) t = Add(q, tiny) y = Log(t)", "q = Mul(x, x) y = Log(q)"),
     Twins(
         "x * x and another",

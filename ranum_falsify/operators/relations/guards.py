@@ -25,7 +25,7 @@ from ranum_falsify.network.order import operands_in
 from ranum_falsify.network.registry import row_of
 from ranum_falsify.operators.relations.matching import Field, fields_of, is_a, kind, source
 
-__all__ = ["guarded", "narrow_read"]
+__all__ = ["Fact", "find_facts", "guarded", "narrow_read"]
 
 _EXACT = 2.0**53
 """Integers below this are exact floats."""
@@ -67,7 +67,7 @@ def narrow_read(site: Site, condition: Field, field: Field, bounds: Interval, *,
     read, known = source(field), site.find_known(condition)
     if not isinstance(read, Operation) or known is None or known.size != 1:
         return bounds
-    for cause, assumed in _facts(site, condition, truth):
+    for cause, assumed in find_facts(site, condition, truth):
         if cause is read:
             bounds = bounds.meet(assumed)
         elif all(len(op.output_names) == 1 for op in _find_between(read, cause)):
@@ -79,7 +79,7 @@ def _bounds_given(site: Site, field: Field, bounds: Interval, *, truth: bool) ->
     branch = source(field)
     if not isinstance(branch, Operation):
         return bounds
-    for cause, assumed in _facts(site, site.op.condition, truth):
+    for cause, assumed in find_facts(site, site.op.condition, truth):
         if cause is branch:
             bounds = bounds.meet(assumed)
         elif _depends_elementwise(branch, cause):
@@ -127,16 +127,16 @@ def _find_between(op: Operation, cause: Operation) -> list[Operation]:
 # what a condition says ------------------------------------------------------------------------------------------
 
 
-def _facts(site: Site, field: Field, truth: bool) -> Iterator[Fact]:
-    """Yield what follows from a condition being true, or from its being false."""
+def find_facts(site: Site, field: Field, truth: bool) -> Iterator[Fact]:
+    """Yield what follows, element by element, from a condition being true, or from its being false."""
     op = source(field)
     if not isinstance(op, Operation):
         return
     if is_a(op, "Not"):
-        yield from _facts(site, fields_of(op)[0], not truth)
+        yield from find_facts(site, fields_of(op)[0], not truth)
     elif is_a(op, "And" if truth else "Or"):
         for part in fields_of(op):
-            yield from _facts(site, part, truth)
+            yield from find_facts(site, part, truth)
     elif is_a(op, "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Equal"):
         yield from _narrow_compared(site, op, truth)
     elif is_a(op, "IsInf") and not truth and op.detect_negative and op.detect_positive:
@@ -162,7 +162,7 @@ def _narrow_about(site: Site, field: Field, narrowed: Narrowing) -> Iterator[Fac
         yield from _narrow_about(site, fields_of(op)[0], lambda x: _within(x, *limits))
     elif is_a(op, "Cast") and (flags := site.find_known(fields_of(op)[0])) is not None and flags.dtype is torch.bool:
         if assumed.extremes[0] > 0 or assumed.extremes[1] <= 0:
-            yield from _facts(site, fields_of(op)[0], assumed.extremes[0] > 0)
+            yield from find_facts(site, fields_of(op)[0], assumed.extremes[0] > 0)
 
 
 def _of_size(x: Interval, size: Interval) -> Interval:

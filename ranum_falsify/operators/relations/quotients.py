@@ -39,10 +39,12 @@ from ranum_falsify.operators.relations.matching import (
 from ranum_falsify.operators.relations.patterns import Pattern, undo_shift
 
 __all__ = [
+    "find_lower_limit",
     "over_norm",
     "over_reciprocal",
     "product_or_quotient",
     "quotient_by_itself",
+    "root_of",
     "share_of_sum",
     "standard_score",
 ]
@@ -112,7 +114,7 @@ def _find_inverse(field: Field) -> Field:
 def standard_score(site: Site, a: Interval, b: Interval) -> Interval | None:
     """Bound (x - mean(x)) / sqrt(variance + epsilon), or with epsilon added to the root."""
     difference = is_a(site.op.a, "Sub")
-    root = _root_of(site.op.b) if difference is not None and _is_floating(a) else None
+    root = root_of(site.op.b) if difference is not None and _is_floating(a) else None
     if difference is None or root is None:
         return None
     inner, epsilon, added = root
@@ -176,14 +178,14 @@ def over_norm(site: Site, a: Interval, b: Interval) -> Interval | None:
     """Bound x / sqrt(sum(x^2) + epsilon), the same with the mean for the sum, and x / max(norm(x), epsilon)."""
     if not _is_floating(a) or a.may_be_infinite:
         return None
-    least, field = _find_lower_limit(site.op.b)
+    least, field = find_lower_limit(site.op.b)
     unless_zero = _unless_zero(field)
     norm = None if unless_zero is None else find_reduction(site, unless_zero, "ReduceL2")
     if norm is not None and _holds_elements(norm, site.op.a, a):
         return _over_own_norm(a, norm.count)
     norm = find_reduction(site, field, "ReduceL2")
     if norm is None:
-        root = _root_of(field)
+        root = root_of(field)
         if root is None:
             return None
         inner, epsilon, added = root
@@ -239,11 +241,11 @@ def _over_own_norm(x: Interval, count: int) -> Interval | None:
     return Interval.fill(-limit, limit, x.shape, x.dtype)
 
 
-def _find_lower_limit(field: Field) -> tuple[float, Field]:
+def find_lower_limit(field: Field) -> tuple[float, Field]:
     """Return the number that bounds a field from below or is added to it, and the field without it."""
     expand = is_a(field, "Expand")
     if expand is not None:
-        return _find_lower_limit(fields_of(expand)[0])
+        return find_lower_limit(fields_of(expand)[0])
     op = is_a(field, "Clip", "Max", "Add")
     if op is None:
         return 0.0, source(field)
@@ -262,18 +264,18 @@ def _find_lower_limit(field: Field) -> tuple[float, Field]:
     return 0.0, op
 
 
-def _root_of(field: Field) -> tuple[Field, float, float] | None:
+def root_of(field: Field) -> tuple[Field, float, float] | None:
     """Return x, e and f where a field is sqrt(x + e) + f."""
     added = 0.0
     if is_a(field, "Add"):
-        added, field = _find_lower_limit(field)
+        added, field = find_lower_limit(field)
     root = is_a(field, "Sqrt", "Pow")
     if root is None:
         return None
     inner, *exponent = fields_of(root)
     if exponent and constant(exponent[0]) != 0.5:
         return None
-    epsilon, x = _find_lower_limit(inner) if is_a(inner, "Add") else (0.0, source(inner))
+    epsilon, x = find_lower_limit(inner) if is_a(inner, "Add") else (0.0, source(inner))
     return x, epsilon, added
 
 
@@ -290,7 +292,7 @@ def share_of_sum(site: Site, a: Interval, b: Interval) -> Interval | None:
     """
     if not _is_floating(a):
         return None
-    _, field = _find_lower_limit(site.op.b)
+    _, field = find_lower_limit(site.op.b)
     found = find_reduction(site, field, "ReduceSum", "ReduceL1", "ReduceMax")
     if found is None or not is_same(found.operand, site.op.a):
         return None

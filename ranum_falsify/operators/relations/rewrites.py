@@ -16,7 +16,7 @@ from dnnv.nn.operations import Identity, Input, OutputSelect
 from ranum_falsify.network import Graph, spec_of
 from ranum_falsify.operators.relations.matching import Field, fields_of, is_a, kind, pairs
 
-__all__ = ["is_rewritten"]
+__all__ = ["have_same_attributes", "is_rewritten", "is_same_constant"]
 
 _FUSED = {"FusedConv": "Conv", "FusedGemm": "Gemm"}
 """Operators that apply an activation to the result of another."""
@@ -56,7 +56,7 @@ def _is_base(op: Operation, base: str, written: Operation) -> bool:
     if kind(written) == base:
         if kind(op) == base and type(op) is not type(written):
             return False  # operators of several domains may share a name
-        return _have_same_attributes(op, written) and _read_same(fields_of(op), fields_of(written))
+        return have_same_attributes(op, written) and _read_same(fields_of(op), fields_of(written))
     if base != "Gemm" or kind(written) != "Add" or any(_attribute(op, n) != x for n, x in _PLAIN_SUM.items()):
         return False
     for product, bias in pairs(written):
@@ -70,7 +70,8 @@ def _attribute(op: Operation, name: str) -> object:
     return getattr(op, spec_of(op).field_of(name), None)
 
 
-def _have_same_attributes(op: Operation, written: Operation) -> bool:
+def have_same_attributes(op: Operation, written: Operation) -> bool:
+    """Tell whether two nodes of one operator have the same attributes."""
     names = spec_of(written).attributes
     return all(_are_equal(_attribute(op, name), _attribute(written, name)) for name in names)
 
@@ -92,7 +93,12 @@ def _hold_same(field: Field, written: Field) -> bool:
         return isinstance(written, Operation) and _is_same_tensor(field, written)
     if field is None or written is None or isinstance(written, Operation):
         return field is written
-    return field.dtype == written.dtype and field.shape == written.shape and field.tobytes() == written.tobytes()
+    return is_same_constant(field, written)
+
+
+def is_same_constant(a: np.ndarray, b: np.ndarray) -> bool:
+    """Tell whether two constants are the same, bit by bit."""
+    return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
 
 
 def _is_same_tensor(op: Operation, written: Operation) -> bool:

@@ -27,10 +27,12 @@ from ranum_falsify.operators.relations.fused import accumulate, sum_operands
 from ranum_falsify.operators.relations.patterns import (
     difference_to_extreme,
     difference_to_itself,
+    difference_to_log_sum,
     difference_to_mean,
     logarithm_of_share,
     product_with_itself,
     refined,
+    sum_unless_zero,
     variance_by_moments,
 )
 from ranum_falsify.operators.relations.quotients import (
@@ -50,6 +52,7 @@ from ranum_falsify.operators.relations.self_gated import (
     product_form,
     swish_by_parts,
 )
+from ranum_falsify.operators.relations.wholes import difference_of_ordered, part_of_whole
 from ranum_falsify.operators.support import unsigned
 from ranum_falsify.operators.support.families import exact, pointwise, total
 from ranum_falsify.operators.support.functions import elementwise, variadic, widened
@@ -64,6 +67,8 @@ _DIFFERENCES = (
     difference_to_mean,
     variance_by_moments,
     logarithm_of_share,
+    difference_to_log_sum,
+    difference_of_ordered,
 )
 _PRODUCTS = (
     product_with_itself,
@@ -76,7 +81,7 @@ _PRODUCTS = (
     over_reciprocal(standard_score, over_norm, share_of_sum),
 )
 for _function, _interval, _linear, _node in (
-    (torch.add, accumulate, Affine(), Add),
+    (torch.add, refined(accumulate, sum_unless_zero), Affine(), Add),
     (torch.sub, refined(subtract, *_DIFFERENCES), Affine(), Sub),
     (torch.mul, refined(product_or_quotient, *_PRODUCTS), product_form, Mul),
 ):
@@ -160,7 +165,7 @@ def _divides_by_zero(op: Operation, bounds: Bounds) -> bool:
 
 pointwise(
     torch=elementwise(_divide),
-    interval=refined(divide, quotient_by_itself, standard_score, over_norm, share_of_sum),
+    interval=refined(divide, quotient_by_itself, standard_score, over_norm, share_of_sum, part_of_whole),
     linear=Quotient(),
     kernel=None,
     valid=[

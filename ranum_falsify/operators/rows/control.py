@@ -16,6 +16,7 @@ from ranum_falsify.domain.rules.support.building import infinity_aware, shape_aw
 from ranum_falsify.network import Graph
 from ranum_falsify.network.trace import UnfitBranch
 from ranum_falsify.operators.relations.guards import narrow_read
+from ranum_falsify.operators.relations.repeated import narrow_repeated
 from ranum_falsify.operators.support.conditions import is_proved
 from ranum_falsify.operators.support.families import plain
 
@@ -68,7 +69,9 @@ def _branch_bounds(
 
     pairs = zip(site.op.captured, captured, strict=True)
     narrowed = [narrow_read(site, site.op.cond, field, bounds, truth=truth) for field, bounds in pairs]
-    outputs = analysis_of(branch, site.runtimes).run(narrowed, observe)
+    analysis = analysis_of(branch, site.runtimes)
+    given = narrow_repeated(site, site.op.cond, analysis, site.op.captured, truth=truth)
+    outputs = analysis.run(narrowed, observe, given)
     if any(y is None for y in outputs):
         return None
     bounds = tuple(y for y in outputs if y is not None)

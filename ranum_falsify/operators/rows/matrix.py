@@ -17,6 +17,8 @@ from ranum_falsify.domain.rules.matrix.matmul import largest_finite, matrix_prod
 from ranum_falsify.domain.rules.support.building import infinity_aware
 from ranum_falsify.domain.site import Site
 from ranum_falsify.operators.relations.fused import is_beside_quantised, requantise, saturate
+from ranum_falsify.operators.relations.lengths import product_of_rows
+from ranum_falsify.operators.relations.patterns import refined
 from ranum_falsify.operators.support import batching
 from ranum_falsify.operators.support.families import across, opaque
 
@@ -88,7 +90,7 @@ def _linear(op: Operation) -> Affine | None:
 
 across(
     torch=lambda op, a, b: matrix_of(a, b),
-    interval=_matmul_bounds,
+    interval=refined(_matmul_bounds, product_of_rows),
     linear=_linear,
     batch=batching.matmul,
     kernel=None,
@@ -96,7 +98,7 @@ across(
 )(MatMul)
 across(
     torch=_gemm,
-    interval=_gemm_bounds,
+    interval=refined(_gemm_bounds, product_of_rows),
     linear=_linear,
     batch=batching.gemm,
     kernel=None,

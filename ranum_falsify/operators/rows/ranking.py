@@ -11,6 +11,7 @@ from dnnv.nn import Operation
 from torch import Tensor
 
 from ranum_falsify.domain.rules.reduction.extremes import top
+from ranum_falsify.operators.relations.ranked import first_is_largest
 from ranum_falsify.operators.support.families import making
 from ranum_falsify.operators.support.limits import Limits, WithinLimits
 
@@ -32,7 +33,7 @@ def _counts(op: Operation, operands: Mapping[str, Any]) -> Limits:
 
 @making(
     torch=_top_k,
-    interval=top,
+    interval=first_is_largest(top),
     valid=[WithinLimits("k", "0 <= k <= the size of the axis", _counts, reason="ONNX Runtime refuses other counts")],
     static=("k",),
 )

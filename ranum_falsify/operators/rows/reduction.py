@@ -31,6 +31,8 @@ from ranum_falsify.domain.rules.support.definitions import of_exponentials
 from ranum_falsify.domain.rules.wide_integers import between_elements, rounded_words
 from ranum_falsify.domain.site import IntervalRule
 from ranum_falsify.network.registry import TorchFunction
+from ranum_falsify.operators.relations.entropies import sum_of_entropies
+from ranum_falsify.operators.relations.lengths import sum_of_products
 from ranum_falsify.operators.relations.matching import reduced_dims
 from ranum_falsify.operators.relations.patterns import (
     mean_of_squared_differences,
@@ -186,7 +188,13 @@ _over_axes = partial(across, batch=batching.reduced, static=("axes",))
 @_over_axes(
     torch=_reduced(_sum),
     interval=refined(
-        _bounded(total, of_one=False), sum_of_exponentials, sum_of_shares, sum_of_votes, mean_of_squared_differences
+        _bounded(total, of_one=False),
+        sum_of_exponentials,
+        sum_of_shares,
+        sum_of_votes,
+        mean_of_squared_differences,
+        sum_of_products,
+        sum_of_entropies,
     ),
     linear=Affine(terms=summation),
     kernel=None,

@@ -202,7 +202,7 @@ def sum_of(x: Interval, dims: Sequence[int]) -> Interval:
     found = sums(x, dims)
     shape = keep_dims(x, dims)
     if not x.is_floating:
-        return truncate_to_integers(found, found.low, found.high, x.dtype, shape)
+        return truncate_to_integers(found, found.low, found.high, x.dtype, shape, error=0.0)
     return replace(round_outward(found.low, found.high, x.dtype, shape), nan=found.nan, overflows=found.overflows)
 
 
@@ -250,12 +250,21 @@ def mean(site: Site, x: Interval, dims: list[int]) -> Interval:
 
 
 def truncate_to_integers(
-    found: Sums, low: Tensor, high: Tensor, dtype: torch.dtype, shape: tuple[int, ...]
+    found: Sums, low: Tensor, high: Tensor, dtype: torch.dtype, shape: tuple[int, ...], *, error: float = MEAN_SHARE
 ) -> Interval:
-    """Return bounds of integers: real results are truncated towards 0, and sums that may wrap may be anything."""
+    """Return bounds of integers: real results are truncated towards 0, and sums that may wrap may be anything.
+
+    Args:
+        found: Sums that must fit.
+        low: Least real results.
+        high: Greatest.
+        dtype: Type of the results.
+        shape: Their shape.
+        error: Relative error of real results before they are truncated; sums themselves have none.
+    """
     lowest, highest = dtype_range(dtype)
     fits = (found.size < min(_EXACT_INTEGERS, float(highest))) & (found.low >= float(lowest))
-    cut_low, cut_high = (low - MEAN_SHARE * low.abs()).trunc(), (high + MEAN_SHARE * high.abs()).trunc()
+    cut_low, cut_high = (low - error * low.abs()).trunc(), (high + error * high.abs()).trunc()
     return fit_type(torch.where(fits, cut_low, 0.0).long(), torch.where(fits, cut_high, 0.0).long(), fits, dtype, shape)
 
 
@@ -376,7 +385,7 @@ def running_sum(function: Callable[..., Tensor]) -> IntervalRule:
         sizes = run(wide.lower.abs() if x.is_floating else wide.lower.double().abs()), run(wide.upper.double().abs())
         found = _round_sums(x, low, high, *sizes, terms=x.shape[dim] + 2)
         if not x.is_floating:
-            return truncate_to_integers(found, found.low, found.high, x.dtype, x.shape)
+            return truncate_to_integers(found, found.low, found.high, x.dtype, x.shape, error=0.0)
         if x.may_be_infinite:
             found = _include_infinities(x, [dim], found)
         return replace(round_outward(found.low, found.high, x.dtype, x.shape), nan=found.nan, overflows=found.overflows)

@@ -19,6 +19,8 @@ from ranum_falsify.domain.rules.support.building import infinity_aware
 from ranum_falsify.domain.site import IntervalRule, Site
 from ranum_falsify.domain.slack import growth
 from ranum_falsify.operators.relations.fused import is_beside_quantised
+from ranum_falsify.operators.relations.lengths import product_of_rows
+from ranum_falsify.operators.relations.patterns import refined
 from ranum_falsify.operators.support.families import across
 from ranum_falsify.operators.support.microsoft_parts import (
     activate,
@@ -213,7 +215,7 @@ _MATMUL = schema(
 @across(
     schema=_MATMUL,
     torch=_fused_matmul,
-    interval=_fused_matmul_bounds,
+    interval=refined(_fused_matmul_bounds, product_of_rows),
     linear=lambda op: _PRODUCT if math.isfinite(op.alpha) else None,
     batch="vmap",
     kernel=None,
