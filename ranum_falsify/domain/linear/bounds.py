@@ -11,7 +11,7 @@ https://arxiv.org/abs/1811.00866 (CROWN).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -134,7 +134,10 @@ class LinearAnalysis(IntervalAnalysis):
         self._watched = _find_watched(graph, towards)
 
     def run(
-        self, inputs: Sequence[Interval], observe: Callable[[Visited], None] | None = None
+        self,
+        inputs: Sequence[Interval],
+        observe: Callable[[Visited], None] | None = None,
+        given: Mapping[int, Interval] | None = None,
     ) -> tuple[Interval | None, ...]:
         """Analyse the graph over a box; see :meth:`IntervalAnalysis.run`."""
         self._builder = ProgramBuilder(self, self._narrow)
@@ -142,7 +145,7 @@ class LinearAnalysis(IntervalAnalysis):
         self._left, self._uphill, self._seen = self._work, self._ascent, set[int]()
         self._pending: Operation | None = None
         self._region = BoxBatch(self.program, {})
-        outputs = super().run(inputs, observe)
+        outputs = super().run(inputs, observe, given)
         self._settle()
         return outputs
 
