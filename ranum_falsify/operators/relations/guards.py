@@ -137,6 +137,8 @@ def _facts(site: Site, field: Field, truth: bool) -> Iterator[Fact]:
     elif is_a(op, "And" if truth else "Or"):
         for part in fields_of(op):
             yield from _facts(site, part, truth)
+    elif _hands_on(site, op):
+        yield from _facts(site, fields_of(op)[0], truth)
     elif is_a(op, "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Equal"):
         yield from _narrow_compared(site, op, truth)
     elif is_a(op, "IsInf") and not truth and op.detect_negative and op.detect_positive:
@@ -144,6 +146,16 @@ def _facts(site: Site, field: Field, truth: bool) -> Iterator[Fact]:
     elif is_a(op, "Cast") and op.to == onnx.TensorProto.BOOL:
         (number,) = fields_of(op)
         yield from _narrow_about(site, number, lambda x: _exclude(x, 0.0) if truth else _clip(x, 0.0, 0.0))
+
+
+def _hands_on(site: Site, op: Operation) -> bool:
+    """Tell whether a condition is the one it reads: a single one in another shape, or one cast to its own type."""
+    if not is_a(op, "Squeeze", "Unsqueeze", "Reshape", "Flatten", "Cast"):
+        return False
+    read = site.find_known(fields_of(op)[0])
+    if read is None or read.dtype is not torch.bool:
+        return False
+    return op.to == onnx.TensorProto.BOOL if is_a(op, "Cast") else read.size == 1
 
 
 def _narrow_about(site: Site, field: Field, narrowed: Narrowing) -> Iterator[Fact]:
