@@ -156,7 +156,11 @@ def padded() -> onnx.ModelProto:
 
 def operator(kind: type[np.generic], size: float) -> onnx.ModelProto:
     """Let the operator itself hide what a mask of booleans says, perhaps all of a row, from queries of some size."""
-    types = {"x": (kind, (1, 1, T, C)), "seen": (bool, (T, T)), "y": (kind, (1, 1, T, C))}
+    types: dict[str, tuple[Any, tuple[int, ...]]] = {
+        "x": (kind, (1, 1, T, C)),
+        "seen": (bool, (T, T)),
+        "y": (kind, (1, 1, T, C)),
+    }
     codes = {name: onnx.helper.np_dtype_to_tensor_dtype(np.dtype(of)) for name, (of, _) in types.items()}
     ends = [onnx.helper.make_tensor_value_info(name, codes[name], shape) for name, (_, shape) in types.items()]
     large = onnx.numpy_helper.from_array(np.full(1, size, kind), "large")
