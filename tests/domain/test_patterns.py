@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tests.domain.soundness import Subject, Verdict, faults_in
-from tests.domain.twins import ADDED, GATED, KEPT, VOTES, Twins
+from tests.domain.twins import ADDED, FLAGGED, GATED, KEPT, VOTES, Twins
 from tests.network.building import parse
 
 CONSTANTS = (
@@ -29,6 +29,7 @@ PAIRS = [
     *KEPT,
     *ADDED,
     *VOTES,
+    *FLAGGED,
     Twins("x * x", "q = Mul(x, x) t = Add(q, tiny) y = Log(t)", "q = Mul(x, x) y = Log(q)"),
     Twins(
         "x * x and another",

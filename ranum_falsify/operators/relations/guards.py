@@ -18,14 +18,15 @@ from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.order import SIGNED, greatest, least
-from ranum_falsify.domain.rules.support.building import keeping_infinity, result_shape
+from ranum_falsify.domain.rules.arithmetic.pairs import add
+from ranum_falsify.domain.rules.support.building import inherit_marks, keeping_infinity, result_shape
 from ranum_falsify.domain.site import IntervalRule, Site
 from ranum_falsify.domain.slack import least_positive
 from ranum_falsify.network.order import operands_in
 from ranum_falsify.network.registry import row_of
 from ranum_falsify.operators.relations.matching import Field, fields_of, is_a, kind, source
 
-__all__ = ["guarded", "narrow_read"]
+__all__ = ["add_flag", "flagged", "guarded", "narrow_read"]
 
 _EXACT = 2.0**53
 """Integers below this are exact floats."""
@@ -47,11 +48,49 @@ def guarded(rule: IntervalRule) -> IntervalRule:
     """Return the rule of `Where` with each branch bounded under the condition that takes it."""
 
     def guarded_rule(site: Site, condition: Interval, a: Interval, b: Interval) -> Interval | tuple[Interval, ...]:
-        then = _bounds_given(site, site.op.x, a, truth=True)
-        otherwise = _bounds_given(site, site.op.y, b, truth=False)
+        then = _bounds_given(site, site.op.condition, site.op.x, a, truth=True)
+        otherwise = _bounds_given(site, site.op.condition, site.op.y, b, truth=False)
         return rule(site, condition, then, otherwise)
 
     return keeping_infinity(guarded_rule)
+
+
+def flagged(rule: IntervalRule) -> IntervalRule:
+    """Return the rule of `Add` with x + (x == 0), or another test of x cast to 1 or 0, bounded as a choice of both."""
+
+    def flagged_rule(site: Site, a: Interval, b: Interval) -> Interval:
+        y = rule(site, a, b)
+        assert isinstance(y, Interval)
+        first, second = fields_of(site.op)
+        for flag, field, x in ((first, second, b), (second, first, a)):
+            found = add_flag(site, flag, field, x)
+            if found is not None and x.shape == y.shape:
+                y = y.meet(found[0].hull(found[1]))
+        return y
+
+    return inherit_marks(flagged_rule, rule)
+
+
+def add_flag(site: Site, flag: Field, field: Field, x: Interval) -> tuple[Interval, Interval] | None:
+    """Return bounds of a sum with a flag that is cast from a test, where it is 1 and where it is 0; None for no flag.
+
+    Args:
+        site: A node that reads the sum, or is it.
+        flag: The flag.
+        field: The other summand.
+        x: Its bounds.
+    """
+    cast = is_a(flag, "Cast")
+    condition = None if cast is None else fields_of(cast)[0]
+    known = site.find_known(condition)
+    # Half precision may round to 0 what was not when it was tested.
+    if known is None or known.dtype is not torch.bool or x.dtype not in (torch.float32, torch.float64):
+        return None
+    if x.may_be_infinite or not x.size:
+        return None
+    without = _bounds_given(site, condition, field, x, truth=False)
+    one = Interval.fill(1, 1, x.shape, x.dtype)
+    return add(site, _bounds_given(site, condition, field, x, truth=True), one), without
 
 
 def narrow_read(site: Site, condition: Field, field: Field, bounds: Interval, *, truth: bool) -> Interval:
@@ -75,11 +114,11 @@ def narrow_read(site: Site, condition: Field, field: Field, bounds: Interval, *,
     return bounds
 
 
-def _bounds_given(site: Site, field: Field, bounds: Interval, *, truth: bool) -> Interval:
+def _bounds_given(site: Site, condition: Field, field: Field, bounds: Interval, *, truth: bool) -> Interval:
     branch = source(field)
     if not isinstance(branch, Operation):
         return bounds
-    for cause, assumed in _facts(site, site.op.condition, truth):
+    for cause, assumed in _facts(site, condition, truth):
         if cause is branch:
             bounds = bounds.meet(assumed)
         elif _depends_elementwise(branch, cause):
