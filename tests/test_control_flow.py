@@ -217,6 +217,23 @@ def test_what_fails_in_a_loop_of_any_length_is_named() -> None:
     assert "loop/body/Sqrt_t" in violated(result) and verdicts(result)["loop"] == "open"
 
 
+def test_what_stays_open_in_a_body_or_a_branch_is_named() -> None:
+    result = rf.check(ROOTS, box={"x": (-3, -2), "n": (1, 2)}, n_starts=0, prove_timeout=0)
+    (loop, _) = result.operators
+    assert loop.inside == ("loop/body/Sqrt_t",)
+    assert "open because of loop/body/Sqrt_t inside it" in result.report(verbosity=1)
+    branches = parse_model(
+        f"""{HEAD} g (float x) => (float y) <float zero = {{0}}, float one = {{1}}> {{ c = Greater(x, zero)
+        [if] y = If(c) <then_branch = t () => (float p) {{ d = Greater(x, one)
+            [in] p = If(d) <then_branch = u () => (float q) {{ q = Sqrt(x) }},
+                else_branch = v () => (float r) {{ s = Sub(x, one) [log] r = Log(s) }}> }},
+        else_branch = e () => (float w) {{ w = Neg(x) }}> }}"""
+    )
+    result = rf.check(branches, box=(-1, 2), n_starts=0, prove_timeout=0)
+    (operator,) = (one for one in result.operators if one.verdict == "open")
+    assert operator.inside == ("if/then_branch/in/else_branch/log",)
+
+
 def test_a_loop_that_may_not_run_hands_on_what_it_is_given() -> None:
     assert rf.check(ROOTS, box={"x": (0, 4), "n": (1, 9)}, n_starts=0).verdict == "holds"
     result = rf.check(ROOTS, box={"x": (0, 4), "n": (0, 9)}, n_starts=20, prove_timeout=0)

@@ -53,6 +53,7 @@ class OperatorReport:
         returned: Where only the reference evaluator shows NaN: least and greatest number that ONNX Runtime returns in
             its place.
         after: Of an open operator whose own conditions are proved: the open operators before it that may break it.
+        inside: Of an open operator with branches or a body: the operators in these that are not proved.
         source: Where an exported module's Python code makes it, if that is known.
         gradients: Parameters and inputs whose gradients the exported module itself made non-finite there.
         proved_after_rewriting: With `try_rewrites`, of an operator that is not proved: passes of `transform`, equal in
@@ -74,6 +75,7 @@ class OperatorReport:
     operands: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     returned: tuple[float, float] | None = None
     after: tuple[str, ...] = ()
+    inside: tuple[str, ...] = ()
     source: Source | None = None
     gradients: tuple[str, ...] = ()
     proved_after_rewriting: tuple[str, ...] = ()
@@ -165,6 +167,7 @@ class Result:
             operands=found.operands,
             returned=found.returned,
             after=found.after,
+            inside=found.inside,
             source=found.source,
             gradients=found.gradients,
             proved_after_rewriting=found.proved_after_rewriting,

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import cast
 
 import numpy as np
@@ -71,6 +72,7 @@ class IntervalAnalysis(OperationVisitor):
         runtimes: Runtimes that the bounds cover.
         folded: The rules' results for the operators that make constants.
         is_exact: Whether every runtime computes the same constants.
+        open_inside: Of the latest run, names of the nodes in the subgraphs of a node that are not proved, by its name.
     """
 
     def __init__(self, graph: Graph, *, runtimes: Sequence[Runtime] = RUNTIMES, keep: bool = False) -> None:
@@ -87,6 +89,7 @@ class IntervalAnalysis(OperationVisitor):
         self._keep = keep
         self._constants: dict[int, Interval] = {}
         self._fields: dict[int, list[tuple[Operation | np.ndarray | None, bool]]] = {}
+        self.open_inside: dict[str, tuple[str, ...]] = {}
         self._latest: tuple[Operation | None, tuple[Value, ...]] = None, ()
         self._values: dict[int, Outputs] = {}
         self._finite: dict[int, Outputs] = {}
@@ -133,7 +136,7 @@ class IntervalAnalysis(OperationVisitor):
             Bounds of the outputs; None where the shape depends on the input.
         """
         self._values = {id(op): (flush(x),) for op, x in zip(self.graph.inputs, inputs, strict=True)}
-        self._finite, self._given = {}, given or {}
+        self._finite, self._given, self.open_inside = {}, given or {}, {}
         uses, dead, kept = Counter(self._uses), deque[int](), 0
         for op in self.graph.order:
             self._advance(op, observe)
@@ -337,8 +340,16 @@ class IntervalAnalysis(OperationVisitor):
             None if source is None else self.graph.details_of(source) for source in sources
         )
         return Site(
-            op=op, details=details, runtimes=self.runtimes, bounds_of=self._find_known, bounds_given=self.bounds_given
+            op=op,
+            details=details,
+            runtimes=self.runtimes,
+            bounds_of=self._find_known,
+            bounds_given=self.bounds_given,
+            leave_open=partial(self._leave_open, op.name),
         )
+
+    def _leave_open(self, name: str, inside: str) -> None:
+        self.open_inside[name] = tuple(dict.fromkeys((*self.open_inside.get(name, ()), inside)))
 
 
 def _select_valid(op: Operation, outputs: tuple[Interval, ...], operands: Sequence[Value]) -> tuple[Interval, ...]:

@@ -38,6 +38,7 @@ class Site:
             one node; None if the shape depends on the input, KeyError if they are not kept.
         bounds_given: `bounds_given(operation, cause, assumed)`: bounds of an operation if those of an operation that
             it depends on are narrower than they are.
+        leave_open: `leave_open(name)`: notes that a node in a subgraph of this one is not proved.
     """
 
     op: Operation
@@ -45,6 +46,7 @@ class Site:
     runtimes: tuple[Runtime, ...] = RUNTIMES
     bounds_of: Callable[[Operation | np.ndarray], Interval | None]
     bounds_given: Callable[[Operation, Operation, Interval], Interval]
+    leave_open: Callable[[str], None] = lambda name: None
 
     @property
     def shape(self) -> tuple[int, ...]:

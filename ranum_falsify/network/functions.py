@@ -6,10 +6,11 @@ from collections.abc import Iterable, Mapping
 from graphlib import CycleError, TopologicalSorter
 
 import onnx
+import onnx.defs
 import onnx.inliner
 
 from ranum_falsify.errors import ModelError
-from ranum_falsify.network.nesting import attribute_graphs
+from ranum_falsify.network.nesting import attribute_graphs, nested_nodes
 
 __all__ = ["first_line", "inline_functions"]
 
@@ -29,7 +30,7 @@ def inline_functions(model: onnx.ModelProto) -> onnx.ModelProto:
         return model
     _check_expansion(model)
     try:
-        return onnx.inliner.inline_local_functions(model)
+        return onnx.inliner.inline_local_functions(_align_opsets(model))
     except (onnx.checker.ValidationError, RuntimeError, ValueError) as error:
         raise ModelError(f"local functions cannot be inlined ({first_line(error)}); export the model again") from error
 
@@ -37,6 +38,48 @@ def inline_functions(model: onnx.ModelProto) -> onnx.ModelProto:
 def first_line(error: Exception) -> str:
     """Return the first line of an error's text, or its type."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+def _align_opsets(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a model whose functions import its own opsets wherever their operators are the same in these.
+
+    The inliner leaves a function of another opset as it is.
+    """
+    own = {opset.domain: opset.version for opset in model.opset_import}
+    places = [
+        (place, opset.domain)
+        for place, body in enumerate(model.functions)
+        for opset in body.opset_import
+        if own.get(opset.domain, opset.version) != opset.version
+        and all(_is_same_in(node, opset, own[opset.domain]) for node in _nodes_within(body.node))
+    ]
+    if not places:
+        return model
+    aligned = onnx.ModelProto()
+    aligned.CopyFrom(model)
+    for place, domain in places:
+        for opset in aligned.functions[place].opset_import:
+            if opset.domain == domain:
+                opset.version = own[domain]
+    return aligned
+
+
+def _is_same_in(node: onnx.NodeProto, opset: onnx.OperatorSetIdProto, version: int) -> bool:
+    """Tell whether a node means the same in another version of an opset."""
+    if node.domain != opset.domain:
+        return True
+    try:
+        schemas = [onnx.defs.get_schema(node.op_type, each, node.domain) for each in (opset.version, version)]
+    except onnx.defs.SchemaError:
+        return False
+    return schemas[0].since_version == schemas[1].since_version
+
+
+def _nodes_within(nodes: Iterable[onnx.NodeProto]) -> Iterable[onnx.NodeProto]:
+    for node in nodes:
+        yield node
+        for graph in attribute_graphs(node):
+            yield from nested_nodes(graph)
 
 
 def _check_expansion(model: onnx.ModelProto) -> None:

@@ -23,7 +23,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from ranum_falsify.errors import ModelError, UnsupportedOperatorError
-from ranum_falsify.network.nesting import attribute_graphs, names_captured, names_read, rename_captured
+from ranum_falsify.network.nesting import attribute_graphs, names_captured, names_read, pass_on, rename_captured
 from ranum_falsify.network.order import order_depth_first
 from ranum_falsify.network.registry import find, schema_of
 from ranum_falsify.network.texts import string_inputs
@@ -39,11 +39,16 @@ It raises :class:`UnsupportedOperatorError` where the model alone does not say w
 
 _LOWERINGS: dict[tuple[str, str], Lowering] = {}
 _MAKERS: dict[tuple[str, str], Callable[[onnx.NodeProto], bool]] = {}
+_UNWRAPPING: set[tuple[str, str]] = set()
 _STRINGS: dict[tuple[str, str], Mapping[str, str]] = {}
 
 
 def lowering(
-    op_type: str, domain: str = "", *, when: Callable[[onnx.NodeProto], bool] = lambda node: True
+    op_type: str,
+    domain: str = "",
+    *,
+    when: Callable[[onnx.NodeProto], bool] = lambda node: True,
+    unwraps: bool = False,
 ) -> Callable[[Lowering], Lowering]:
     """Declare what remains of an operator that makes or takes something else than numeric tensors.
 
@@ -51,11 +56,13 @@ def lowering(
         op_type: Its name.
         domain: Its domain.
         when: Tells whether a node does so by itself, whatever its operands are.
+        unwraps: Whether it gives the tensor that its operand is lowered to, in subgraphs too.
     """
 
     def register(rule: Lowering) -> Lowering:
         _LOWERINGS[domain, op_type] = rule
         _MAKERS[domain, op_type] = when
+        _UNWRAPPING.update([(domain, op_type)] if unwraps else [])
         return rule
 
     return register
@@ -310,6 +317,7 @@ def _lower_node(node: onnx.NodeProto, around: Surroundings, model: onnx.ModelPro
     changed = onnx.NodeProto()
     changed.CopyFrom(node)
     changed.input[:] = reads
+    pass_on(changed, _UNWRAPPING, {name for name in names_captured(node) if around.resolve(name) not in around.missing})
     moved = {name: around.resolve(name) for name in names_captured(node) if name in around.renamed}
     if moved:
         rename_captured(changed, moved, around.fresh)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 
 import onnx
 
-__all__ = ["attribute_graphs", "name_of", "names_captured", "names_read", "nested_nodes", "rename_captured"]
+__all__ = ["attribute_graphs", "name_of", "names_captured", "names_read", "nested_nodes", "pass_on", "rename_captured"]
 
 
 def attribute_graphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
@@ -47,6 +47,20 @@ def names_captured(node: onnx.NodeProto) -> list[str]:
         reads += [output.name for output in graph.output]
         captured.update(name for name in reads if name not in inner)
     return sorted(captured)
+
+
+def pass_on(node: onnx.NodeProto, operators: Collection[tuple[str, str]], names: Collection[str]) -> None:
+    """Turn nodes in a node's subgraphs into identities, in place.
+
+    Args:
+        node: The node.
+        operators: Domains and names of the operators of such nodes.
+        names: Tensors around the subgraphs; a node that reads another one stays.
+    """
+    for graph in attribute_graphs(node):
+        for child in nested_nodes(graph):
+            if (child.domain, child.op_type) in operators and child.input[0] in names:
+                child.op_type, child.domain = "Identity", ""
 
 
 def rename_captured(node: onnx.NodeProto, names: Mapping[str, str], take: Callable[[str], str]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from dnnv.nn import Operation
 
@@ -29,6 +29,7 @@ class Checked:
         open_gradient: The same for the conditions on derivatives, which break nothing after them.
         constants: Names of the operators with open conditions that make constants of the graph.
         varying: Operators that give shapes that are not the same on the whole box, if anything is open for that.
+        inside: Names of the nodes in an operator's subgraphs that are not proved, by its name.
     """
 
     outputs: tuple[Interval | None, ...]
@@ -36,6 +37,7 @@ class Checked:
     open_gradient: Mapping[int, tuple[Constraint, ...]]
     constants: tuple[str, ...] = ()
     varying: tuple[Operation, ...] = ()
+    inside: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 def check(
@@ -78,7 +80,7 @@ def check(
     constants = tuple(v.op.name for v in analysis.folded if not is_proved(v))
     matters = None in outputs or not analysed.issuperset(left)
     varying = find_varying(graph, analysed) if matters else ()
-    return Checked(outputs, left, left_gradient, constants, varying)
+    return Checked(outputs, left, left_gradient, constants, varying, analysis.open_inside)
 
 
 @dataclass(frozen=True)

@@ -97,6 +97,7 @@ class Execution:
             written.open_gradient,
             (*written.constants, *(executed.constants if executed is not None else ())),
             written.varying,
+            written.inside,
         )
 
     def _faults(self, executed: Checked | None) -> Iterator[tuple[int, Constraint]]:

@@ -22,6 +22,7 @@ class OperatorProof:
         op_type: ONNX operator.
         open: Its conditions that the bounds do not prove.
         after: The first operators before it with open conditions; its bounds hold only while these are valid.
+        inside: The operators in its subgraphs that are not proved.
     """
 
     network: str
@@ -29,6 +30,7 @@ class OperatorProof:
     op_type: str
     open: tuple[Constraint, ...] = ()
     after: tuple[str, ...] = ()
+    inside: tuple[str, ...] = ()
 
     @property
     def proved(self) -> bool:
@@ -85,5 +87,6 @@ def join_operators(
                 mine,
                 open=tuple(dict.fromkeys((*mine.open, *other.open))),
                 after=tuple(dict.fromkeys((*mine.after, *other.after))),
+                inside=tuple(dict.fromkeys((*mine.inside, *other.inside))),
             )
     return result

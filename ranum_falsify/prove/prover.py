@@ -248,6 +248,7 @@ class _Region:
                 op_type=spec_of(op).op_type,
                 open=self._known.find_open_conditions(goal, op),
                 after=before[id(goal.call)][id(op)],
+                inside=self._known.check(goal.call).inside.get(op.name, ()),
             )
             for number, goal in enumerate(self._problem.goals)
             for op in select_operators(goal, self._prover.graphs[id(goal.call)])

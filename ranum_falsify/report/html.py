@@ -59,6 +59,8 @@ def _describe(operator: OperatorResult) -> Iterable[str]:
             yield f"on {', '.join(operator.runtimes)}"
     if operator.after:
         yield f"only because of {', '.join(operator.after)}"
+    if operator.inside:
+        yield f"because of {', '.join(operator.inside)} inside it"
 
 
 def _text(text: str) -> str:

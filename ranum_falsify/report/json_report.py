@@ -74,6 +74,7 @@ def _operator(operator: OperatorResult, result: Answer, saved: Saved, folder: Pa
         "returned": None if operator.returned is None else [number(value) for value in operator.returned],
         "operands": {name: [number(low), number(high)] for name, (low, high) in operator.operands.items()},
         "after": list(operator.after),
+        "inside": list(operator.inside),
         "rewritten": operator.rewritten,
         "reach": operator.reach,
         "optimisations": operator.optimisations,

@@ -263,7 +263,7 @@ def _write_open(result: Answer, verdict: str, verbosity: int, network_count: int
         return
     counts = Counter(operator.op_type for operator in operators)
     title = f"proved{_name_runtimes(result)}" if verdict == "proved" else verdict
-    why = f"{_count_dependent(operators)}{_count_rewritten(operators)}"
+    why = f"{_count_dependent(operators)}{_list_inside(operators)}{_count_rewritten(operators)}"
     yield f"{title}: {plural(len(operators), 'operator')} ({_counts(counts)}){why}"
     if verbosity > 0:
         yield from (f"  {_title(operator, network_count)}: {_state(operator)}" for operator in operators)
@@ -284,6 +284,12 @@ def _count_dependent(operators: Sequence[OperatorResult]) -> str:
     return f", {count}only because of {_names(causes)}" if dependent else ""
 
 
+def _list_inside(operators: Sequence[OperatorResult]) -> str:
+    """Return which operators in subgraphs are not proved, if any."""
+    inside = tuple(name for operator in operators for name in operator.inside)
+    return f", because of {_names(inside)} inside" if inside else ""
+
+
 def _count_rewritten(operators: Sequence[OperatorResult]) -> str:
     """Return how many operators are open only as ONNX Runtime runs them, if it does."""
     count = sum(operator.rewritten for operator in operators)
@@ -291,7 +297,9 @@ def _count_rewritten(operators: Sequence[OperatorResult]) -> str:
 
 
 def _state(operator: OperatorResult) -> str:
-    return f"open only because of {_names(operator.after)}" if operator.after else operator.constraint
+    if operator.after:
+        return f"open only because of {_names(operator.after)}"
+    return f"open because of {_names(operator.inside)} inside it" if operator.inside else operator.constraint
 
 
 def _names(names: Sequence[str]) -> str:

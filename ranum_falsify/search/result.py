@@ -62,6 +62,7 @@ class OperatorResult:
         counterexample: The confirmed inputs.
         after: If the operator is open but its own conditions are proved: the first open operators before it, which
             alone may break it.
+        inside: If it is open because of operators in its subgraphs: these, each after the path to it.
         rewritten: Whether an open operator is proved as written, and open only because ONNX Runtime's graph
             optimisations may make an invalid one of it.
         source: The line of Python that it comes from, in an exported module.
@@ -87,6 +88,7 @@ class OperatorResult:
     returned: tuple[float, float] | None = None
     counterexample: Counterexample | None = None
     after: tuple[str, ...] = ()
+    inside: tuple[str, ...] = ()
     rewritten: bool = False
     source: Source | None = None
     gradients: tuple[str, ...] = ()

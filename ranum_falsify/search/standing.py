@@ -25,6 +25,7 @@ def describe_standing(target: Target, proof: Proof) -> OperatorResult:
         constraint=condition.describe(),
         reason=condition.reason,
         after=known.after if known is not None and not known.open else (),
+        inside=known.inside if known is not None and known.open else (),
         rewritten=known is not None and known.is_open_as_executed,
     )
 

@@ -16,7 +16,7 @@ KEYS = {
 }
 OPERATOR_KEYS = {
     *("node", "op_type", "network", "verdict", "runtimes", "constraint", "reason", "kind", "oracle", "returned"),
-    *("operands", "after", "rewritten"),
+    *("operands", "after", "inside", "rewritten"),
     *("reach", "optimisations", "fused", "source", "gradients", "proved_after_rewriting", "counterexample"),
 }
 SCALED = """g (float[1, 4] x, float[4, 1] w) => (float[1, 1] y) <float k = {1e20}> {

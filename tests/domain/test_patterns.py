@@ -5,7 +5,7 @@ import pytest
 
 from tests.domain.related_twins import RELATED
 from tests.domain.soundness import Subject, Verdict, faults_in
-from tests.domain.twins import ADDED, GATED, KEPT, VOTES, Twins
+from tests.domain.twins import ADDED, FLAGGED, GATED, KEPT, VOTES, Twins
 from tests.network.building import parse
 
 CONSTANTS = (
@@ -31,6 +31,7 @@ PAIRS = [
     *ADDED,
     *VOTES,
     *RELATED,
+    *FLAGGED,
     Twins("x * x", "q = Mul(x, x) t = Add(q, tiny) y = Log(t)", "q = Mul(x, x) y = Log(q)"),
     Twins(
         "x * x and another",
@@ -279,19 +280,6 @@ PAIRS = [
         "where x > |z| + e",
         "z = Neg(x) a = Abs(z) s = Add(a, tiny) c = Greater(x, s) w = Where(c, x, one) y = Log(w)",
         "z = Neg(x) a = Abs(z) s = Add(a, tiny) c = Less(x, s) w = Where(c, x, one) y = Log(w)",
-    ),
-    Twins(
-        "where n == 0, whole numbers, not fractions",
-        "i = Cast<to = 7>(x) z = Cast<to = 7>(zero) o = Cast<to = 7>(one) c = Equal(i, z) w = Where(c, "
-        "o, i) y = Div(o, w)",
-        "c = Equal(x, zero) w = Where(c, one, x) y = Div(one, w)",
-    ),
-    Twins(
-        "where n == 0, a remainder",
-        "i = Cast<to = 7>(x) z = Cast<to = 7>(zero) o = Cast<to = 7>(one) c = Equal(i, z) w = Where(c, "
-        "o, i) y = Mod(o, w)",
-        "i = Cast<to = 7>(x) z = Cast<to = 7>(zero) o = Cast<to = 7>(one) c = Equal(i, o) w = Where(c, "
-        "o, i) y = Mod(o, w)",
     ),
 ]
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-__all__ = ["ADDED", "GATED", "KEPT", "VOTES", "Twins"]
+__all__ = ["ADDED", "FLAGGED", "GATED", "KEPT", "VOTES", "Twins"]
 
 
 @dataclass(frozen=True)
@@ -239,4 +239,41 @@ VOTES = [
         more=_LABELS + ", int64[6] signs = {0, 1, 0, 1, 1, 0}, int64[1] third = {2}, int64[2, 1, 1, 1] twice = {1, 1}",
     ),
     Twins("votes with weights", _vote("abc", weight="e"), _vote("abc", weight="v"), more=_LABELS),
+]
+
+FLAGGED = [
+    Twins(
+        "a share, where nothing is shared by one",
+        "a = Abs(x) s = ReduceSum(a, last) c = Equal(s, zero) r = Where(c, one, s) q = Div(a, r) t = Sub(five, q) "
+        "y = Log(t)",
+        "a = Abs(x) s = ReduceSum(a, last) c = Equal(s, one) r = Where(c, one, s) q = Div(a, r) t = Sub(five, q) "
+        "y = Log(t)",
+        more="float five = {5}",
+    ),
+    Twins(
+        "a share, with a flag in place of nothing",
+        "a = Abs(x) s = ReduceSum(a, last) b = Cast<to = 9>(s) c = Not(b) f = Cast<to = 1>(c) r = Add(s, f) "
+        "q = Div(a, r) t = Sub(five, q) y = Log(t)",
+        "a = Abs(x) s = ReduceSum(a, last) c = Cast<to = 9>(s) f = Cast<to = 1>(c) r = Add(s, f) "
+        "q = Div(a, r) t = Sub(five, q) y = Log(t)",
+        more="float five = {5}",
+    ),
+    Twins(
+        "a flag that keeps a number from 0",
+        "a = Abs(x) d = LessOrEqual(a, half) f = Cast<to = 1>(d) r = Add(f, a) y = Log(r)",
+        "a = Abs(x) d = GreaterOrEqual(a, half) f = Cast<to = 1>(d) r = Add(f, a) y = Log(r)",
+    ),
+    Twins(
+        "where n == 0, whole numbers, not fractions",
+        "i = Cast<to = 7>(x) z = Cast<to = 7>(zero) o = Cast<to = 7>(one) c = Equal(i, z) w = Where(c, "
+        "o, i) y = Div(o, w)",
+        "c = Equal(x, zero) w = Where(c, one, x) y = Div(one, w)",
+    ),
+    Twins(
+        "where n == 0, a remainder",
+        "i = Cast<to = 7>(x) z = Cast<to = 7>(zero) o = Cast<to = 7>(one) c = Equal(i, z) w = Where(c, "
+        "o, i) y = Mod(o, w)",
+        "i = Cast<to = 7>(x) z = Cast<to = 7>(zero) o = Cast<to = 7>(one) c = Equal(i, o) w = Where(c, "
+        "o, i) y = Mod(o, w)",
+    ),
 ]

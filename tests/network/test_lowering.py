@@ -55,6 +55,11 @@ SEQUENCES = {
     "y = If<then_branch = t () => (u) { u = Neg(a) }, else_branch = e () => (v) { v = Abs(a) }>(k) }",
     "optional": "(float[4, 3] x) => (float[4, 3] y, bool h) { s = Optional(x) h = OptionalHasElement(s) "
     "y = OptionalGetElement(s) }",
+    "optional in a branch": "(float[4, 3] x) => (float[4, 3] y) { s = Optional(x) h = OptionalHasElement(s) "
+    "y = If<then_branch = t () => (u) { u = OptionalGetElement(s) }, else_branch = e () => (v) { v = Neg(x) }>(h) }",
+    "optional in branches": "(float[4, 3] x) => (float[4, 3] y) { s = Optional(x) q = ReduceMax<keepdims=0>(x) "
+    "l = Constant<value_float=3.0>() k = Greater(q, l) y = If<then_branch = t () => (u) { u = OptionalGetElement(s) }, "
+    "else_branch = e () => (v) { w = OptionalGetElement(s) v = Neg(w) }>(k) }",
 }
 
 

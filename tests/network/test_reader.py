@@ -204,6 +204,21 @@ def test_local_functions_are_inlined(tmp_path: Path) -> None:
     assert types(read(path)) == ["Add", "Add"]
 
 
+def test_a_function_of_another_opset_is_inlined() -> None:
+    model = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["" : 18, "own" : 1]>
+        g (float[2] x) => (float[2] y) { y = own.twice(x) }
+        <domain: "own", opset_import: ["" : 16]> twice (v) => (w) {
+            z = ReduceSum(v) c = Greater(z, z)
+            w = If(c) <then_branch = a () => (p) { p = Neg(v) }, else_branch = b () => (q) { q = Add(v, v) }>
+        }"""
+    )
+    before = model.SerializeToString()
+    x = np.array([1, -2], np.float32)
+    np.testing.assert_array_equal(read(model)(x), 2 * x)
+    assert model.SerializeToString() == before
+
+
 def test_a_function_that_calls_itself_is_refused() -> None:
     model = onnx.parser.parse_model(
         """<ir_version: 8, opset_import: ["" : 17, "own" : 1]>

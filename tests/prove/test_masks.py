@@ -154,6 +154,24 @@ def padded() -> onnx.ModelProto:
     return model(body)
 
 
+def operator(kind: type[np.generic], size: float) -> onnx.ModelProto:
+    """Let the operator itself hide what a mask of booleans says, perhaps all of a row, from queries of some size."""
+    types: dict[str, tuple[Any, tuple[int, ...]]] = {
+        "x": (kind, (1, 1, T, C)),
+        "seen": (bool, (T, T)),
+        "y": (kind, (1, 1, T, C)),
+    }
+    codes = {name: onnx.helper.np_dtype_to_tensor_dtype(np.dtype(of)) for name, (of, _) in types.items()}
+    ends = [onnx.helper.make_tensor_value_info(name, codes[name], shape) for name, (_, shape) in types.items()]
+    large = onnx.numpy_helper.from_array(np.full(1, size, kind), "large")
+    nodes = [
+        onnx.helper.make_node("Mul", ["x", "large"], ["q"]),
+        onnx.helper.make_node("Attention", ["q", "x", "x", "seen"], ["y"], name="attention"),
+    ]
+    graph = onnx.helper.make_graph(nodes, "g", ends[:2], ends[2:], [large])
+    return onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 23)], ir_version=10)
+
+
 def lowest_beside_product(mask: Array) -> onnx.ModelProto:
     """Add the lowest number to products that cannot move it, and another mask."""
 
@@ -221,6 +239,14 @@ PAIRS: dict[str, tuple[tuple[onnx.ModelProto, Any], tuple[onnx.ModelProto, Any],
         "Add",
     ),
 }
+
+
+@pytest.mark.parametrize(
+    ("kind", "size", "verdict"), [(np.float32, 1, "holds"), (np.float32, 3e38, "violated"), (np.float64, 1, "violated")]
+)
+def test_a_mask_may_hide_all_from_the_operator(kind: type[np.generic], size: float, verdict: str) -> None:
+    box = {"x": (-1, 1), "seen": (0, 1)}
+    assert rf.check(operator(kind, size), box=box).verdict == verdict
 
 
 @pytest.mark.parametrize("name", PAIRS)

@@ -25,6 +25,7 @@ def make_operator(node: str = "logarithm", verdict: str = "violated", **facts: A
         "kind": "nan" if verdict == "violated" else None,
         "operands": {"x": [-1.0, "inf"]} if verdict == "violated" else {},
         "after": [],
+        "inside": [],
         "rewritten": False,
         "reach": "output" if verdict == "violated" else None,
         "optimisations": None,

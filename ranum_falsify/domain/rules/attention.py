@@ -32,19 +32,27 @@ class Bias:
     Attributes:
         low: Least values.
         high: Greatest values.
+        shown: Least values where keys are not hidden.
     """
 
     low: Tensor
     high: Tensor
+    shown: Tensor
+
+    @classmethod
+    def between(cls, low: Tensor, high: Tensor) -> Bias:
+        """Return a bias of any numbers between two, in float64; -Inf is one of them where it is the least."""
+        return cls(low.double(), high.double(), low.double().clamp(min=torch.finfo(torch.float64).min))
 
     @classmethod
     def of_choice(cls, surely: Tensor, maybe: Tensor) -> Bias:
         """Return the bias that hides keys, given which are surely and which are perhaps seen."""
-        return cls(*(torch.where(seen, 0.0, -math.inf).double() for seen in (surely, maybe)))
+        low, high = (torch.where(seen, 0.0, -math.inf).double() for seen in (surely, maybe))
+        return cls(low, high, torch.zeros_like(low))
 
     def add(self, other: Bias) -> Bias:
         """Return the bias of both."""
-        return Bias(self.low + other.low, self.high + other.high)
+        return Bias(self.low + other.low, self.high + other.high, self.shown + other.shown)
 
 
 def bound_anything_of(shape: tuple[int, ...], dtype: torch.dtype) -> Interval:
@@ -91,7 +99,7 @@ def scores_stay_numbers(scores: Interval, bias: Bias | None) -> bool:
     limit = dtype_range(scores.dtype)[1] * (1 - 4 * unit(scores.dtype))
     if bool((high + bias.high > limit).any()):
         return False
-    under = (bias.high > -math.inf) & (low + bias.low.clamp(min=-dtype_range(scores.dtype)[1]) < -limit)
+    under = (bias.high > -math.inf) & (low + bias.shown < -limit)
     kept = (bias.low > -math.inf) & ~under
     return not bool((under.any(-1) & ~kept.any(-1)).any())
 

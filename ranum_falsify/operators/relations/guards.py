@@ -18,14 +18,15 @@ from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.order import SIGNED, greatest, least
-from ranum_falsify.domain.rules.support.building import keeping_infinity, result_shape
+from ranum_falsify.domain.rules.arithmetic.pairs import add
+from ranum_falsify.domain.rules.support.building import inherit_marks, keeping_infinity, result_shape
 from ranum_falsify.domain.site import IntervalRule, Site
 from ranum_falsify.domain.slack import least_positive
 from ranum_falsify.network.order import operands_in
 from ranum_falsify.network.registry import row_of
-from ranum_falsify.operators.relations.matching import Field, fields_of, is_a, kind, source
+from ranum_falsify.operators.relations.matching import Field, constant, fields_of, is_a, kind, pairs, source
 
-__all__ = ["Fact", "find_facts", "guarded", "narrow_read"]
+__all__ = ["Fact", "add_flag", "find_facts", "flagged", "guarded", "narrow_read"]
 
 _EXACT = 2.0**53
 """Integers below this are exact floats."""
@@ -47,11 +48,58 @@ def guarded(rule: IntervalRule) -> IntervalRule:
     """Return the rule of `Where` with each branch bounded under the condition that takes it."""
 
     def guarded_rule(site: Site, condition: Interval, a: Interval, b: Interval) -> Interval | tuple[Interval, ...]:
-        then = _bounds_given(site, site.op.x, a, truth=True)
-        otherwise = _bounds_given(site, site.op.y, b, truth=False)
+        then = _bounds_given(site, site.op.condition, site.op.x, a, truth=True)
+        otherwise = _bounds_given(site, site.op.condition, site.op.y, b, truth=False)
         return rule(site, condition, then, otherwise)
 
     return keeping_infinity(guarded_rule)
+
+
+def flagged(rule: IntervalRule) -> IntervalRule:
+    """Return the rule of `Add` with x + c (x == 0), or with another test of x, bounded as a choice of both."""
+
+    def flagged_rule(site: Site, a: Interval, b: Interval) -> Interval:
+        y = rule(site, a, b)
+        assert isinstance(y, Interval)
+        first, second = fields_of(site.op)
+        for flag, field, x in ((first, second, b), (second, first, a)):
+            found = add_flag(site, flag, field, x)
+            if found is not None and x.shape == y.shape:
+                y = y.meet(found[0].hull(found[1]))
+        return y
+
+    return inherit_marks(flagged_rule, rule)
+
+
+def add_flag(site: Site, flag: Field, field: Field, x: Interval) -> tuple[Interval, Interval] | None:
+    """Return bounds of a sum with a flag that is cast from a test, where it holds and where it is 0; None for no flag.
+
+    Args:
+        site: A node that reads the sum, or is it.
+        flag: The flag, which may be multiplied by a constant.
+        field: The other summand.
+        x: Its bounds.
+    """
+    condition, size = _test_of(flag)
+    known = site.find_known(condition)
+    # Half precision may round to 0 what was not when it was tested.
+    if known is None or known.dtype is not torch.bool or x.dtype not in (torch.float32, torch.float64):
+        return None
+    if x.may_be_infinite or not x.size:
+        return None
+    without = _bounds_given(site, condition, field, x, truth=False)
+    added = Interval.fill(size, size, x.shape, x.dtype)
+    return add(site, _bounds_given(site, condition, field, x, truth=True), added), without
+
+
+def _test_of(flag: Field) -> tuple[Field, float]:
+    """Return the test that a flag is cast from, and the number that it is where the test holds."""
+    product = is_a(flag, "Mul")
+    for part, size in [(flag, 1.0)] if product is None else [(x, constant(c)) for x, c in pairs(product)]:
+        cast = is_a(part, "Cast")
+        if cast is not None and size is not None:
+            return fields_of(cast)[0], size
+    return None, 0.0
 
 
 def narrow_read(site: Site, condition: Field, field: Field, bounds: Interval, *, truth: bool) -> Interval:
@@ -75,11 +123,11 @@ def narrow_read(site: Site, condition: Field, field: Field, bounds: Interval, *,
     return bounds
 
 
-def _bounds_given(site: Site, field: Field, bounds: Interval, *, truth: bool) -> Interval:
+def _bounds_given(site: Site, condition: Field, field: Field, bounds: Interval, *, truth: bool) -> Interval:
     branch = source(field)
     if not isinstance(branch, Operation):
         return bounds
-    for cause, assumed in find_facts(site, site.op.condition, truth):
+    for cause, assumed in find_facts(site, condition, truth):
         if cause is branch:
             bounds = bounds.meet(assumed)
         elif _depends_elementwise(branch, cause):
@@ -137,6 +185,8 @@ def find_facts(site: Site, field: Field, truth: bool) -> Iterator[Fact]:
     elif is_a(op, "And" if truth else "Or"):
         for part in fields_of(op):
             yield from find_facts(site, part, truth)
+    elif _hands_on(site, op):
+        yield from find_facts(site, fields_of(op)[0], truth)
     elif is_a(op, "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Equal"):
         yield from _narrow_compared(site, op, truth)
     elif is_a(op, "IsInf") and not truth and op.detect_negative and op.detect_positive:
@@ -144,6 +194,16 @@ def find_facts(site: Site, field: Field, truth: bool) -> Iterator[Fact]:
     elif is_a(op, "Cast") and op.to == onnx.TensorProto.BOOL:
         (number,) = fields_of(op)
         yield from _narrow_about(site, number, lambda x: _exclude(x, 0.0) if truth else _clip(x, 0.0, 0.0))
+
+
+def _hands_on(site: Site, op: Operation) -> bool:
+    """Tell whether a condition is the one it reads: a single one in another shape, or one cast to its own type."""
+    if not is_a(op, "Squeeze", "Unsqueeze", "Reshape", "Flatten", "Cast"):
+        return False
+    read = site.find_known(fields_of(op)[0])
+    if read is None or read.dtype is not torch.bool:
+        return False
+    return op.to == onnx.TensorProto.BOOL if is_a(op, "Cast") else read.size == 1
 
 
 def _narrow_about(site: Site, field: Field, narrowed: Narrowing) -> Iterator[Fact]:

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
-import onnx
 import torch
 from torch import Tensor
 
@@ -27,20 +26,17 @@ from ranum_falsify.domain.slack import (
     ELEMENTWISE_ROUNDINGS,
     LARGEST_SQUARED,
     accumulation,
-    least_positive,
     sum_error,
     tiny,
     unit,
 )
 from ranum_falsify.operators.relations.matching import (
     Field,
-    constant,
     fields_of,
     find_reduction,
     is_a,
     is_same,
     may_be_rounded_apart,
-    pairs,
     reduced_dims,
     source,
     square_of,
@@ -59,7 +55,6 @@ __all__ = [
     "refined",
     "sum_of_exponentials",
     "sum_of_shares",
-    "sum_unless_zero",
     "undo_shift",
     "variance_by_moments",
 ]
@@ -199,27 +194,6 @@ def undo_shift(site: Site, field: Field, dims: list[int]) -> Interval | None:
     if found is None or not is_same(x, found.operand) or found.dims != dims:
         return None
     return found.x
-
-
-def sum_unless_zero(site: Site, a: Interval, b: Interval) -> Interval | None:
-    """Bound x + c [x = 0] for x >= 0 and c > 0, which is x, or c where that is 0: it is never 0."""
-    for (field, other), x in zip(pairs(site.op), (a, b), strict=True):
-        product = is_a(other, "Mul")
-        found = [(other, 1.0)] if product is None else [(flag, constant(c)) for flag, c in pairs(product)]
-        for flag, c in found:
-            if c is None or not c > 0 or x.dtype not in (torch.float32, torch.float64) or not x.size:
-                continue
-            if _tells_zeros(flag, field) and x.extremes[0] >= 0 and site.shape == x.shape:
-                return Interval.fill(min(c, max(x.extremes[0], least_positive(x.dtype))), math.inf, x.shape, x.dtype)
-    return None
-
-
-def _tells_zeros(flag: Field, x: Field) -> bool:
-    """Tell whether a field is 1 where x is 0, and else 0, in the shape of x."""
-    number = is_a(flag, "Cast")
-    negated = None if number is None else is_a(fields_of(number)[0], "Not")
-    test = None if negated is None else is_a(fields_of(negated)[0], "Cast")
-    return test is not None and test.to == onnx.TensorProto.BOOL and is_same(fields_of(test)[0], x)
 
 
 # sums and means -------------------------------------------------------------------------------------------------

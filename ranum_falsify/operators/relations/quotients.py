@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import replace
 
 import torch
@@ -23,6 +24,7 @@ from ranum_falsify.domain.rules.support.building import keeping_infinity
 from ranum_falsify.domain.rules.support.sections import Sections, sections
 from ranum_falsify.domain.site import Site
 from ranum_falsify.domain.slack import ELEMENTWISE_ROUNDINGS, LARGEST_SQUARED, accumulation, sum_error, tiny, unit
+from ranum_falsify.operators.relations.guards import add_flag
 from ranum_falsify.operators.relations.matching import (
     Field,
     Reduced,
@@ -40,6 +42,7 @@ from ranum_falsify.operators.relations.patterns import Pattern, undo_shift
 
 __all__ = [
     "find_lower_limit",
+    "over_choice",
     "over_norm",
     "over_reciprocal",
     "product_or_quotient",
@@ -93,8 +96,45 @@ def over_reciprocal(*patterns: Pattern) -> Pattern:
     return pattern
 
 
+def over_choice(*patterns: Pattern) -> Pattern:
+    """Return the pattern of x / Where(s == 0, 1, s), or x / (s + (s == 0)): those of x / s, or x over the other number.
+
+    Which of both is chosen does not matter: where s is 0 and chosen nevertheless, the division is invalid.
+    """
+
+    def pattern(site: Site, a: Interval, b: Interval) -> Interval | None:
+        if not (_is_floating(a) and _is_floating(b)):
+            return None
+        for chosen, other in _list_choices(site, site.op.b):
+            known = site.find_known(chosen)
+            inner = replace(site, op=_Quotient(site.op.a, chosen))
+            for refine in patterns if known is not None else ():
+                found = refine(inner, a, known)
+                if found is not None:
+                    return found.hull(divide(site, a, other))
+        return None
+
+    return pattern
+
+
+def _list_choices(site: Site, field: Field) -> Iterator[tuple[Field, Interval]]:
+    """Yield what a divisor may be, and bounds of what it is otherwise."""
+    chosen, summed = is_a(field, "Where"), is_a(field, "Add")
+    if chosen is not None:
+        _, first, second = fields_of(chosen)
+        for one, other in ((first, second), (second, first)):
+            known = site.find_known(other)
+            if known is not None:
+                yield one, known
+    for one, flag in pairs(summed) if summed is not None else ():
+        known = site.find_known(one)
+        found = None if known is None else add_flag(site, flag, one, known)
+        if found is not None:
+            yield one, found[0]
+
+
 class _Quotient:
-    """A division that the graph writes as a product."""
+    """A division that the graph does not write as one."""
 
     def __init__(self, a: Field, b: Field) -> None:
         self.a, self.b = a, b

@@ -24,6 +24,7 @@ from ranum_falsify.domain.rules.arithmetic.pairs import (
 from ranum_falsify.domain.rules.arithmetic.variadic import mean_of_operands
 from ranum_falsify.domain.rules.wide_integers import between_operands, remainder_of_words, sign_of_words
 from ranum_falsify.operators.relations.fused import accumulate, sum_operands
+from ranum_falsify.operators.relations.guards import flagged
 from ranum_falsify.operators.relations.patterns import (
     difference_to_extreme,
     difference_to_itself,
@@ -32,10 +33,10 @@ from ranum_falsify.operators.relations.patterns import (
     logarithm_of_share,
     product_with_itself,
     refined,
-    sum_unless_zero,
     variance_by_moments,
 )
 from ranum_falsify.operators.relations.quotients import (
+    over_choice,
     over_norm,
     over_reciprocal,
     product_or_quotient,
@@ -81,7 +82,7 @@ _PRODUCTS = (
     over_reciprocal(standard_score, over_norm, share_of_sum),
 )
 for _function, _interval, _linear, _node in (
-    (torch.add, refined(accumulate, sum_unless_zero), Affine(), Add),
+    (torch.add, flagged(accumulate), Affine(), Add),
     (torch.sub, refined(subtract, *_DIFFERENCES), Affine(), Sub),
     (torch.mul, refined(product_or_quotient, *_PRODUCTS), product_form, Mul),
 ):
@@ -165,7 +166,15 @@ def _divides_by_zero(op: Operation, bounds: Bounds) -> bool:
 
 pointwise(
     torch=elementwise(_divide),
-    interval=refined(divide, quotient_by_itself, standard_score, over_norm, share_of_sum, part_of_whole),
+    interval=refined(
+        divide,
+        quotient_by_itself,
+        standard_score,
+        over_norm,
+        share_of_sum,
+        part_of_whole,
+        over_choice(quotient_by_itself, standard_score, over_norm, share_of_sum),
+    ),
     linear=Quotient(),
     kernel=None,
     valid=[

@@ -104,7 +104,8 @@ def _bias_bounds(
     found = []
     if mask is not None:
         low, high = (_filled(end.expand(*end.shape[:-1], mask.shape[-1]), keys) for end in (mask.lower, mask.upper))
-        found.append(Bias(low.double(), high.double()))
+        choice = mask.dtype is torch.bool
+        found.append(Bias.of_choice(low == 0, high == 0) if choice else Bias.between(low, high))
     ends = (None, None) if lengths is None else lengths.expand()
     seen = [_seen(op, queries, keys, _offset(end, past, queries), torch.device("cpu")) for end in ends]
     if seen[0] is not None and seen[1] is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
@@ -20,7 +20,7 @@ from ranum_falsify.operators.relations.repeated import narrow_repeated
 from ranum_falsify.operators.support.conditions import is_proved
 from ranum_falsify.operators.support.families import plain
 
-__all__ = ["If", "analysis_of"]
+__all__ = ["If", "analysis_of", "report_open"]
 
 _KEPT = 64
 """How many analyses of subgraphs are kept for the next box."""
@@ -35,11 +35,8 @@ def _if(op: Operation, cond: np.ndarray, *captured: Tensor) -> tuple[Tensor, ...
 def _if_bounds(site: Site, cond: Interval | np.ndarray, *captured: Interval) -> tuple[Interval, ...] | None:
     known = cond if isinstance(cond, Interval) else Interval.point(cond)
     found = [
-        _branch_bounds(site, branch, captured, truth=truth)
-        for truth, branch, chosen in (
-            (True, site.op.then_branch, known.upper),
-            (False, site.op.else_branch, ~known.lower),
-        )
+        _branch_bounds(site, field, captured, truth=truth)
+        for truth, field, chosen in ((True, "then_branch", known.upper), (False, "else_branch", ~known.lower))
         if bool(chosen.any())
     ]
     first, last = found[0], found[-1]
@@ -50,14 +47,13 @@ def _if_bounds(site: Site, cond: Interval | np.ndarray, *captured: Interval) -> 
     return tuple(replace(y, nan=nan, overflows=over) for y, (nan, over) in zip(joined, flags, strict=True))
 
 
-def _branch_bounds(
-    site: Site, branch: Graph | UnfitBranch, captured: Sequence[Interval], *, truth: bool
-) -> tuple[Interval, ...] | None:
+def _branch_bounds(site: Site, field: str, captured: Sequence[Interval], *, truth: bool) -> tuple[Interval, ...] | None:
     """Return the bounds of a branch's outputs where it is chosen, None where a shape depends on the input.
 
     Where an operator in it is not proved valid, nothing is known of what follows, not even whether the fault shows
     outside.
     """
+    branch: Graph | UnfitBranch = getattr(site.op, field)
     if isinstance(branch, UnfitBranch):
         return None
     proved = set[int]()
@@ -68,16 +64,31 @@ def _branch_bounds(
             proved.add(id(visited.op))
 
     pairs = zip(site.op.captured, captured, strict=True)
-    narrowed = [narrow_read(site, site.op.cond, field, bounds, truth=truth) for field, bounds in pairs]
+    narrowed = [narrow_read(site, site.op.cond, read, bounds, truth=truth) for read, bounds in pairs]
     analysis = analysis_of(branch, site.runtimes)
     given = narrow_repeated(site, site.op.cond, analysis, site.op.captured, truth=truth)
     outputs = analysis.run(narrowed, observe, given)
+    report_open(site, analysis, proved, f"{site.op.name}/{field}/")
     if any(y is None for y in outputs):
         return None
     bounds = tuple(y for y in outputs if y is not None)
     if all(id(op) in proved for op in branch.nodes):
         return bounds
     return tuple(replace(Interval.top(y.shape, y.dtype), nan=True, overflows=True) for y in bounds)
+
+
+def report_open(site: Site, analysis: IntervalAnalysis, proved: Collection[int], path: str) -> None:
+    """Note which nodes of a subgraph that was analysed are not proved, or those in subgraphs of theirs.
+
+    Args:
+        site: The node that has the subgraph.
+        analysis: The analysis of the subgraph.
+        proved: Its nodes that are proved, by `id`.
+        path: What comes before their names.
+    """
+    for op in analysis.graph.nodes:
+        for name in () if id(op) in proved else analysis.open_inside.get(op.name, (op.name,)):
+            site.leave_open(f"{path}{name}")
 
 
 @lru_cache(maxsize=_KEPT)

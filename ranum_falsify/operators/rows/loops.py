@@ -22,7 +22,7 @@ from ranum_falsify.network.handing_on import find_counting
 from ranum_falsify.network.subgraphs import hands_on_condition
 from ranum_falsify.network.tensors import torch_dtype
 from ranum_falsify.operators.relations.guards import narrow_read
-from ranum_falsify.operators.rows.control import analysis_of
+from ranum_falsify.operators.rows.control import analysis_of, report_open
 from ranum_falsify.operators.support.conditions import is_proved
 
 __all__ = ["bound_loop"]
@@ -91,7 +91,7 @@ class _Body:
     """
 
     def __init__(self, site: Site, initial: Sequence[Interval], captured: Sequence[Interval], most: int | None) -> None:
-        self._graph = site.op.body
+        self._site, self._graph = site, site.op.body
         self._analysis: IntervalAnalysis = analysis_of(self._graph, site.runtimes, keep=True)
         limit = torch.iinfo(torch.int64).max if most is None else most
         number = Interval.fill(0, limit - 1, (), torch.int64)
@@ -123,6 +123,7 @@ class _Body:
         """Return bounds of the states that an iteration leaves, and of its rows; None if an operator is not proved."""
         proved = set[int]()
         after = self._run(states, proved, rows=True)
+        report_open(self._site, self._analysis, proved, "")
         if after is None or not all(id(op) in proved for op in self._graph.nodes):
             return None
         return self._count_on(after)

@@ -173,7 +173,7 @@ def wrap(around: Surroundings, node: onnx.NodeProto) -> Nodes:
     return _same(around, node)
 
 
-@lowering("OptionalGetElement")
+@lowering("OptionalGetElement", unwraps=True)
 def unwrap(around: Surroundings, node: onnx.NodeProto) -> Nodes:
     """What an optional holds is the optional."""
     if around.resolve(node.input[0]) in around.missing:

@@ -128,14 +128,14 @@ def masks_bounds(
 ) -> Bias | None:
     """Return bounds of :func:`add_masks`; kernels differ in the number that hides later keys."""
     queries, keys = shape
-    found = [] if attention_bias is None else [Bias(*attention_bias.doubles())]
+    found = [] if attention_bias is None else [Bias.between(*attention_bias.doubles())]
     value = float(np.float32(op.mask_filter_value))
     if mask is not None:
         ends = [torch.where(_mask(end.expand(mask.shape), keys), 0.0, value) for end in (mask.lower, mask.upper)]
-        found.append(Bias(torch.minimum(*ends).double(), torch.maximum(*ends).double()))
+        found.append(Bias.between(torch.minimum(*ends), torch.maximum(*ends)))
     if op.unidirectional:
         seen = torch.ones(queries, keys, dtype=torch.bool).tril(past)
-        found.append(Bias(torch.where(seen, 0.0, -math.inf).double(), torch.where(seen, 0.0, value).double()))
+        found.append(Bias.between(torch.where(seen, 0.0, -math.inf), torch.where(seen, 0.0, value)))
     if not found:
         return None
     bias = found[0]
