@@ -102,3 +102,23 @@ def test_nothing_is_said_of_outputs_that_stored_nan_may_reach() -> None:
     prover = Prover(asked, ProveConfig())
     assert not prover.analyse().holds
     assert not prover.refine(float("inf")).holds
+
+
+def test_an_output_that_is_no_floating_number_is_not_nan() -> None:
+    made = unchecked("g (float[2] x) => (bool[2] y) <float w = {0}> { y = Greater(x, w) }")
+    made.graph.initializer[0].CopyFrom(onnx.numpy_helper.from_array(np.float32(np.nan), "w"))
+    proof = Prover(valid_in_box(read(made), [(-1.0, 1.0)]), ProveConfig()).analyse()
+    assert proof.holds and not any("may be NaN" in notice for notice in proof.notices)
+
+
+@pytest.mark.parametrize("use", ["y = Max(x, c)", "h = Greater(x, c) y = Where(h, x, o)", "y = Add(x, c)"])
+def test_a_constant_that_the_model_makes_nan_is_violated(use: str) -> None:
+    (made,) = found(search(valid_in_box(graph(f"[zero] c = Div(z, z) {use}", 1.0), [(-1.0, 1.0)]))).values()
+    assert (made.node, made.kind) == ("zero", "nan")
+
+
+def test_a_constant_that_the_model_makes_infinite_is_named() -> None:
+    asked = valid_in_box(graph("[pole] c = Div(o, z) h = Greater(x, c) y = Where(h, x, o)"), [(-1.0, 1.0)])
+    proof = Prover(asked, ProveConfig()).analyse()
+    assert not proof.holds
+    assert any("pole (Div) gives infinity: that is no violation" in notice for notice in proof.notices)
