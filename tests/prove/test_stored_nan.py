@@ -122,3 +122,21 @@ def test_a_constant_that_the_model_makes_infinite_is_named() -> None:
     proof = Prover(asked, ProveConfig()).analyse()
     assert not proof.holds
     assert any("pole (Div) gives infinity: that is no violation" in notice for notice in proof.notices)
+
+
+@pytest.mark.parametrize("body", ["[use] y = Mul(x, w)", f"{CHOSEN} [use] y = Log(v)", "[use] y = MatMul(w, m)"])
+def test_the_condition_that_is_named_is_about_stored_nan(body: str) -> None:
+    made = model(body.replace("y = MatMul(w, m)", "i = Identity(x) m = Reshape(i, s) y = MatMul(w, m)"), np.nan)
+    made.graph.initializer.append(onnx.numpy_helper.from_array(np.array([2, 1]), "s"))
+    del made.graph.output[0].type.tensor_type.shape.dim[:]
+    (use,) = found(search(valid_in_box(read(made), [(-1.0, 1.0)]))).values()
+    assert (use.constraint, use.reason) == ("no operand holds NaN that the model stores", "NaN that the model stores")
+
+
+def test_constants_of_nodes_are_named_and_followed_too() -> None:
+    made = model("y = Mul(x, k)", 1.0)
+    value = onnx.numpy_helper.from_array(np.array([1, np.nan], np.float32))
+    made.graph.node.insert(0, onnx.helper.make_node("Constant", [], ["k"], value=value))
+    assert read(made).notices == ("constant 'k' holds NaN: an operator that computes with it gives NaN",)
+    (mul,) = found(search(valid_in_box(read(made), [(-1.0, 1.0)]))).values()
+    assert (mul.kind, mul.runtimes) == ("nan", ("onnxruntime", "torch"))
