@@ -92,7 +92,7 @@ def _read(path: Path) -> str:
         raise PropertyError(f"{path}: cannot be read: {reason}") from error
     if {".onnx", ".onnx.gz"} & {path.suffix.lower(), "".join(path.suffixes[-2:]).lower()}:
         raise PropertyError(
-            f"{path}: a model, where a property file is expected; give one, such as properties/no_invalid_input_box.py, "
+            f"{path}: a model, where a property file is expected; give one, as properties/no_invalid_input_box.py, "
             "and the model as --network NAME MODEL; ranum-falsify check MODEL --print-property PATH writes one"
         )
     try:
