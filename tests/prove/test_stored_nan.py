@@ -106,7 +106,7 @@ def test_nothing_is_said_of_outputs_that_stored_nan_may_reach() -> None:
 
 def test_an_output_that_is_no_floating_number_is_not_nan() -> None:
     made = unchecked("g (float[2] x) => (bool[2] y) <float w = {0}> { y = Greater(x, w) }")
-    made.graph.initializer[0].CopyFrom(onnx.numpy_helper.from_array(np.float32(np.nan), "w"))
+    made.graph.initializer[0].CopyFrom(onnx.numpy_helper.from_array(np.array(np.nan, np.float32), "w"))
     proof = Prover(valid_in_box(read(made), [(-1.0, 1.0)]), ProveConfig()).analyse()
     assert proof.holds and not any("may be NaN" in notice for notice in proof.notices)
 
