@@ -31,7 +31,7 @@ from ranum_falsify.domain.rules.support.building import (
 )
 from ranum_falsify.domain.site import IntervalRule, Site
 from ranum_falsify.network import Graph, OperatorSpec, spec_of
-from ranum_falsify.network.order import operands_in, topological_order
+from ranum_falsify.network.order import find_between
 from ranum_falsify.network.tensors import to_numpy
 
 __all__ = ["IntervalAnalysis", "Visited"]
@@ -192,7 +192,7 @@ class IntervalAnalysis(OperationVisitor):
         before, self._values = self._values, {**self._values, id(cause): (assumed,)}
         finite, self._finite = self._finite, {k: v for k, v in self._finite.items() if k != id(cause)}
         try:
-            for inner in _find_between(cause, op):
+            for inner in find_between(cause, op, most=_CONE):
                 outputs = self.visit(inner)
                 if outputs is None:
                     return known
@@ -385,21 +385,3 @@ def _anything(y: Interval) -> Interval:
 
 def _bytes(outputs: Outputs) -> int:
     return sum((2 - (y.lower is y.upper)) * y.lower.numel() * y.lower.element_size() for y in outputs or ())
-
-
-def _find_between(cause: Operation, op: Operation) -> list[Operation]:
-    """Return the nodes between one operation and another, in topological order; none if there are many."""
-    seen: dict[int, Operation] = {id(op): op}
-    waiting = deque([op])
-    while waiting and len(seen) <= 2 * _CONE:
-        for operand in operands_in(waiting.popleft()):
-            if id(operand) not in seen and operand is not cause:
-                seen[id(operand)] = operand
-                waiting.append(operand)
-    reached, found = {id(cause)}, list[Operation]()
-    order = topological_order([op], stop=lambda inner: id(inner) not in seen)
-    for inner in order:
-        if id(inner) in seen and any(id(operand) in reached for operand in operands_in(inner)):
-            reached.add(id(inner))
-            found.append(inner)
-    return found if len(found) <= _CONE else []

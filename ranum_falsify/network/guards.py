@@ -50,12 +50,13 @@ def pause_collector() -> Iterator[None]:
             gc.enable()
 
 
-def content_of(path: Path, *, most: int) -> bytes:
+def content_of(path: Path, *, most: int, grow: bool = False) -> bytes:
     """Return what a file holds, decompressed if gzip compressed it.
 
     Args:
         path: The file.
         most: The number of bytes that it may hold.
+        grow: Raise the limit of memory by what it holds, as it is read: it may hold more than the limit.
 
     Raises:
         OversizeError: It holds more; reading stopped shortly after that number.
@@ -66,10 +67,12 @@ def content_of(path: Path, *, most: int) -> bytes:
     if not is_compressed(path):
         if path.stat().st_size > most:
             raise OversizeError(f"holds more than {most:,} bytes")
+        allow_for(path.stat().st_size if grow else 0)
         return path.read_bytes()
     data = bytearray()
     with gzip.open(path) as stream:
         while portion := stream.read(_PORTION):
+            allow_for(len(portion) if grow else 0)
             data += portion
             if len(data) > most:
                 raise OversizeError(f"decompresses to more than {most:,} bytes")

@@ -80,7 +80,7 @@ def model_bytes(path: Path) -> bytes:
         ModelError: It cannot be read, or holds more than a model can.
     """
     try:
-        data = content_of(path, most=largest_content(path) if is_compressed(path) else _LARGEST)
+        return content_of(path, most=largest_content(path) if is_compressed(path) else _LARGEST, grow=True)
     except FileNotFoundError as error:
         raise ModelError(f"{path}: no such file; give the path of an ONNX model") from error
     except IsADirectoryError as error:
@@ -91,8 +91,6 @@ def model_bytes(path: Path) -> bytes:
         raise ModelError(f"{path}: {error}; {_OVERSIZE}") from error
     except (OSError, EOFError, zlib.error) as error:
         raise ModelError(f"{path}: cannot be read ({first_line(error)}); give the whole file") from error
-    allow_for(len(data))
-    return data
 
 
 def _names(graph: onnx.GraphProto) -> Iterator[str | bytes]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
 from dnnv.nn import Operation
 
-__all__ = ["operands_in", "order_depth_first", "topological_order"]
+__all__ = ["find_between", "operands_in", "order_depth_first", "topological_order"]
 
 _T = TypeVar("_T")
 
@@ -29,6 +30,23 @@ def topological_order(
     The search does not go beyond operations for which `stop` is true.
     """
     return order_depth_first(outputs, lambda op: () if stop is not None and stop(op) else operands_in(op))
+
+
+def find_between(cause: Operation, op: Operation, *, most: int) -> list[Operation]:
+    """Return the nodes between one operation and another, in topological order; none if there are more than `most`."""
+    seen: dict[int, Operation] = {id(op): op}
+    waiting = deque([op])
+    while waiting and len(seen) <= 2 * most:
+        for operand in operands_in(waiting.popleft()):
+            if id(operand) not in seen and operand is not cause:
+                seen[id(operand)] = operand
+                waiting.append(operand)
+    reached, found = {id(cause)}, list[Operation]()
+    for inner in topological_order([op], stop=lambda inner: id(inner) not in seen):
+        if id(inner) in seen and any(id(operand) in reached for operand in operands_in(inner)):
+            reached.add(id(inner))
+            found.append(inner)
+    return found if len(found) <= most else []
 
 
 def order_depth_first(last: Iterable[_T], needs: Callable[[_T], Iterable[_T]]) -> list[_T]:

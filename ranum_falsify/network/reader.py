@@ -136,6 +136,9 @@ class _Reader(GraphBuilder):
             raise ModelError(f"--dim {sorted(self.unused_dims)[0]}: no such symbolic dimension; the model has {known}")
         names = [output.name for output in self.model.graph.output]
         self.build(order, scope, names)
+        constants = (name for node in self.model.graph.node if not node.input for name in node.output)
+        written = {name: scope.tensors[name] for name in constants if name in scope.tensors}
+        self.notices += describe_stored_infinities(written, "constant")
         # What ONNX Runtime alone evaluates is found out anew by trying.
         shapes = {
             name: traced.details

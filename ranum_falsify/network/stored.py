@@ -14,11 +14,12 @@ _MOST_NAMED = 4
 _PORTION = 1 << 22  # elements to look at, at a time
 
 
-def describe_stored_infinities(tensors: Mapping[str, Traced]) -> Iterator[str]:
-    """Yield a sentence for the initializers that hold NaN, and one for those that hold infinities.
+def describe_stored_infinities(tensors: Mapping[str, Traced], noun: str = "initializer") -> Iterator[str]:
+    """Yield a sentence for the stored tensors that hold NaN, and one for those that hold infinities.
 
     Args:
-        tensors: The initializers, by name.
+        tensors: The initializers, or other stored tensors, by name.
+        noun: What to call one of them.
     """
     bad = {
         name: kinds for name, x in tensors.items() if isinstance(x.source, np.ndarray) and (kinds := _kinds(x.source))
@@ -26,17 +27,17 @@ def describe_stored_infinities(tensors: Mapping[str, Traced]) -> Iterator[str]:
     nan = [name for name, kinds in bad.items() if "NaN" in kinds]
     infinite = {name: kinds - {"NaN"} for name, kinds in bad.items() if kinds - {"NaN"}}
     if nan:
-        yield f"{_name(nan)} NaN: an operator that computes with it gives NaN"
+        yield f"{_name(noun, nan)} NaN: an operator that computes with it gives NaN"
     if infinite:
         signs = " or ".join(sorted(set().union(*infinite.values())))
-        yield f"{_name(list(infinite))} {signs}: what it makes infinite is no violation, as a mask is none"
+        yield f"{_name(noun, list(infinite))} {signs}: what it makes infinite is no violation, as a mask is none"
 
 
-def _name(names: list[str]) -> str:
+def _name(noun: str, names: list[str]) -> str:
     listed = ", ".join(map(repr, names[:_MOST_NAMED]))
     more = len(names) - _MOST_NAMED
     listed += f" and {more} more" if more > 0 else ""
-    return f"initializer {listed} holds" if len(names) == 1 else f"initializers {listed} hold"
+    return f"{noun} {listed} holds" if len(names) == 1 else f"{noun}s {listed} hold"
 
 
 def _kinds(array: np.ndarray) -> set[str]:

@@ -163,8 +163,8 @@ def describe_written(
     size = sum(math.prod(row.shape) * np.dtype(row.dtype).itemsize for row in rows)
     if size > _MOST_BYTES:
         raise ModelError(
-            f"node {name_of(node)!r} ({node.op_type}): its {limit:,} iterations collect {size / 1e9:,.1f} GB, "
-            f"and no more than {_MOST_BYTES / 1e9:.1f} GB are looked at; give it fewer iterations"
+            f"node {name_of(node)!r} ({node.op_type}): its {limit:,} iterations collect {size:,} bytes, "
+            f"and no more than {_MOST_BYTES:,} are looked at; give it fewer iterations"
         )
     return [*states, *rows]
 

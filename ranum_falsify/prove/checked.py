@@ -10,8 +10,14 @@ from dnnv.nn import Operation
 from ranum_falsify.domain import Interval, IntervalAnalysis, Visited
 from ranum_falsify.network import Graph, spec_of
 from ranum_falsify.network.contents import nodes_with_branches
-from ranum_falsify.operators.support.conditions import conditions_of, gradient_conditions, is_proved, name_bounds
-from ranum_falsify.prove.stored_nan import ReadsNan, reach_of_nan
+from ranum_falsify.operators.support.conditions import (
+    ReadsNan,
+    conditions_of,
+    gradient_conditions,
+    is_proved,
+    name_bounds,
+)
+from ranum_falsify.prove.stored_nan import reach_of_nan
 from ranum_falsify.prove.varying import find_varying
 from ranum_falsify.validity import Bounds, Constraint, Finite
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
+import numpy as np
 from dnnv.nn import Operation
 
 from ranum_falsify.domain import Interval
@@ -13,7 +14,29 @@ from ranum_falsify.properties.problem.problem import Problem
 from ranum_falsify.prove.applications import select_operators
 from ranum_falsify.prove.stored_nan import reach_of_nan
 
-__all__ = ["describe_outputs", "list_steep"]
+__all__ = ["describe_constants", "describe_outputs", "list_steep"]
+
+_MOST_NAMED = 4
+
+
+def describe_constants(graph: Graph, doubtful: Collection[str]) -> Iterator[str]:
+    """Yield which constants a network makes infinite, where that keeps anything from being proved.
+
+    Args:
+        graph: The network.
+        doubtful: The names of the operators with open conditions that make constants.
+    """
+    infinite = [
+        f"{op.name} ({spec_of(op).op_type})"
+        for op, arrays in graph.folded
+        if op.name in doubtful and any(x.dtype.kind == "f" and np.isinf(x).any() for x in arrays)
+    ]
+    if infinite:
+        more = f" and {len(infinite) - _MOST_NAMED} more" if len(infinite) > _MOST_NAMED else ""
+        yield (
+            f"whatever the inputs are, {', '.join(infinite[:_MOST_NAMED])}{more} gives infinity: that is no violation, "
+            "as it may be meant as a mask, and no proof either; store the infinity itself if it is"
+        )
 
 
 def describe_outputs(network: str, graph: Graph, bounds: Sequence[Sequence[Interval | None]]) -> Iterator[str]:
@@ -27,7 +50,13 @@ def describe_outputs(network: str, graph: Graph, bounds: Sequence[Sequence[Inter
     carriers = reach_of_nan(graph).carriers
     columns = zip(*bounds, strict=True)
     for name, end, several in zip(graph.output_names, graph.output_operations, columns, strict=bool(bounds)):
-        kind = "NaN" if id(end) in carriers else "infinite" if any(map(_may_be_infinite, several)) else ""
+        kind = (
+            "NaN"
+            if id(end) in carriers and any(map(_is_floating, several))
+            else "infinite"
+            if any(map(_may_be_infinite, several))
+            else ""
+        )
         if kind:
             yield (
                 f"output {name!r} may be {kind} although no operator makes it so; "
@@ -56,6 +85,10 @@ def list_steep(
         if any(is_steep(goal, op) for is_steep in tests)
     )
     return tuple(dict.fromkeys(titles))
+
+
+def _is_floating(bounds: Interval | None) -> bool:
+    return bounds is None or bounds.is_floating
 
 
 def _may_be_infinite(bounds: Interval | None) -> bool:

@@ -24,7 +24,7 @@ from ranum_falsify.prove.analyses import REWRITING, Analyses, analyses_of, make_
 from ranum_falsify.prove.applications import Applications, Box, box_of, select_operators
 from ranum_falsify.prove.cutting import cut, is_narrow
 from ranum_falsify.prove.margins import MarginProof
-from ranum_falsify.prove.outputs import describe_outputs, list_steep
+from ranum_falsify.prove.outputs import describe_constants, describe_outputs, list_steep
 from ranum_falsify.prove.proof import OperatorProof, Proof, join_operators
 from ranum_falsify.prove.term_bounds import margin_bounds
 from ranum_falsify.prove.trial import Trial, try_out
@@ -207,7 +207,7 @@ class Prover:
 
     def _describe(self, holds: bool) -> Iterator[str]:
         for region in () if holds else self._regions:
-            yield from region.describe_varying()
+            yield from region.describe_open()
         for call in self.problem.calls if holds and self.problem.is_pure_validity else ():
             yield from describe_outputs(
                 call.network, self.graphs[id(call)], [region.outputs(call) for region in self._regions]
@@ -258,11 +258,12 @@ class _Region:
         """Return bounds of the outputs of an application."""
         return self._known.check(call).outputs
 
-    def describe_varying(self) -> Iterator[str]:
-        """Yield what users should know of shapes that vary over the box, and leave open what comes after them."""
+    def describe_open(self) -> Iterator[str]:
+        """Yield what users should know of constants, and of shapes that vary over the box; leave open what follows."""
         for call in () if self.holds() else self._problem.calls:
-            varying = self._known.check(call).varying
-            yield from describe_varying(self._problem, call, self._prover.graphs[id(call)], varying, self._variables)
+            known, graph = self._known.check(call), self._prover.graphs[id(call)]
+            yield from describe_varying(self._problem, call, graph, known.varying, self._variables)
+            yield from describe_constants(graph, known.constants)
 
     def outputs_surely(self, call: NetworkCall) -> Sequence[Enclosure]:
         """Return bounds of the outputs of an application that hold in any case; NaN where there are none."""

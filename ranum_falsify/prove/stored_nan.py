@@ -7,30 +7,13 @@ from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
 import numpy as np
-from dnnv.nn import Operation
 from dnnv.nn.operations import Input, OutputSelect
 
 from ranum_falsify.network import Graph, spec_of
 from ranum_falsify.network.order import operands_in
 from ranum_falsify.operators.support.conditions import computes
-from ranum_falsify.validity import Bounds, Finite
 
-__all__ = ["ReadsNan", "StoredNanReach", "reach_of_nan"]
-
-
-@dataclass(frozen=True)
-class ReadsNan(Finite):
-    """The operator computes with no NaN that the model stores."""
-
-    reason: str = "NaN that the model stores"
-
-    def holds(self, op: Operation, operands: Bounds) -> bool:
-        """See :meth:`Constraint.holds`; bounds leave NaN out."""
-        return False
-
-    def describe(self) -> str:
-        """See :meth:`Constraint.describe`."""
-        return "no operand holds NaN that the model stores"
+__all__ = ["StoredNanReach", "reach_of_nan"]
 
 
 @dataclass(frozen=True)

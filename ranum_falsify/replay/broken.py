@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -13,7 +14,7 @@ from ranum_falsify.network import spec_of
 from ranum_falsify.network.evaluate import Value
 from ranum_falsify.network.naming import tensor_name
 from ranum_falsify.network.tensors import to_torch
-from ranum_falsify.operators.support.conditions import list_refusals, list_stated_conditions
+from ranum_falsify.operators.support.conditions import ReadsNan, list_refusals, list_stated_conditions
 from ranum_falsify.replay.replayer import Finding
 from ranum_falsify.validity import Constraint, Finite
 
@@ -45,6 +46,8 @@ def find_broken(op: Operation, finding: Finding) -> Constraint | None:
     spec = spec_of(op)
     if finding.kind == "error" and not list_refusals(op):
         return Accepted()
+    if finding.kind == "nan" and _reads_nan(finding):
+        return ReadsNan()
     if not list_stated_conditions(op) or finding.optimisations == "default":
         return Finite() if spec.computes else None
     operands = [_find_operand(value, finding) for value in spec.operands_of(op)]
@@ -52,6 +55,11 @@ def find_broken(op: Operation, finding: Finding) -> Constraint | None:
         return None
     broken = find_broken_at(op, operands)
     return broken if broken.refuses or finding.kind != "error" else Accepted()
+
+
+def _reads_nan(finding: Finding) -> bool:
+    """Tell whether an operand holds NaN, which that of a finding does only where the model stores it."""
+    return any(map(math.isnan, finding.values.values() or (low for low, _ in finding.operands.values())))
 
 
 def find_broken_at(op: Operation, operands: Sequence[Value], results: Sequence[Tensor] = ()) -> Constraint:

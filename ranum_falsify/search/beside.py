@@ -146,8 +146,9 @@ class StoredNan:
         self._computed = {id(array) for _, arrays in graph.folded for array in arrays}
         self._carriers: set[int] = set()
         for op, arrays in graph.folded:
-            held = [x for x in spec_of(op).operands_of(op) if isinstance(x, np.ndarray) and _status(x)[0]]
-            if held and not computes(op) and all(map(self._is_stored, held)):
+            read = [x for x in spec_of(op).operands_of(op) if x is not None]
+            held = [x for x in read if isinstance(x, np.ndarray) and _status(x)[0]]
+            if not read or (held and not computes(op) and all(map(self._is_stored, held))):
                 self._computed.difference_update(map(id, arrays))
 
     def _is_stored(self, value: Value) -> bool:

@@ -111,7 +111,7 @@ class OperatorSearch:
 
     def run(self, *, endless: bool = False) -> None:
         """Search all regions, once more or, `endless`, until everything is found or time is up."""
-        if self.context.config.batch == 0 or not self.states:
+        if self.context.config.batch == 0:
             return
         passes = (
             *(self._portfolio, self._search_wide, self._search_deep, self._bisection, self._replay_near_misses),
@@ -218,8 +218,8 @@ class OperatorSearch:
             self._visit(states, objective.evaluate(mixed).margins, mixed)
 
     def _replay_unseen(self, region: Region, first: bool) -> None:
-        """Replay starts at which torch sees nothing: merged operators may fail where those of the network do not."""
-        if not first or self.is_done:
+        """Replay starts at which torch sees nothing: what makes constants, or merges operators, may fail by itself."""
+        if not first or (self.is_done and self.found):
             return
         self._report("replay of starts", 0.98)
         starts = self.context.starts(region, min(self.context.config.batch, _UNSEEN), first=True)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -89,3 +92,12 @@ def test_an_inner_limit_cannot_be_longer() -> None:
     with pytest.raises(TimeUp), time_limit(0.3), time_limit(100):
         time.sleep(SLACK)
     assert time.monotonic() - began < SLACK
+
+
+def test_an_alarm_waits_for_a_module_that_is_being_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "slow_to_import.py").write_text("import time\ntime.sleep(0.4)\nprinting = 1\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(TimeUp), time_limit(0.1):
+        importlib.import_module("slow_to_import")
+        _wait(SLACK)
+    assert sys.modules.pop("slow_to_import").printing == 1

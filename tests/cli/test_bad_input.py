@@ -153,6 +153,12 @@ class TestProperties:
         path.write_bytes(content)
         assert f"bad{suffix}" in workshop.run(path, "-N", "N", workshop.model()).error
 
+    @pytest.mark.parametrize("command", [[], ["fix", "-o", "fixed.onnx"], ["confirm"]])
+    def test_a_model_in_place_of_a_property(self, workshop: Workshop, command: list[str]) -> None:
+        path = workshop.model()
+        error = workshop.run(*command, path, "--network", "N", path).error
+        assert "a model, where a property file is expected" in error and "--print-property" in error
+
     def test_an_unknown_parameter(self, workshop: Workshop) -> None:
         assert "'lbb'" in workshop.falsify("--prop.lbb=1").error
 

@@ -95,5 +95,5 @@ def test_rows_after_an_operator_that_may_fail_are_anything() -> None:
 
 
 def test_rows_that_need_too_much_memory_are_refused_at_once() -> None:
-    with pytest.raises(ModelError, match=r"'loop' \(Loop\): its 1,000,000,000 iterations collect 16.0 GB.*fewer"):
+    with pytest.raises(ModelError, match=r"'loop' \(Loop\): its 1,000,000,000 .* 16,000,000,000 bytes.*fewer"):
         read(make(SETTLING, count=10**9))

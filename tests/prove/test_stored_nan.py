@@ -102,3 +102,41 @@ def test_nothing_is_said_of_outputs_that_stored_nan_may_reach() -> None:
     prover = Prover(asked, ProveConfig())
     assert not prover.analyse().holds
     assert not prover.refine(float("inf")).holds
+
+
+def test_an_output_that_is_no_floating_number_is_not_nan() -> None:
+    made = unchecked("g (float[2] x) => (bool[2] y) <float w = {0}> { y = Greater(x, w) }")
+    made.graph.initializer[0].CopyFrom(onnx.numpy_helper.from_array(np.array(np.nan, np.float32), "w"))
+    proof = Prover(valid_in_box(read(made), [(-1.0, 1.0)]), ProveConfig()).analyse()
+    assert proof.holds and not any("may be NaN" in notice for notice in proof.notices)
+
+
+@pytest.mark.parametrize("use", ["y = Max(x, c)", "h = Greater(x, c) y = Where(h, x, o)", "y = Add(x, c)"])
+def test_a_constant_that_the_model_makes_nan_is_violated(use: str) -> None:
+    (made,) = found(search(valid_in_box(graph(f"[zero] c = Div(z, z) {use}", 1.0), [(-1.0, 1.0)]))).values()
+    assert (made.node, made.kind) == ("zero", "nan")
+
+
+def test_a_constant_that_the_model_makes_infinite_is_named() -> None:
+    asked = valid_in_box(graph("[pole] c = Div(o, z) h = Greater(x, c) y = Where(h, x, o)"), [(-1.0, 1.0)])
+    proof = Prover(asked, ProveConfig()).analyse()
+    assert not proof.holds
+    assert any("pole (Div) gives infinity: that is no violation" in notice for notice in proof.notices)
+
+
+@pytest.mark.parametrize("body", ["[use] y = Mul(x, w)", f"{CHOSEN} [use] y = Log(v)", "[use] y = MatMul(w, m)"])
+def test_the_condition_that_is_named_is_about_stored_nan(body: str) -> None:
+    made = model(body.replace("y = MatMul(w, m)", "i = Identity(x) m = Reshape(i, s) y = MatMul(w, m)"), np.nan)
+    made.graph.initializer.append(onnx.numpy_helper.from_array(np.array([2, 1]), "s"))
+    del made.graph.output[0].type.tensor_type.shape.dim[:]
+    (use,) = found(search(valid_in_box(read(made), [(-1.0, 1.0)]))).values()
+    assert (use.constraint, use.reason) == ("no operand holds NaN that the model stores", "NaN that the model stores")
+
+
+def test_constants_of_nodes_are_named_and_followed_too() -> None:
+    made = model("y = Mul(x, k)", 1.0)
+    value = onnx.numpy_helper.from_array(np.array([1, np.nan], np.float32))
+    made.graph.node.insert(0, onnx.helper.make_node("Constant", [], ["k"], value=value))
+    assert read(made).notices == ("constant 'k' holds NaN: an operator that computes with it gives NaN",)
+    (mul,) = found(search(valid_in_box(read(made), [(-1.0, 1.0)]))).values()
+    assert (mul.kind, mul.runtimes) == ("nan", ("onnxruntime", "torch"))

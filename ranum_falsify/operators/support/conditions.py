@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from dnnv.nn import Operation
 
@@ -11,6 +13,7 @@ from ranum_falsify.network.blackbox import BlackBox
 from ranum_falsify.validity import Bounds, Constraint, Finite
 
 __all__ = [
+    "ReadsNan",
     "computes",
     "conditions_of",
     "gradient_conditions",
@@ -80,3 +83,18 @@ class _NoRow(Finite):
     def holds(self, op: Operation, operands: Bounds) -> bool:
         """See :meth:`Constraint.holds`."""
         return False
+
+
+@dataclass(frozen=True)
+class ReadsNan(Finite):
+    """The operator computes with no NaN that the model stores."""
+
+    reason: str = "NaN that the model stores"
+
+    def holds(self, op: Operation, operands: Bounds) -> bool:
+        """See :meth:`Constraint.holds`; bounds leave NaN out."""
+        return False
+
+    def describe(self) -> str:
+        """See :meth:`Constraint.describe`."""
+        return "no operand holds NaN that the model stores"

@@ -90,6 +90,11 @@ def _read(path: Path) -> str:
     except (OSError, EOFError, ValueError, zlib.error) as error:
         reason = getattr(error, "strerror", None) or error
         raise PropertyError(f"{path}: cannot be read: {reason}") from error
+    if {".onnx", ".onnx.gz"} & {path.suffix.lower(), "".join(path.suffixes[-2:]).lower()}:
+        raise PropertyError(
+            f"{path}: a model, where a property file is expected; give one, as properties/no_invalid_input_box.py, "
+            "and the model as --network NAME MODEL; ranum-falsify check MODEL --print-property PATH writes one"
+        )
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
