@@ -204,7 +204,7 @@ class LinearAnalysis(IntervalAnalysis):
         cost *= ASCENT_PASSES
         if len(chosen) and cost * len(chosen) <= self._uphill / 2:
             self._uphill -= cost * len(chosen)
-            together = sum(self._sizes(order))
+            together = sum(self._sizes(order)) + sum(self.program.steps[i].choices for i in order)
             known = self._bound_elements(number, known, chosen.split(max(1, _CHUNK // (2 * together))), ascend)
         return known
 

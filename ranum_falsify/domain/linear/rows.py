@@ -11,12 +11,13 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import cast
 
 import torch
 from torch import Tensor
 
-from ranum_falsify.domain.linear.steps import Box, Step
+from ranum_falsify.domain.linear.steps import Box, Choice, Step
 from ranum_falsify.domain.slack import accumulation, double_share, tiny, unit
 
 __all__ = ["Plane", "RowFunction", "RowLines", "RowStep", "Rows"]
@@ -77,8 +78,18 @@ class RowFunction(ABC):
     """A function of rows of n numbers to as many."""
 
     @abstractmethod
-    def bound(self, low: Tensor, high: Tensor) -> RowLines:
-        """Return what holds for all rows `(..., n)` between two finite bounds."""
+    def bound(self, low: Tensor, high: Tensor, shares: Sequence[Tensor] = ()) -> RowLines:
+        """Return what holds for all rows `(..., n)` between two finite bounds.
+
+        Args:
+            low: Lower bounds.
+            high: Upper bounds.
+            shares: Numbers from 0 to 1 that choose planes, as those of `starts` do; planes hold for any of them.
+        """
+
+    def starts(self, low: Tensor, high: Tensor) -> Sequence[Tensor]:
+        """Return the numbers that choose the planes which `bound` returns without any; none if there is no choice."""
+        return ()
 
     @abstractmethod
     def minimise(self, weights: Tensor, least: Tensor, greatest: Tensor) -> Tensor:
@@ -155,11 +166,20 @@ class RowStep(Step):
         self._rounding = 0.0 if accumulation(dtype) is dtype else 2 * unit(dtype)
         self._smallest = tiny(dtype)
         self.work = results[0].numel() * 16
+        self.choices = results[0].numel() * 4
 
     def prepare(self, boxes: Sequence[Box]) -> _PreparedRows:
         """Return planes that enclose what runtimes compute; constant where the results' bounds are closer."""
-        low, high = (self._rows.cut(bound) for bound in boxes[0])
-        y = self._function.bound(low, high)
+        return self._prepare(boxes[0])
+
+    def find_choice(self, boxes: Sequence[Box]) -> Choice | None:
+        """See :meth:`Step.find_choice`."""
+        starts = self._function.starts(*(self._rows.cut(bound) for bound in boxes[0]))
+        return Choice(starts, partial(self._prepare, boxes[0])) if starts else None
+
+    def _prepare(self, box: Box, shares: Sequence[Tensor] = ()) -> _PreparedRows:
+        low, high = (self._rows.cut(bound) for bound in box)
+        y = self._function.bound(low, high, shares)
         least = torch.maximum(y.least.nan_to_num(-math.inf), self._results[0])
         # Either bound holds where rounding makes two of them cross.
         greatest = torch.minimum(y.greatest.nan_to_num(math.inf), self._results[1]).maximum(least)
