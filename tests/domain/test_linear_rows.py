@@ -202,6 +202,24 @@ def test_the_mean_of_a_maximum_is_chosen() -> None:
     assert -0.05 < float(better) <= 0
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_elements_of_minus_infinity_take_no_part_in_a_softmax(seed: int) -> None:
+    random = torch.Generator().manual_seed(seed)
+    low, high = draw_box(300, (3, 7), random)
+    gone = torch.rand(3, 7, generator=random) < 0.4
+    gone[:, seed] = False
+    box = low.masked_fill(gone, -torch.inf), high.masked_fill(gone, -torch.inf)
+    step = make_step(_ROWS["softmax"][0], box, (1,))
+    weights = torch.randn(300, 4, 3, 7, generator=random, dtype=torch.float64)
+    passed, constant = step.back([weights], step.prepare([box]))
+    assert not passed[0][..., gone].any()
+    points = draw_points((low, high), 24, random)
+    values = points.masked_fill(gone, -torch.inf).softmax(-1)
+    bound = (passed[0].flatten(2) * points.flatten(2).unsqueeze(2)).sum(-1) + constant
+    true = (weights.flatten(2) * values.flatten(2).unsqueeze(2)).sum(-1)
+    assert bool((bound <= true + 1e-11 * (1 + true.abs())).all())
+
+
 def test_probabilities_add_up_to_one() -> None:
     box = torch.full((1, 7), -50.0, dtype=torch.float64), torch.full((1, 7), 50.0, dtype=torch.float64)
     step = make_step(_ROWS["softmax"][0], box, (0,))
@@ -237,6 +255,55 @@ _MODELS = {
     "LayerNormalization": ("r = LayerNormalization(h, ones, shift)", "1, 1, 1"),
     "Max": ("m = Max(h, shift) r = Sub(m, h)", "1, 0, 0"),
 }
+
+
+_MASKS = {
+    "none": "m = Identity(s)",
+    "a sum with -inf": "mask = Where(kept, zero, infinity) m = Add(s, mask)",
+    "a choice": "m = Where(kept, s, infinity)",
+    "a choice of the least number": "m = Where(kept, s, least)",
+    "moved": "c = Where(kept, s, infinity) t = Transpose <perm = [1, 0]> (c) m = Transpose <perm = [1, 0]> (t)",
+}
+
+
+@pytest.mark.parametrize("name", _MASKS)
+def test_probabilities_behind_a_mask_are_those_of_fewer_numbers(name: str) -> None:
+    model = parse(
+        f"""g (float[3, 2] x) => (float[3, 2] y)
+        <bool[3, 3] kept = {{1, 0, 0, 1, 1, 0, 1, 1, 1}}, float zero = {{0}}, float infinity = {{-inf}},
+         float least = {{-3.4028234663852886e38}}, float[2, 3] w = {{1, -2, 0.5, 0.3, 0.2, -1}}>
+        {{ s = MatMul(x, w) {_MASKS[name]} p = Softmax(m) d = MatMul(p, x) y = Sub(d, x) }}"""
+    )
+    graph = read(model)
+    x = np.array([[0.1, 0.5], [0.3, -0.2], [-0.4, 0.7]], np.float32)
+    low, high = x - np.float32(0.01), x + np.float32(0.01)
+    analysis = LinearAnalysis(graph)
+    analysis.run([Interval.box(low, high)])
+    bounds = analysis.tighten(graph.output_operations[0])
+    least, greatest = (end.numpy() for end in bounds.doubles())
+    random = np.random.default_rng(0)
+    for level in (
+        onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL,
+        onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL,
+    ):
+        options = onnxruntime.SessionOptions()
+        options.graph_optimization_level = level
+        session = onnxruntime.InferenceSession(model.SerializeToString(), options)
+        for point in random.uniform(low, high, (100, 3, 2)).astype(np.float32).clip(low, high):
+            y = session.run(None, {"x": point})[0]
+            assert (least <= y).all() and (y <= greatest).all()
+    assert (greatest - least)[2].max() < 0.05
+    assert (greatest - least)[0].max() < (0.05 if name == "none" else 1e-5)
+
+
+def test_nothing_bounds_what_reads_an_infinite_element() -> None:
+    model = parse("""g (float[3] x) => (float[3] y) <float[3] mask = {0, -inf, 0}> { y = Add(x, mask) }""")
+    graph = read(model)
+    analysis = LinearAnalysis(graph)
+    analysis.run([Interval.box(np.zeros(3, np.float32), np.ones(3, np.float32))])
+    rows = torch.tensor([[1.0, 0, 1], [0, 1, 0], [0, -1, 0], [1, 1e-300, 0]], dtype=torch.float64)
+    bounds = analysis.bound(graph.output_operations, rows)
+    assert bounds.lower.tolist() == [pytest.approx(0, abs=1e-6), -np.inf, -np.inf, -np.inf]
 
 
 @pytest.mark.parametrize("name", _MODELS)

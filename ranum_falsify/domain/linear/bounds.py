@@ -307,8 +307,10 @@ def _find_before(graph: Graph, ends: Collection[int]) -> set[int]:
 
 
 def _is_settled(y: Interval) -> bool:
-    """Tell whether the valid part of an output is the whole output."""
-    return not (y.nan or y.overflows or y.may_be_infinite)
+    """Tell whether the valid part of an output is the whole output; elements that a mask makes infinite are."""
+    if y.nan or y.overflows:
+        return False
+    return not y.may_be_infinite or bool(((y.lower == y.upper) | (y.lower.isfinite() & y.upper.isfinite())).all())
 
 
 @dataclass(frozen=True)
@@ -346,7 +348,7 @@ class Functional:
             low, high = (bound.expand(x.shape).unsqueeze(0) for bound in x.doubles())
             share = minimise(weight, (low, high))[0]
             share = share - double_share(x.size) * spread(weight, torch.maximum(low.abs(), high.abs()))[0]
-            coarse = coarse + share
+            coarse = coarse + share.nan_to_num(nan=-math.inf, posinf=math.inf, neginf=-math.inf)
             number = program.numbers.get(id(op))
             if number is None:
                 constant = constant + share

@@ -226,13 +226,13 @@ class ProgramBuilder:
         if form.inner is not None and form.bounds is not None:
             operands = self._make_rows(op, form.inner, self._analysis.part_of(op, form.bounds), operands)
         read = operands[0]
-        if not isinstance(read, int) or not _is_finite(box := self.program.variables[read].box):
+        if not isinstance(read, int) or not math.prod(self._shape(read)):
             return
-        shape = self._shape(read)
+        shape, box = self._shape(read), self.program.variables[read].box
         rows = Rows(shape, form.dims(op, len(shape)))
-        if not math.prod(shape):
-            return
         function = form.function(op, self._dtype, self._analysis.runtimes, rows.size)
+        if not _is_finite(box) and not (function.is_masked and _keeps_some(rows, box)):
+            return
         if form.outer is None:
             results, inner = self.program.variables[write].box, write
         else:
@@ -273,11 +273,19 @@ class ProgramBuilder:
     def _linear(self, op: Operation, call: Call, factors: tuple[str, ...], writes: tuple[int, ...]) -> None:
         dtype = self._dtype
         variables = [self.program.variables[x] for x in call.operands if isinstance(x, int)]
+        results = [self.program.variables[x].box for x in writes]
+        gone = (
+            []
+            if all(map(_is_finite, results))
+            else [~(low[0].isfinite() & high[0].isfinite()) for low, high in results]
+        )
+        # What infinite operands are part of is infinite too.
+        call = call.without_infinities() if gone else call
         share = gamma(call.terms + FUSED_ROUNDINGS, dtype)
         if not math.isfinite(share):
             return
         spare = tiny(dtype) / share
-        sizes = [_size(variable.box)[0] + spare for variable in variables]
+        sizes = [(_size_of_kept(x.box) if gone else _size(x.box))[0] + spare for x in variables]
         if not all(bool(size.isfinite().all()) for size in sizes):
             return
         reads = tuple(x for x in call.operands if isinstance(x, int))
@@ -292,9 +300,9 @@ class ProgramBuilder:
 
         shapes = [variable.shape for variable in variables]
         if len(factors) < 2:
-            step: Step = AffineStep(reads, writes, call, shapes, errors)
+            step: Step = AffineStep(reads, writes, call, shapes, errors, gone)
             step.work = sum(math.prod(self.program.variables[x].shape) for x in writes) * call.terms
-        elif len(reads) == 2:
+        elif len(reads) == 2 and not gone:
             work = math.prod(self.program.variables[writes[0]].shape) * call.terms * 2
             step = ProductStep(
                 (reads[0], reads[1]),
@@ -359,6 +367,18 @@ def _double(x: Tensor) -> Tensor:
 
 def _size(box: Box) -> Tensor:
     return torch.maximum(box[0].abs(), box[1].abs())
+
+
+def _size_of_kept(box: Box) -> Tensor:
+    """Return sizes of a variable, but 0 where it is surely infinite."""
+    return torch.where(box[0] == box[1], box[0].nan_to_num(0.0, 0.0, 0.0), _size(box))
+
+
+def _keeps_some(rows: Rows, box: Box) -> bool:
+    """Tell whether elements of rows are finite or surely -inf, though not all of a row."""
+    low, high = (rows.cut(bound) for bound in box)
+    finite = low.isfinite() & high.isfinite()
+    return bool((finite | (high == -math.inf)).all() and finite.any(-1).all())
 
 
 def _is_finite(box: Box) -> bool:

@@ -103,6 +103,8 @@ class _LogSoftmaxRows(RowFunction):
 
 
 class _SoftmaxRows(RowFunction):
+    is_masked = True
+
     def __init__(self, error: LogarithmError, dtype: torch.dtype) -> None:
         self._error, self._dtype = error, dtype
 
@@ -119,7 +121,7 @@ class _SoftmaxRows(RowFunction):
         touched = y.low + shares[2] * (y.high - y.low) if shares else touched
         e = EXP.tilt(y.low, y.high, Slopes(touched.exp(), chord))
         own = 1 + double_share(low.shape[-1])
-        zero = torch.zeros_like(e.lower_slope)
+        zero, none = torch.zeros_like(e.lower_slope), torch.zeros_like(e.upper_slope)
         least, greatest = y.low.exp() / own, y.high.exp() * own
         stray = probability_error(self._error, greatest, self._dtype)
         return RowLines(
@@ -128,9 +130,7 @@ class _SoftmaxRows(RowFunction):
                 e.lower_slope, torch.stack([zero, -e.lower_slope]), _shift(e.lower_offset, e.lower_slope, y, 1)
             ),
             upper=Plane(
-                e.upper_slope,
-                torch.stack([-e.upper_slope, torch.zeros_like(e.upper_slope)]),
-                _shift(e.upper_offset, e.upper_slope, y, 0),
+                e.upper_slope, torch.stack([-e.upper_slope, none]), _shift(e.upper_offset, e.upper_slope, y, 0)
             ),
             stray=stray,
             least=(least - stray).clamp(min=0),

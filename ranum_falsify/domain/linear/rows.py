@@ -30,6 +30,10 @@ In the middle itself, planes would be chosen that are far beyond all values at s
 """
 
 
+_FAR = 1000.0
+"""exp(-1000) is 0 in float64."""
+
+
 @dataclass(frozen=True)
 class Plane:
     """Linear functions of rows, one for each result: `own * x_i + sum of shares[k] * common[k](x) + offset`.
@@ -75,7 +79,13 @@ class RowLines:
 
 
 class RowFunction(ABC):
-    """A function of rows of n numbers to as many."""
+    """A function of rows of n numbers to as many.
+
+    Attributes:
+        is_masked: Whether an element of -inf is as if it were not there; its result is 0.
+    """
+
+    is_masked = False
 
     @abstractmethod
     def bound(self, low: Tensor, high: Tensor, shares: Sequence[Tensor] = ()) -> RowLines:
@@ -174,11 +184,11 @@ class RowStep(Step):
 
     def find_choice(self, boxes: Sequence[Box]) -> Choice | None:
         """See :meth:`Step.find_choice`."""
-        starts = self._function.starts(*(self._rows.cut(bound) for bound in boxes[0]))
+        starts = self._function.starts(*self._cut(boxes[0]))
         return Choice(starts, partial(self._prepare, boxes[0])) if starts else None
 
     def _prepare(self, box: Box, shares: Sequence[Tensor] = ()) -> _PreparedRows:
-        low, high = (self._rows.cut(bound) for bound in box)
+        low, high = self._cut(box)
         y = self._function.bound(low, high, shares)
         least = torch.maximum(y.least.nan_to_num(-math.inf), self._results[0])
         # Either bound holds where rounding makes two of them cross.
@@ -189,6 +199,15 @@ class RowStep(Step):
         upper = _choose(y.upper, y.common, greatest, stray, middle, radius, 1.0)
         lines = replace(y, common=y.common.nan_to_num(0.0, 0.0, 0.0), lower=lower, upper=upper)
         return _PreparedRows(lines, (least, greatest), middle, radius)
+
+    def _cut(self, box: Box) -> Box:
+        """Return bounds of the rows; what is -inf is so far below the others of its row that its share vanishes."""
+        low, high = (self._rows.cut(bound) for bound in box)
+        gone = high == -math.inf
+        if not bool(gone.any()):
+            return low, high
+        below = torch.where(gone, math.inf, low).amin(-1, keepdim=True) - _FAR
+        return torch.where(gone, below, low), torch.where(gone, below, high)
 
     def _error(self, y: RowLines, size: Tensor) -> Tensor:
         """Return the most by which planes differ for operands that are rounded, and in passes, which use float64."""

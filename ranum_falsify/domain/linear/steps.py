@@ -7,6 +7,7 @@ which includes the most that the runtimes' rounding and our own can add.
 
 from __future__ import annotations
 
+import math
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -111,7 +112,11 @@ class Step(ABC):
 
 
 class AffineStep(Step):
-    """A linear function and a constant; the results stray from it by at most `error`."""
+    """A linear function and a constant; the results stray from it by at most `error`.
+
+    Attributes:
+        gone: Where results are infinite, by result; nothing bounds what reads them there.
+    """
 
     def __init__(
         self,
@@ -120,6 +125,7 @@ class AffineStep(Step):
         function: Function,
         shapes: Sequence[tuple[int, ...]],
         errors: Callable[[], Sequence[Tensor]],
+        gone: Sequence[Tensor] = (),
     ) -> None:
         """Prepare; nothing is computed before the first pass.
 
@@ -129,8 +135,9 @@ class AffineStep(Step):
             function: The function, constant included.
             shapes: Shapes of the operands.
             errors: Returns the most by which each output may stray.
+            gone: Where outputs are infinite; none are if not given.
         """
-        self.reads, self.writes = reads, writes
+        self.reads, self.writes, self.gone = reads, writes, gone
         self._function, self._shapes, self._errors_of = function, shapes, errors
 
     @cached_property
@@ -158,6 +165,8 @@ class AffineStep(Step):
         for weight, offset, error in zip(weights, results, self._errors, strict=True):
             constant = constant + _dot(weight, offset.detach().unsqueeze(0))
             stray = stray + _dot(weight.abs(), error.unsqueeze(0))
+        for weight, gone in zip(weights, self.gone, strict=False):
+            constant = constant.masked_fill(_flatten((weight != 0) & gone).any(-1), -math.inf)
         pulled = _pull_back(results, zeros, [weight.flatten(0, 1) for weight in weights])
         return tuple(x.unflatten(0, (count, rows)) for x in pulled), (constant, stray)
 
@@ -228,9 +237,8 @@ class CurveStep(Step):
             slopes = Slopes(*(a + share * (b - a) for share, (a, b) in zip(shares, ends, strict=True)))
             return self._include_errors(box, self._relaxation.tilt(*box, slopes))
 
-        return Choice(
-            [_share_of(own, *end) for own, end in zip((y.lower_slope, y.upper_slope), ends, strict=True)], tilt
-        )
+        starts = [_share_of(own, *end) for own, end in zip((y.lower_slope, y.upper_slope), ends, strict=True)]
+        return Choice(starts, tilt)
 
     def _include_errors(self, box: Box, y: Lines) -> Lines:
         known = [part.isfinite() for part in (y.lower_slope, y.lower_offset, y.upper_slope, y.upper_offset)]
