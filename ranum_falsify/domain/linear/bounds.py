@@ -23,7 +23,7 @@ from ranum_falsify.domain.analysis import IntervalAnalysis, Visited
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.kernels.envelopes import RUNTIMES, Runtime
 from ranum_falsify.domain.linear.builder import ProgramBuilder
-from ranum_falsify.domain.linear.forms import Affine, Composed, Gated, form_of
+from ranum_falsify.domain.linear.forms import Affine, Composed, Gated, Spelled, form_of
 from ranum_falsify.domain.linear.passes import BoxBatch, descend, spread
 from ranum_falsify.domain.linear.program import BoundedTensor, Program
 from ranum_falsify.domain.linear.relaxations import Lines, Relaxation
@@ -278,6 +278,8 @@ def _find_watched(graph: Graph, towards: Collection[int] | None) -> dict[int, li
         operands = [x for x in spec_of(op).operands_of(op) if isinstance(x, Operation)]
         if isinstance(form, Gated):
             operands, form = [form.operand], form.curve
+        elif isinstance(form, Spelled):
+            operands = [*operands, form.operand]
         sought = towards is not None and id(op) in towards
         if isinstance(form, Affine) and not _is_product(op, form) and not sought:
             continue

@@ -18,8 +18,18 @@ from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.kernels.envelopes import EXACT, Envelope, envelope
 from ranum_falsify.domain.linear.call import Call
 from ranum_falsify.domain.linear.curves import RECIPROCAL, SQUARE
-from ranum_falsify.domain.linear.extremes import ExtremeStep
-from ranum_falsify.domain.linear.forms import Affine, Composed, Extremum, Gated, LinearForm, Quotient, Rowwise, form_of
+from ranum_falsify.domain.linear.extremes import ExtremeStep, find_places
+from ranum_falsify.domain.linear.forms import (
+    Affine,
+    Composed,
+    Extremum,
+    Gated,
+    LinearForm,
+    Quotient,
+    Rowwise,
+    Spelled,
+    form_of,
+)
 from ranum_falsify.domain.linear.program import BoundedTensor, Program
 from ranum_falsify.domain.linear.relaxations import Relaxation
 from ranum_falsify.domain.linear.rows import Rows, RowStep
@@ -90,9 +100,11 @@ class ProgramBuilder:
 
     def _step(self, op: Operation, writes: tuple[int, ...], dtype: torch.dtype) -> None:
         form, operands = self._form(op), self._operands(op)
+        self._dtype = dtype
+        if isinstance(form, Spelled):
+            form = None if self._spelled(op, form, writes[0]) else form.otherwise
         if form is None or operands is None:
             return
-        self._dtype = dtype
         if isinstance(form, Relaxation):
             self._curve(op, form, operands, writes)
         elif isinstance(form, Quotient):
@@ -116,7 +128,7 @@ class ProgramBuilder:
         form = form_of(op)
         if self._analysis.is_exact:
             return form
-        if isinstance(form, Gated):
+        if isinstance(form, Gated | Spelled):
             return form.otherwise
         made = form is not spec_of(op).linear and not isinstance(form, Affine | Quotient)
         return None if made and not self._analysis.has_exact_constants(op) else form
@@ -211,7 +223,7 @@ class ProgramBuilder:
         results = self.program.variables[write].box
         if not all(_is_finite(box) for box in (results, *(self.program.variables[x].box for x in reads))):
             return
-        places, constants = _find_places(operands, [math.prod(self._shape(x)) for x in reads])
+        places, constants = find_places(operands, [math.prod(self._shape(x)) for x in reads])
         shown = [p.reshape(self._shape(x)) if p is not None else x for p, x in zip(places, operands, strict=True)]
         windows = cast(Tensor, form.windows(op, *shown))
         if not windows.numel() or windows.numel() > _MOST_CHOICES or bool((windows.amax(-1) < 0).any()):
@@ -231,7 +243,7 @@ class ProgramBuilder:
         shape, box = self._shape(read), self.program.variables[read].box
         rows = Rows(shape, form.dims(op, len(shape)))
         function = form.function(op, self._dtype, self._analysis.runtimes, rows.size)
-        if not _is_finite(box) and not (function.is_masked and _keeps_some(rows, box)):
+        if not _is_finite(box) and not (function.is_masked and rows.keep_some(box)):
             return
         if form.outer is None:
             results, inner = self.program.variables[write].box, write
@@ -243,6 +255,20 @@ class ProgramBuilder:
             self.program.append(RowStep(read, inner, function, rows, results, self._dtype))
             if form.outer is not None:
                 self._affine(op, form.outer, (inner, *operands[1:]), (write,))
+
+    def _spelled(self, op: Operation, form: Spelled, write: int) -> bool:
+        """Add the step of what several nodes compute, if this is one; half precision rounds each of them."""
+        read, results = self.program.numbers.get(id(form.operand)), self.program.variables[write].box
+        fits = read is not None and self._shape(read) == self._shape(write) and math.prod(self._shape(write)) > 0
+        if read is None or not fits or accumulation(self._dtype) is not self._dtype:
+            return False
+        found = self._analysis.ask(op, form.rows)
+        if found is None or not _is_finite(results) or not _is_finite(self.program.variables[read].box):
+            return False
+        rows = Rows(self._shape(read), found.dims)
+        function = found.function(self._dtype, self._analysis.runtimes, rows.size)
+        self.program.append(RowStep(read, write, function, rows, results, self._dtype))
+        return True
 
     def _make_rows(self, op: Operation, form: Affine, bounds: Interval, operands: Sequence[object]) -> list[object]:
         """Add what a node makes of some of its operands; return it and the other operands at their places."""
@@ -333,34 +359,6 @@ class ProgramBuilder:
             return None
 
 
-def _find_places(operands: Sequence[object], sizes: Sequence[int]) -> tuple[list[Tensor | None], Tensor]:
-    """Return positions of the elements of each operand, and the constants among them, whose positions come last.
-
-    Args:
-        operands: Variables, constants, and what is neither.
-        sizes: Elements of each variable.
-
-    Returns:
-        Flat positions by operand, with -1 for infinite constants, and None for what has none.
-    """
-    remaining, start, end = iter(sizes), 0, sum(sizes)
-    places: list[Tensor | None] = []
-    constants = [torch.zeros(0, dtype=torch.float64)]
-    for x in operands:
-        if isinstance(x, int):
-            size = next(remaining)
-            places.append(torch.arange(start, start + size))
-            start += size
-        elif isinstance(x, Tensor):
-            flat = x.flatten().double()
-            places.append(torch.where(flat.isfinite(), torch.arange(end, end + len(flat)), -1))
-            constants.append(torch.where(flat.isfinite(), flat, 0.0))
-            end += len(flat)
-        else:
-            places.append(None)
-    return places, torch.cat(constants)
-
-
 def _double(x: Tensor) -> Tensor:
     return x.double() if x.is_floating_point() else x
 
@@ -372,13 +370,6 @@ def _size(box: Box) -> Tensor:
 def _size_of_kept(box: Box) -> Tensor:
     """Return sizes of a variable, but 0 where it is surely infinite."""
     return torch.where(box[0] == box[1], box[0].nan_to_num(0.0, 0.0, 0.0), _size(box))
-
-
-def _keeps_some(rows: Rows, box: Box) -> bool:
-    """Tell whether elements of rows are finite or surely -inf, though not all of a row."""
-    low, high = (rows.cut(bound) for bound in box)
-    finite = low.isfinite() & high.isfinite()
-    return bool((finite | (high == -math.inf)).all() and finite.any(-1).all())
 
 
 def _is_finite(box: Box) -> bool:

@@ -20,7 +20,7 @@ from torch.nn import functional
 from ranum_falsify.domain.linear.steps import Box, Choice, Step
 from ranum_falsify.domain.slack import double_share, tiny, unit
 
-__all__ = ["ExtremeStep"]
+__all__ = ["ExtremeStep", "find_places"]
 
 _FEWEST = 2
 """Numbers that decide the bound from above."""
@@ -160,3 +160,31 @@ def _find_chord(low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
     width = first - low.gather(-1, chosen[..., :1])
     slope = torch.where(width > 0, (first - second) / torch.where(width > 0, width, 1.0), 0.0).clamp(0, 1)
     return chosen[..., :1], slope
+
+
+def find_places(operands: Sequence[object], sizes: Sequence[int]) -> tuple[list[Tensor | None], Tensor]:
+    """Return positions of the elements of each operand, and the constants among them, whose positions come last.
+
+    Args:
+        operands: Variables, constants, and what is neither.
+        sizes: Elements of each variable.
+
+    Returns:
+        Flat positions by operand, with -1 for infinite constants, and None for what has none.
+    """
+    remaining, start, end = iter(sizes), 0, sum(sizes)
+    places: list[Tensor | None] = []
+    constants = [torch.zeros(0, dtype=torch.float64)]
+    for x in operands:
+        if isinstance(x, int):
+            size = next(remaining)
+            places.append(torch.arange(start, start + size))
+            start += size
+        elif isinstance(x, Tensor):
+            flat = x.flatten().double()
+            places.append(torch.where(flat.isfinite(), torch.arange(end, end + len(flat)), -1))
+            constants.append(torch.where(flat.isfinite(), flat, 0.0))
+            end += len(flat)
+        else:
+            places.append(None)
+    return places, torch.cat(constants)

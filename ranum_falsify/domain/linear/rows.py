@@ -139,6 +139,12 @@ class Rows:
         self._order = [dim for dim in range(rank) if dim not in chosen] + chosen
         self.size = math.prod(shape[dim] for dim in chosen)
 
+    def keep_some(self, box: Box) -> bool:
+        """Tell whether elements of rows are finite or surely -inf, though not all of a row."""
+        low, high = (self.cut(bound) for bound in box)
+        finite = low.isfinite() & high.isfinite()
+        return bool((finite | (high == -math.inf)).all() and finite.any(-1).all())
+
     def cut(self, x: Tensor) -> Tensor:
         """Return a tensor `(..., *shape)` as rows `(..., rows, n)`."""
         lead = x.ndim - len(self._shape)

@@ -10,7 +10,7 @@ from dnnv.nn.operations import Add, Div, Mul, Sign, Sub
 from torch import Tensor
 
 from ranum_falsify.domain.linear import curves
-from ranum_falsify.domain.linear.forms import Affine, Extremum, Quotient
+from ranum_falsify.domain.linear.forms import Affine, Extremum
 from ranum_falsify.domain.order import greatest, least
 from ranum_falsify.domain.rules.arithmetic.pairs import (
     absolute,
@@ -47,9 +47,9 @@ from ranum_falsify.operators.relations.self_gated import (
     gelu_by_parts,
     hard_swish_by_parts,
     mish_by_parts,
-    product_form,
     swish_by_parts,
 )
+from ranum_falsify.operators.relations.spelled import product_or_rows, quotient_or_rows
 from ranum_falsify.operators.support import unsigned
 from ranum_falsify.operators.support.families import exact, pointwise, total
 from ranum_falsify.operators.support.functions import elementwise, variadic, widened
@@ -78,7 +78,7 @@ _PRODUCTS = (
 for _function, _interval, _linear, _node in (
     (torch.add, accumulate, Affine(), Add),
     (torch.sub, refined(subtract, *_DIFFERENCES), Affine(), Sub),
-    (torch.mul, refined(product_or_quotient, *_PRODUCTS), product_form, Mul),
+    (torch.mul, refined(product_or_quotient, *_PRODUCTS), product_or_rows, Mul),
 ):
     total(torch=elementwise(widened(_function)), interval=_interval, linear=_linear, kernel=None)(_node)
 
@@ -161,7 +161,7 @@ def _divides_by_zero(op: Operation, bounds: Bounds) -> bool:
 pointwise(
     torch=elementwise(_divide),
     interval=refined(divide, quotient_by_itself, standard_score, over_norm, share_of_sum),
-    linear=Quotient(),
+    linear=quotient_or_rows,
     kernel=None,
     valid=[
         Condition(
