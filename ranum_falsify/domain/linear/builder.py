@@ -243,7 +243,7 @@ class ProgramBuilder:
         shape, box = self._shape(read), self.program.variables[read].box
         rows = Rows(shape, form.dims(op, len(shape)))
         function = form.function(op, self._dtype, self._analysis.runtimes, rows.size)
-        if not _is_finite(box) and not (function.is_masked and rows.keep_some(box)):
+        if function is None or not (_is_finite(box) or (function.is_masked and rows.keep_some(box))):
             return
         if form.outer is None:
             results, inner = self.program.variables[write].box, write

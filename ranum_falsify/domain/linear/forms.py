@@ -141,14 +141,14 @@ class Rowwise:
 
     Attributes:
         dims: `dims(op, rank)`: the dimensions that make up a row.
-        function: `fn(op, dtype, runtimes, size)`: the function of rows of a number of elements.
+        function: `fn(op, dtype, runtimes, size)`: the function of rows of a number of elements; None if none is known.
         inner: What the rows are made of, if not the first operand; it names its function and its operands.
         bounds: Bounds the result of that.
         outer: What the node makes of the results, in place of the first operand, and of its other operands.
     """
 
     dims: Callable[[Operation, int], Sequence[int]]
-    function: Callable[[Operation, torch.dtype, tuple[Runtime, ...], int], RowFunction]
+    function: Callable[[Operation, torch.dtype, tuple[Runtime, ...], int], RowFunction | None]
     inner: Affine | None = None
     bounds: IntervalRule | None = None
     outer: Affine | None = None
@@ -179,7 +179,7 @@ class Spelled:
 
     operand: Operation
     rows: Callable[..., SpelledRows | None]
-    otherwise: Affine | Quotient
+    otherwise: Quotient
 
 
 LinearForm = Affine | Composed | Extremum | Gated | Quotient | Relaxation | Rowwise | Spelled

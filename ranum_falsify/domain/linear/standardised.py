@@ -48,16 +48,17 @@ class _InverseRoot:
 class StandardisedRows(RowFunction):
     """`(x - mean) / sqrt(variance + epsilon)`, or `x / sqrt(mean(x^2) + epsilon)`."""
 
-    def __init__(self, epsilon: float, dtype: torch.dtype, *, centred: bool, further: float = 0.0) -> None:
+    def __init__(self, epsilon: float, dtype: torch.dtype, *, centred: bool, cancels: bool = False) -> None:
         """Describe the function.
 
         Args:
             epsilon: The number that is added.
             dtype: Type of the tensor.
             centred: Whether the mean is subtracted.
-            further: Relative error of results, besides that of an operator that computes them.
+            cancels: Whether a runtime computes the variance as mean(x^2) - mean(x)^2.
         """
-        self._epsilon, self._dtype, self._centred, self._further = epsilon, dtype, centred, further
+        self._epsilon, self._dtype, self._centred = epsilon, dtype, centred
+        self._cancels = cancels
 
     def starts(self, low: Tensor, high: Tensor) -> Sequence[Tensor]:
         """See :meth:`RowFunction.starts`: the planes of the product, below and above, and those about r."""
@@ -67,7 +68,7 @@ class StandardisedRows(RowFunction):
     def bound(self, low: Tensor, high: Tensor, shares: Sequence[Tensor] = ()) -> RowLines:
         """See :meth:`RowFunction.bound`."""
         rows = Sections(lower=low, upper=high, copies=1, dtype=self._dtype, dims=(), stored=())
-        scores = bound_scores(rows, self._epsilon, centred=self._centred)
+        scores = bound_scores(rows, self._epsilon, centred=self._centred, cancels=self._cancels)
         n = low.shape[-1]
         mean = torch.full_like(low, 1 / n if self._centred else 0.0)
         least, greatest = low - (mean * high).sum(-1, True), high - (mean * low).sum(-1, True)
@@ -75,7 +76,6 @@ class StandardisedRows(RowFunction):
         least, greatest = least + mean * (high - low) - own, greatest - mean * (high - low) + own
         y = self._bound_inverse(low, high, *scores.squares, shares[2:])
         sides = shares[:2] or (0.5, 0.5)
-        further = self._further * torch.maximum(scores.lower.abs(), scores.upper.abs())
 
         def plane(first: Tensor | float, side: float) -> Plane:
             # z r >= a r + b z - a b for the least a and b or the greatest, <= that for one of each.
@@ -95,9 +95,9 @@ class StandardisedRows(RowFunction):
             common=torch.stack(torch.broadcast_tensors(mean, *y.slopes)),
             lower=plane(sides[0], -1.0),
             upper=plane(sides[1], 1.0),
-            stray=scores.stray + further,
-            least=scores.lower - further,
-            greatest=scores.upper + further,
+            stray=scores.stray,
+            least=scores.lower,
+            greatest=scores.upper,
         )
 
     def _bound_inverse(

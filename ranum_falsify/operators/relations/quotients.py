@@ -39,12 +39,10 @@ from ranum_falsify.operators.relations.matching import (
 from ranum_falsify.operators.relations.patterns import Pattern, undo_shift
 
 __all__ = [
-    "find_inverse",
     "over_norm",
     "over_reciprocal",
     "product_or_quotient",
     "quotient_by_itself",
-    "root_of",
     "share_of_sum",
     "standard_score",
 ]
@@ -66,7 +64,7 @@ def product_or_quotient(site: Site, a: Interval, b: Interval) -> Interval:
     """Bound a * b; where a factor is 1 / x, bound also the quotient by which ONNX Runtime replaces the product."""
     y = multiply(site, a, b)
     for (_, factor), bounds in zip(pairs(site.op), (a, b), strict=True):
-        divisor = site.find_known(find_inverse(factor)) if is_a(factor, "Div") else None
+        divisor = site.find_known(_find_inverse(factor)) if is_a(factor, "Div") else None
         if divisor is not None and y.is_floating:
             hull = y.hull(divide(site, bounds, divisor))
             y = replace(y, lower=hull.lower, upper=hull.upper, gap=0.0)
@@ -78,7 +76,7 @@ def over_reciprocal(*patterns: Pattern) -> Pattern:
 
     def pattern(site: Site, a: Interval, b: Interval) -> Interval | None:
         for (x, factor), bounds in zip(pairs(site.op), (a, b), strict=True):
-            divisor = find_inverse(factor)
+            divisor = _find_inverse(factor)
             known = site.find_known(divisor)
             if known is None or not bounds.is_floating:
                 continue
@@ -100,7 +98,7 @@ class _Quotient:
         self.a, self.b = a, b
 
 
-def find_inverse(field: Field) -> Field:
+def _find_inverse(field: Field) -> Field:
     """Return x where a field is 1 / x, else None."""
     op = is_a(field, "Reciprocal", "Div")
     if op is None:
@@ -114,7 +112,7 @@ def find_inverse(field: Field) -> Field:
 def standard_score(site: Site, a: Interval, b: Interval) -> Interval | None:
     """Bound (x - mean(x)) / sqrt(variance + epsilon), or with epsilon added to the root."""
     difference = is_a(site.op.a, "Sub")
-    root = root_of(site.op.b) if difference is not None and _is_floating(a) else None
+    root = _root_of(site.op.b) if difference is not None and _is_floating(a) else None
     if difference is None or root is None:
         return None
     inner, epsilon, added = root
@@ -185,7 +183,7 @@ def over_norm(site: Site, a: Interval, b: Interval) -> Interval | None:
         return _over_own_norm(a, norm.count)
     norm = find_reduction(site, field, "ReduceL2")
     if norm is None:
-        root = root_of(field)
+        root = _root_of(field)
         if root is None:
             return None
         inner, epsilon, added = root
@@ -264,7 +262,7 @@ def _find_lower_limit(field: Field) -> tuple[float, Field]:
     return 0.0, op
 
 
-def root_of(field: Field) -> tuple[Field, float, float] | None:
+def _root_of(field: Field) -> tuple[Field, float, float] | None:
     """Return x, e and f where a field is sqrt(x + e) + f."""
     added = 0.0
     if is_a(field, "Add"):

@@ -47,9 +47,10 @@ from ranum_falsify.operators.relations.self_gated import (
     gelu_by_parts,
     hard_swish_by_parts,
     mish_by_parts,
+    product_form,
     swish_by_parts,
 )
-from ranum_falsify.operators.relations.spelled import product_or_rows, quotient_or_rows
+from ranum_falsify.operators.relations.spelled import quotient_or_rows
 from ranum_falsify.operators.support import unsigned
 from ranum_falsify.operators.support.families import exact, pointwise, total
 from ranum_falsify.operators.support.functions import elementwise, variadic, widened
@@ -78,7 +79,7 @@ _PRODUCTS = (
 for _function, _interval, _linear, _node in (
     (torch.add, accumulate, Affine(), Add),
     (torch.sub, refined(subtract, *_DIFFERENCES), Affine(), Sub),
-    (torch.mul, refined(product_or_quotient, *_PRODUCTS), product_or_rows, Mul),
+    (torch.mul, refined(product_or_quotient, *_PRODUCTS), product_form, Mul),
 ):
     total(torch=elementwise(widened(_function)), interval=_interval, linear=_linear, kernel=None)(_node)
 
