@@ -21,6 +21,7 @@ from ranum_falsify.domain.linear.probabilities import log_softmax_rows, softmax_
 from ranum_falsify.domain.linear.program import BoundedTensor, Program
 from ranum_falsify.domain.linear.rows import RowFunction, Rows, RowStep
 from ranum_falsify.domain.linear.slopes import ascend
+from ranum_falsify.domain.linear.squares import squares_of_rows
 from ranum_falsify.domain.linear.standardised import StandardisedRows
 from ranum_falsify.domain.linear.steps import Box, Step
 from ranum_falsify.network import read
@@ -330,3 +331,56 @@ def test_what_cancels_behind_a_row_or_a_maximum_is_known(name: str) -> None:
     assert narrowed.extremes[0] <= found.min() and found.max() <= narrowed.extremes[1]
     widths = [float(np.subtract(*bounds.extremes[::-1])) for bounds in (narrowed, known)]
     assert widths[0] < 0.7 * widths[1]
+
+
+@pytest.mark.parametrize("centred", [True, False])
+def test_mean_squares_of_rows_lie_between_their_lines(centred: bool) -> None:
+    random = torch.Generator().manual_seed(3)
+    rows = Rows((3, 7), (1,))
+    low, high = draw_box(1, (3, 7), random)
+    points = draw_points((low, high), 200, random)
+    program = Program([BoundedTensor((3, 7), (low, high))], inputs=[0])
+    steps, found = squares_of_rows(0, 1, rows, (low, high), centred=centred)
+    for variable in found:
+        program.add(variable)
+    for step in steps:
+        program.append(step)
+    weights = torch.cat([torch.eye(3, dtype=torch.float64), -torch.eye(3, dtype=torch.float64)]).reshape(1, 6, 3)
+    lower = descend({len(found): weights}, BoxBatch(program, {}))[0][0]
+    moved = points - points.mean(-1, keepdim=True) if centred else points
+    squares = moved.square().mean(-1)[:, 0]
+    assert bool((lower[:3] <= squares).all()) and bool((squares <= -lower[3:]).all())
+    least, greatest = found[-1].box
+    assert bool((least <= squares).all()) and bool((squares <= greatest).all())
+
+
+@pytest.mark.parametrize(
+    ("operator", "opset"),
+    [
+        ("LayerNormalization (h, ones, shift)", 17),
+        ("RMSNormalization (h, ones)", 23),
+        ("GroupNormalization <num_groups = 1> (h, ones, shift)", 21),
+    ],
+)
+def test_what_cancels_in_a_mean_square_is_known(operator: str, opset: int) -> None:
+    # The squares of h add up to about the same whatever x is.
+    model = parse(
+        f"""g (float[1, 1] x) => (float[1, 3] y)
+        <float[1, 3] w = {{1, -1, 0}}, float[1, 3] c = {{5, 5, 1}}, float[3] ones = {{1, 1, 1}},
+         float[3] shift = {{0, 0, 0}}>
+        {{ m = MatMul(x, w) h = Add(m, c) y = {operator} }}""",
+        opset=opset,
+    )
+    graph = read(model)
+    low, high = np.full((1, 1), -0.5, np.float32), np.full((1, 1), 0.5, np.float32)
+    analysis = LinearAnalysis(graph)
+    analysis.run([Interval.box(low, high)])
+    bounds = analysis.tighten(graph.output_operations[0])
+    least, greatest = (end.numpy() for end in bounds.doubles())
+    session = onnxruntime.InferenceSession(model.SerializeToString())
+    for x in np.linspace(-0.5, 0.5, 101, dtype=np.float32).reshape(-1, 1, 1):
+        y = session.run(None, {"x": x})[0]
+        assert (least <= y).all() and (y <= greatest).all()
+    squares = [step.watched[1] for step in analysis.program.steps if isinstance(step, RowStep)]
+    v = analysis.program.variables[squares[0]].box
+    assert float(v[1] - v[0]) < 2.5

@@ -33,6 +33,7 @@ from ranum_falsify.domain.linear.forms import (
 from ranum_falsify.domain.linear.program import BoundedTensor, Program
 from ranum_falsify.domain.linear.relaxations import Relaxation
 from ranum_falsify.domain.linear.rows import Rows, RowStep
+from ranum_falsify.domain.linear.squares import squares_of_rows
 from ranum_falsify.domain.linear.steps import AffineStep, Box, CurveStep, ProductStep, Step
 from ranum_falsify.domain.slack import (
     FUSED_ROUNDINGS,
@@ -252,9 +253,25 @@ class ProgramBuilder:
             results = rows.join(y.least), rows.join(y.greatest)
             inner = self.program.add(BoundedTensor(shape, results))
         if _is_finite(results):
-            self.program.append(RowStep(read, inner, function, rows, results, self._dtype))
+            squares = self._mean_squares(read, rows, function.centred)
+            self.program.append(RowStep(read, inner, function, rows, results, self._dtype, squares))
             if form.outer is not None:
                 self._affine(op, form.outer, (inner, *operands[1:]), (write,))
+
+    def _mean_squares(self, read: int, rows: Rows, centred: bool | None) -> tuple[int, ...]:
+        """Add the mean squares of rows, about the mean or not, in real numbers, and narrow them; none where no use."""
+        if centred is None or accumulation(self._dtype) is not self._dtype:
+            return ()
+        box = self.program.variables[read].box
+        steps, found = squares_of_rows(read, len(self.program.variables), rows, box, centred=centred)
+        for variable in found:
+            self.program.add(variable)
+        for step in steps:
+            self.program.append(step)
+        end = len(self.program.variables) - 1
+        low, high = found[-1].box
+        self._narrow(end, Interval(low[0], high[0], found[-1].shape), None)
+        return (end,)
 
     def _spelled(self, op: Operation, form: Spelled, write: int) -> bool:
         """Add the step of what several nodes compute, if this is one; half precision rounds each of them."""

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ranum_falsify.domain.linear.steps import Box, Choice, Step
+from ranum_falsify.domain.linear.steps import Box, PlaneChoice, Step
 from ranum_falsify.domain.slack import double_share, tiny, unit
 
 __all__ = ["ExtremeStep", "find_places"]
@@ -93,7 +93,7 @@ class ExtremeStep(Step):
             (places.gather(-1, below), torch.ones_like(slope)), (places.gather(-1, above), slope), offset, stray
         )
 
-    def find_choice(self, boxes: Sequence[Box]) -> Choice | None:
+    def find_choice(self, boxes: Sequence[Box]) -> PlaneChoice | None:
         """See :meth:`Step.find_choice`: the mean that is below, and the factors of what is above."""
         low, high = self._find_ends(boxes)
         # What lies below the greatest lower bound is never the greatest.
@@ -111,7 +111,7 @@ class ExtremeStep(Step):
             places = self._places.expand(low.shape)
             return _ExtremeLines((places, mean), (places, factors), offset, stray)
 
-        return Choice([first, chord], mix)
+        return PlaneChoice([first, chord], mix)
 
     def _find_ends(self, boxes: Sequence[Box]) -> tuple[Tensor, Tensor]:
         """Return bounds of what is chosen from, `(boxes, results, most)`; what is not there counts like the least."""

@@ -82,7 +82,9 @@ class _LogSoftmaxRows(RowFunction):
         """See :meth:`RowFunction.starts`: where the planes about lse touch."""
         return _middles(low)
 
-    def bound(self, low: Tensor, high: Tensor, shares: Sequence[Tensor] = ()) -> RowLines:
+    def bound(
+        self, low: Tensor, high: Tensor, shares: Sequence[Tensor] = (), squares: tuple[Tensor, Tensor] | None = None
+    ) -> RowLines:
         """See :meth:`RowFunction.bound`."""
         y, one = _LogProbabilities.of(low, high, shares), torch.ones_like(low)
         zero = torch.zeros_like(low)
@@ -113,7 +115,9 @@ class _SoftmaxRows(RowFunction):
         y = _LogProbabilities.of(low, high)
         return *_middles(low), ((y.least_middle - y.low) / (y.high - y.low)).clamp(0, 1)
 
-    def bound(self, low: Tensor, high: Tensor, shares: Sequence[Tensor] = ()) -> RowLines:
+    def bound(
+        self, low: Tensor, high: Tensor, shares: Sequence[Tensor] = (), squares: tuple[Tensor, Tensor] | None = None
+    ) -> RowLines:
         """See :meth:`RowFunction.bound`."""
         y = _LogProbabilities.of(low, high, shares[:2])
         chord = EXP.lines(y.low, y.high).upper_slope

@@ -17,7 +17,7 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from ranum_falsify.domain.linear.steps import Box, Choice, Step
+from ranum_falsify.domain.linear.steps import Box, PlaneChoice, Step
 from ranum_falsify.domain.slack import accumulation, double_share, tiny, unit
 
 __all__ = ["Plane", "RowFunction", "RowLines", "RowStep", "Rows"]
@@ -83,18 +83,22 @@ class RowFunction(ABC):
 
     Attributes:
         is_masked: Whether an element of -inf is as if it were not there; its result is 0.
+        centred: Whether results depend on the mean of the squares of the numbers less their mean, or of the numbers
+            themselves; None if on neither.
     """
 
     is_masked = False
+    centred: bool | None = None
 
     @abstractmethod
-    def bound(self, low: Tensor, high: Tensor, shares: Sequence[Tensor] = ()) -> RowLines:
+    def bound(self, low: Tensor, high: Tensor, shares: Sequence[Tensor] = (), squares: Box | None = None) -> RowLines:
         """Return what holds for all rows `(..., n)` between two finite bounds.
 
         Args:
             low: Lower bounds.
             high: Upper bounds.
             shares: Numbers from 0 to 1 that choose planes, as those of `starts` do; planes hold for any of them.
+            squares: Bounds of the mean square that results depend on, `(..., 1)`, if more is known of it.
         """
 
     def starts(self, low: Tensor, high: Tensor) -> Sequence[Tensor]:
@@ -163,7 +167,14 @@ class RowStep(Step):
     """A function of rows between planes."""
 
     def __init__(
-        self, read: int, write: int, function: RowFunction, rows: Rows, results: Box, dtype: torch.dtype
+        self,
+        read: int,
+        write: int,
+        function: RowFunction,
+        rows: Rows,
+        results: Box,
+        dtype: torch.dtype,
+        squares: Sequence[int] = (),
     ) -> None:
         """Prepare.
 
@@ -174,8 +185,9 @@ class RowStep(Step):
             rows: The operand's rows.
             results: Finite bounds of the results that hold in any case.
             dtype: Type of both.
+            squares: Variable of the mean squares that the results depend on, one for each row, if there is one.
         """
-        self.reads, self.writes, self.watched = (read,), (write,), (read,)
+        self.reads, self.writes, self.watched = (read,), (write,), (read, *squares)
         self._function, self._rows = function, rows
         self._results = rows.cut(results[0]), rows.cut(results[1])
         # Runtimes may round what a node of half precision reads, or not, and take denormal numbers for 0.
@@ -186,16 +198,16 @@ class RowStep(Step):
 
     def prepare(self, boxes: Sequence[Box]) -> _PreparedRows:
         """Return planes that enclose what runtimes compute; constant where the results' bounds are closer."""
-        return self._prepare(boxes[0])
+        return self._prepare(boxes)
 
-    def find_choice(self, boxes: Sequence[Box]) -> Choice | None:
+    def find_choice(self, boxes: Sequence[Box]) -> PlaneChoice | None:
         """See :meth:`Step.find_choice`."""
         starts = self._function.starts(*self._cut(boxes[0]))
-        return Choice(starts, partial(self._prepare, boxes[0])) if starts else None
+        return PlaneChoice(starts, partial(self._prepare, boxes)) if starts else None
 
-    def _prepare(self, box: Box, shares: Sequence[Tensor] = ()) -> _PreparedRows:
-        low, high = self._cut(box)
-        y = self._function.bound(low, high, shares)
+    def _prepare(self, boxes: Sequence[Box], shares: Sequence[Tensor] = ()) -> _PreparedRows:
+        low, high = self._cut(boxes[0])
+        y = self._function.bound(low, high, shares, self._find_squares(boxes, torch.maximum(low.abs(), high.abs())))
         least = torch.maximum(y.least.nan_to_num(-math.inf), self._results[0])
         # Either bound holds where rounding makes two of them cross.
         greatest = torch.minimum(y.greatest.nan_to_num(math.inf), self._results[1]).maximum(least)
@@ -214,6 +226,15 @@ class RowStep(Step):
             return low, high
         below = torch.where(gone, math.inf, low).amin(-1, keepdim=True) - _FAR
         return torch.where(gone, below, low), torch.where(gone, below, high)
+
+    def _find_squares(self, boxes: Sequence[Box], size: Tensor) -> Box | None:
+        """Return bounds of mean squares, also of numbers of at most some sizes that are taken for 0 where denormal."""
+        if len(boxes) == 1:
+            return None
+        low, high = (bound.unsqueeze(-1) for bound in boxes[1])
+        greatest = size.amax(-1, keepdim=True)
+        spare = double_share(self._rows.size) * high + 8 * self._smallest * (greatest + self._smallest)
+        return low - spare, high + spare
 
     def _error(self, y: RowLines, size: Tensor) -> Tensor:
         """Return the most by which planes differ for operands that are rounded, and in passes, which use float64."""

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ranum_falsify.domain.linear.passes import BoxBatch, descend
-from ranum_falsify.domain.linear.steps import Choice
+from ranum_falsify.domain.linear.steps import PlaneChoice
 
 __all__ = ["ASCENT_PASSES", "ascend"]
 
@@ -70,7 +70,7 @@ class _Chosen:
         shares: The numbers, `(rows, ...)` each.
     """
 
-    def __init__(self, choice: Choice, rows: int) -> None:
+    def __init__(self, choice: PlaneChoice, rows: int) -> None:
         self._make = choice.make
         self.shares = [x.expand(rows, *x.shape[1:]).clone().requires_grad_() for x in choice.starts]
         self._directions = [torch.zeros_like(share) for share in self.shares]

@@ -57,7 +57,7 @@ class StandardisedRows(RowFunction):
             centred: Whether the mean is subtracted.
             cancels: Whether a runtime computes the variance as mean(x^2) - mean(x)^2.
         """
-        self._epsilon, self._dtype, self._centred = epsilon, dtype, centred
+        self._epsilon, self._dtype, self.centred = epsilon, dtype, centred
         self._cancels = cancels
 
     def starts(self, low: Tensor, high: Tensor) -> Sequence[Tensor]:
@@ -65,16 +65,22 @@ class StandardisedRows(RowFunction):
         middle = torch.full_like(low, 0.5)
         return middle, middle, middle, middle[..., :1], middle[..., :1]
 
-    def bound(self, low: Tensor, high: Tensor, shares: Sequence[Tensor] = ()) -> RowLines:
+    def bound(
+        self, low: Tensor, high: Tensor, shares: Sequence[Tensor] = (), squares: tuple[Tensor, Tensor] | None = None
+    ) -> RowLines:
         """See :meth:`RowFunction.bound`."""
         rows = Sections(lower=low, upper=high, copies=1, dtype=self._dtype, dims=(), stored=())
-        scores = bound_scores(rows, self._epsilon, centred=self._centred, cancels=self._cancels)
+        scores = bound_scores(rows, self._epsilon, centred=bool(self.centred), cancels=self._cancels)
         n = low.shape[-1]
-        mean = torch.full_like(low, 1 / n if self._centred else 0.0)
+        mean = torch.full_like(low, 1 / n if self.centred else 0.0)
         least, greatest = low - (mean * high).sum(-1, True), high - (mean * low).sum(-1, True)
         own = double_share(n) * torch.maximum(low.abs(), high.abs()).amax(-1, keepdim=True)
         least, greatest = least + mean * (high - low) - own, greatest - mean * (high - low) + own
-        y = self._bound_inverse(low, high, *scores.squares, shares[2:])
+        fewest, most = scores.squares
+        if squares is not None:
+            fewest, most = torch.maximum(fewest, squares[0]), torch.minimum(most, squares[1])
+            most = torch.maximum(fewest, most)
+        y = self._bound_inverse(low, high, fewest, most, shares[2:])
         sides = shares[:2] or (0.5, 0.5)
 
         def plane(first: Tensor | float, side: float) -> Plane:
@@ -88,7 +94,7 @@ class StandardisedRows(RowFunction):
             below, above = (rising, falling) if side < 0 else (falling, rising)
             factor = factor.expand_as(centre)
             offset = below * y.offsets[0] + above * y.offsets[1] - rest
-            shared = -factor if self._centred else torch.zeros_like(factor)
+            shared = -factor if self.centred else torch.zeros_like(factor)
             return Plane(factor, torch.stack([shared, below, above]), offset)
 
         return RowLines(
@@ -114,18 +120,18 @@ class StandardisedRows(RowFunction):
                 the tangent below r touches, `(..., 1)`; in the middle if not given.
         """
         n, middle = low.shape[-1], (low + high) / 2
-        origin = middle.mean(-1, keepdim=True) if self._centred else torch.zeros_like(low[..., :1])
+        origin = middle.mean(-1, keepdim=True) if self.centred else torch.zeros_like(low[..., :1])
         touched = middle
         if shares:
             touched = low + shares[0] * (high - low)
-            if self._centred:
+            if self.centred:
                 origin = (low + shares[1] * (high - low)).mean(-1, keepdim=True)
         from_low, from_high, apart = low - origin, high - origin, touched - origin
         # (x - c)^2 lies below its chord, and the variance below its mean.
         chord = (from_low + from_high) / n
         chord_offset = -((from_low * from_high).sum(-1, True) / n + (chord * origin).sum(-1, True))
         # The variance is at least mean(2 a z - a^2) for any a.
-        tangent = 2 * (apart - apart.mean(-1, keepdim=True) if self._centred else apart) / n
+        tangent = 2 * (apart - apart.mean(-1, keepdim=True) if self.centred else apart) / n
         tangent_offset = -apart.square().mean(-1, keepdim=True)
         fewest, most = fewest + self._epsilon, most + self._epsilon
         start = ((chord * middle).sum(-1, True) + chord_offset + self._epsilon).clamp(min=fewest).clamp(max=most)
@@ -152,6 +158,6 @@ class StandardisedRows(RowFunction):
         if not self._epsilon >= 0:  # what is less than the mean square divides
             return torch.full(weights.shape[:-1], -math.inf, dtype=weights.dtype)
         n = weights.shape[-1]
-        across = weights - weights.mean(-1, keepdim=True) if self._centred else weights
+        across = weights - weights.mean(-1, keepdim=True) if self.centred else weights
         norm: Tensor = torch.linalg.vector_norm(across, dim=-1)
         return -math.sqrt(n) * (1 + double_share(n)) * norm - n * _LOST_ROOT

@@ -21,7 +21,7 @@ from torch import Tensor
 from ranum_falsify.domain.linear.relaxations import Lines, Relaxation, Slopes
 from ranum_falsify.domain.slack import double_share
 
-__all__ = ["AffineStep", "Box", "Choice", "CurveStep", "Function", "MatrixStep", "ProductStep", "Step", "minimise"]
+__all__ = ["AffineStep", "Box", "CurveStep", "Function", "MatrixStep", "PlaneChoice", "ProductStep", "Step", "minimise"]
 
 Box = tuple[Tensor, Tensor]
 """Lower and upper bounds of a variable, `(boxes, *shape)` in float64; 1 in place of `boxes` holds for all of them."""
@@ -61,7 +61,7 @@ def _flatten(weights: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Choice:
+class PlaneChoice:
     """What may be chosen of a step's bounds: numbers from 0 to 1, which are sound whatever they are.
 
     Attributes:
@@ -94,7 +94,7 @@ class Step(ABC):
         """Return what `back` needs to know of boxes, given the bounds of each watched operand."""
         return boxes
 
-    def find_choice(self, boxes: Sequence[Box]) -> Choice | None:
+    def find_choice(self, boxes: Sequence[Box]) -> PlaneChoice | None:
         """Return what may be chosen in place of what `prepare` returns; None if that is nothing."""
         return None
 
@@ -224,7 +224,7 @@ class CurveStep(Step):
         """Return lines that enclose what runtimes compute, of `(boxes or 1, *shape)`."""
         return self._include_errors(boxes[0], self._relaxation.lines(*boxes[0]))
 
-    def find_choice(self, boxes: Sequence[Box]) -> Choice | None:
+    def find_choice(self, boxes: Sequence[Box]) -> PlaneChoice | None:
         """See :meth:`Step.find_choice`: slopes, as shares of the way from one end of their range to the other."""
         box = boxes[0]
         first, last = self._relaxation.find_range(*box)
@@ -238,7 +238,7 @@ class CurveStep(Step):
             return self._include_errors(box, self._relaxation.tilt(*box, slopes))
 
         starts = [_share_of(own, *end) for own, end in zip((y.lower_slope, y.upper_slope), ends, strict=True)]
-        return Choice(starts, tilt)
+        return PlaneChoice(starts, tilt)
 
     def _include_errors(self, box: Box, y: Lines) -> Lines:
         known = [part.isfinite() for part in (y.lower_slope, y.lower_offset, y.upper_slope, y.upper_offset)]
