@@ -81,7 +81,7 @@ class Step(ABC):
         writes: Variables of its outputs.
         watched: Operands whose bounds the step needs.
         work: Multiplications that one row of a pass takes, roughly.
-        choices: How many numbers may be chosen, at most.
+        choices: How many numbers may be chosen, at most, besides two for each result.
     """
 
     reads: tuple[int, ...]
@@ -214,7 +214,6 @@ class CurveStep(Step):
         self.reads, self.writes, self.watched = (read,), (write,), (read,)
         self._relaxation, self._error, self._smallest, self._results = relaxation, error, smallest, results
         self.work = results[0].numel() * 4
-        self.choices = 2 * results[0].numel()
 
     def find_bent(self, box: Box) -> Tensor:
         """Return where narrower bounds would give other lines, `(boxes or 1, *shape)`."""
