@@ -11,7 +11,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import cast
+from typing import TypeVar, cast
 
 import numpy as np
 import torch
@@ -44,6 +44,9 @@ _CONE = 16
 
 Outputs = tuple[Interval, ...] | None
 """Bounds of each output of a node; None where a shape depends on the input."""
+
+
+Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -286,7 +289,11 @@ class IntervalAnalysis(OperationVisitor):
 
     def part_of(self, op: Operation, rule: IntervalRule) -> Interval:
         """Return the result of a rule for a part of a node whose operands are bounded already."""
-        return cast(Interval, rule(self._site(op), *self.operands(op)))
+        return cast(Interval, self.ask(op, rule))
+
+    def ask(self, op: Operation, question: Callable[..., Answer]) -> Answer:
+        """Return what `question(site, *operands)` says of a node whose operands are bounded already."""
+        return question(self._site(op), *self.operands(op))
 
     def operands(self, op: Operation) -> tuple[Value, ...]:
         """Return the operands of a node in the row's order; a static one as an array if it is known."""

@@ -16,8 +16,12 @@ from ranum_falsify.domain import Interval, IntervalAnalysis
 from ranum_falsify.domain.kernels.envelopes import EXACT
 from ranum_falsify.domain.linear.bounds import LinearAnalysis
 from ranum_falsify.domain.linear.extremes import ExtremeStep
+from ranum_falsify.domain.linear.passes import BoxBatch, descend
 from ranum_falsify.domain.linear.probabilities import log_softmax_rows, softmax_rows
+from ranum_falsify.domain.linear.program import BoundedTensor, Program
 from ranum_falsify.domain.linear.rows import RowFunction, Rows, RowStep
+from ranum_falsify.domain.linear.slopes import ascend
+from ranum_falsify.domain.linear.squares import squares_of_rows
 from ranum_falsify.domain.linear.standardised import StandardisedRows
 from ranum_falsify.domain.linear.steps import Box, Step
 from ranum_falsify.network import read
@@ -45,20 +49,36 @@ def draw_points(box: Box, count: int, random: torch.Generator) -> Tensor:
     return torch.minimum(torch.maximum(box[0] + share * (box[1] - box[0]), box[0]), box[1])
 
 
-def check_step(step: Step, box: Box, function: Callable[[Tensor], Tensor], random: torch.Generator) -> Tensor:
-    """Hold what a step says of random functionals against values; return how far below the least value it stays."""
+def check_step(step: Step, box: Box, function: Callable[[Tensor], Tensor], random: torch.Generator) -> None:
+    """Hold what a step says of random functionals against values, whatever is chosen of what may be."""
+    check_known(step, step.prepare([box]), box, function, random)
+    choice = step.find_choice([box])
+    if choice is None:
+        return
+    for power in (0.0, 1.0, 30.0):  # 1 and any number and mostly 0
+        shares = [
+            torch.rand(len(box[0]), *x.shape[1:], generator=random, dtype=torch.float64) ** power for x in choice.starts
+        ]
+        check_known(step, choice.make(shares), box, function, random)
+    check_known(step, choice.make([x.expand(len(box[0]), *x.shape[1:]) for x in choice.starts]), box, function, random)
+    assert all(bool(((x >= 0) & (x <= 1)).all()) for x in choice.starts)
+
+
+def check_known(
+    step: Step, known: object, box: Box, function: Callable[[Tensor], Tensor], random: torch.Generator
+) -> None:
+    """Hold what a step says of random functionals, given what it knows of the box, against values."""
     boxes, shape = len(box[0]), box[0].shape[1:]
     points = draw_points(box, 24, random)
     values = function(points)
     weights = torch.randn(boxes, 6, *values.shape[2:], generator=random, dtype=torch.float64)
     weights[:, 2:4] *= torch.rand(weights[:, 2:4].shape, generator=random) < 0.2
-    passed, constant = step.back([weights], step.prepare([box]))
+    passed, constant = step.back([weights], known)
     assert passed[0].shape == (boxes, 6, *shape)
     bound = (passed[0].flatten(2) * points.flatten(2).unsqueeze(2)).sum(-1) + constant
     true = (weights.flatten(2) * values.flatten(2).unsqueeze(2)).sum(-1)
     room = 1e-11 * ((weights.flatten(2) * values.flatten(2).unsqueeze(2)).abs().sum(-1) + constant.abs())
     assert bool((bound <= true + room).all())
-    return (true - bound).amin(0)
 
 
 # maxima ---------------------------------------------------------------------------------------------------------
@@ -153,6 +173,54 @@ def test_planes_about_rows_are_close_on_narrow_boxes(name: str) -> None:
     assert gaps[1] < 0.02 * gaps[0]
 
 
+@pytest.mark.parametrize("name", _ROWS)
+def test_planes_are_chosen_for_each_functional(name: str) -> None:
+    random = torch.Generator().manual_seed(2)
+    centre = torch.randn(1, 1, 7, generator=random, dtype=torch.float64)
+    box = centre - 0.3, centre + 0.3
+    program = Program([BoundedTensor((1, 7), box), BoundedTensor((1, 7), (centre - 1e9, centre + 1e9))])
+    program.append(make_step(_ROWS[name][0], box, (1,)))
+    weights = {1: torch.randn(1, 20, 1, 7, generator=random, dtype=torch.float64)}
+    usual, better = descend(weights, BoxBatch(program, {}))[0][0], ascend(weights, BoxBatch(program, {}))
+    points = draw_points(box, 500, random)
+    true = torch.einsum("...ij,brij->...r", _ROWS[name][1](points), weights[1]).flatten(0, 1).amin(0)
+    assert bool((better <= true).all())
+    assert float((true - better).mean()) < 0.95 * float((true - usual).mean())
+
+
+def test_the_mean_of_a_maximum_is_chosen() -> None:
+    # 2 max(x, y) - x - y is at least 0 by the mean of both; either operand alone leaves the other.
+    ends = torch.tensor([[-1.0, -1.0]], dtype=torch.float64), torch.tensor([[1.0, 1.0]], dtype=torch.float64)
+    step = ExtremeStep((0,), 1, [(2,)], torch.zeros(0), torch.tensor([[0, 1]]), greatest=True, dtype=torch.float64)
+    program = Program([BoundedTensor((2,), ends), BoundedTensor((1,), (-ends[1][:, :1], ends[1][:, :1]))])
+    program.append(step)
+    weights = {
+        0: torch.tensor([[[-1.0, -1.0]]], dtype=torch.float64),
+        1: torch.tensor([[[2.0]]], dtype=torch.float64),
+    }
+    usual, better = descend(weights, BoxBatch(program, {}))[0], ascend(weights, BoxBatch(program, {}))
+    assert float(usual) < -1.9
+    assert -0.05 < float(better) <= 0
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_elements_of_minus_infinity_take_no_part_in_a_softmax(seed: int) -> None:
+    random = torch.Generator().manual_seed(seed)
+    low, high = draw_box(300, (3, 7), random)
+    gone = torch.rand(3, 7, generator=random) < 0.4
+    gone[:, seed] = False
+    box = low.masked_fill(gone, -torch.inf), high.masked_fill(gone, -torch.inf)
+    step = make_step(_ROWS["softmax"][0], box, (1,))
+    weights = torch.randn(300, 4, 3, 7, generator=random, dtype=torch.float64)
+    passed, constant = step.back([weights], step.prepare([box]))
+    assert not passed[0][..., gone].any()
+    points = draw_points((low, high), 24, random)
+    values = points.masked_fill(gone, -torch.inf).softmax(-1)
+    bound = (passed[0].flatten(2) * points.flatten(2).unsqueeze(2)).sum(-1) + constant
+    true = (weights.flatten(2) * values.flatten(2).unsqueeze(2)).sum(-1)
+    assert bool((bound <= true + 1e-11 * (1 + true.abs())).all())
+
+
 def test_probabilities_add_up_to_one() -> None:
     box = torch.full((1, 7), -50.0, dtype=torch.float64), torch.full((1, 7), 50.0, dtype=torch.float64)
     step = make_step(_ROWS["softmax"][0], box, (0,))
@@ -190,6 +258,55 @@ _MODELS = {
 }
 
 
+_MASKS = {
+    "none": "m = Identity(s)",
+    "a sum with -inf": "mask = Where(kept, zero, infinity) m = Add(s, mask)",
+    "a choice": "m = Where(kept, s, infinity)",
+    "a choice of the least number": "m = Where(kept, s, least)",
+    "moved": "c = Where(kept, s, infinity) t = Transpose <perm = [1, 0]> (c) m = Transpose <perm = [1, 0]> (t)",
+}
+
+
+@pytest.mark.parametrize("name", _MASKS)
+def test_probabilities_behind_a_mask_are_those_of_fewer_numbers(name: str) -> None:
+    model = parse(
+        f"""g (float[3, 2] x) => (float[3, 2] y)
+        <bool[3, 3] kept = {{1, 0, 0, 1, 1, 0, 1, 1, 1}}, float zero = {{0}}, float infinity = {{-inf}},
+         float least = {{-3.4028234663852886e38}}, float[2, 3] w = {{1, -2, 0.5, 0.3, 0.2, -1}}>
+        {{ s = MatMul(x, w) {_MASKS[name]} p = Softmax(m) d = MatMul(p, x) y = Sub(d, x) }}"""
+    )
+    graph = read(model)
+    x = np.array([[0.1, 0.5], [0.3, -0.2], [-0.4, 0.7]], np.float32)
+    low, high = x - np.float32(0.01), x + np.float32(0.01)
+    analysis = LinearAnalysis(graph)
+    analysis.run([Interval.box(low, high)])
+    bounds = analysis.tighten(graph.output_operations[0])
+    least, greatest = (end.numpy() for end in bounds.doubles())
+    random = np.random.default_rng(0)
+    for level in (
+        onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL,
+        onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL,
+    ):
+        options = onnxruntime.SessionOptions()
+        options.graph_optimization_level = level
+        session = onnxruntime.InferenceSession(model.SerializeToString(), options)
+        for point in random.uniform(low, high, (100, 3, 2)).astype(np.float32).clip(low, high):
+            y = session.run(None, {"x": point})[0]
+            assert (least <= y).all() and (y <= greatest).all()
+    assert (greatest - least)[2].max() < 0.05
+    assert (greatest - least)[0].max() < (0.05 if name == "none" else 1e-5)
+
+
+def test_nothing_bounds_what_reads_an_infinite_element() -> None:
+    model = parse("""g (float[3] x) => (float[3] y) <float[3] mask = {0, -inf, 0}> { y = Add(x, mask) }""")
+    graph = read(model)
+    analysis = LinearAnalysis(graph)
+    analysis.run([Interval.box(np.zeros(3, np.float32), np.ones(3, np.float32))])
+    rows = torch.tensor([[1.0, 0, 1], [0, 1, 0], [0, -1, 0], [1, 1e-300, 0]], dtype=torch.float64)
+    bounds = analysis.bound(graph.output_operations, rows)
+    assert bounds.lower.tolist() == [pytest.approx(0, abs=1e-6), -np.inf, -np.inf, -np.inf]
+
+
 @pytest.mark.parametrize("name", _MODELS)
 def test_what_cancels_behind_a_row_or_a_maximum_is_known(name: str) -> None:
     body, last = _MODELS[name]
@@ -214,3 +331,56 @@ def test_what_cancels_behind_a_row_or_a_maximum_is_known(name: str) -> None:
     assert narrowed.extremes[0] <= found.min() and found.max() <= narrowed.extremes[1]
     widths = [float(np.subtract(*bounds.extremes[::-1])) for bounds in (narrowed, known)]
     assert widths[0] < 0.7 * widths[1]
+
+
+@pytest.mark.parametrize("centred", [True, False])
+def test_mean_squares_of_rows_lie_between_their_lines(centred: bool) -> None:
+    random = torch.Generator().manual_seed(3)
+    rows = Rows((3, 7), (1,))
+    low, high = draw_box(1, (3, 7), random)
+    points = draw_points((low, high), 200, random)
+    program = Program([BoundedTensor((3, 7), (low, high))], inputs=[0])
+    steps, found = squares_of_rows(0, 1, rows, (low, high), centred=centred)
+    for variable in found:
+        program.add(variable)
+    for step in steps:
+        program.append(step)
+    weights = torch.cat([torch.eye(3, dtype=torch.float64), -torch.eye(3, dtype=torch.float64)]).reshape(1, 6, 3)
+    lower = descend({len(found): weights}, BoxBatch(program, {}))[0][0]
+    moved = points - points.mean(-1, keepdim=True) if centred else points
+    squares = moved.square().mean(-1)[:, 0]
+    assert bool((lower[:3] <= squares).all()) and bool((squares <= -lower[3:]).all())
+    least, greatest = found[-1].box
+    assert bool((least <= squares).all()) and bool((squares <= greatest).all())
+
+
+@pytest.mark.parametrize(
+    ("operator", "opset"),
+    [
+        ("LayerNormalization (h, ones, shift)", 17),
+        ("RMSNormalization (h, ones)", 23),
+        ("GroupNormalization <num_groups = 1> (h, ones, shift)", 21),
+    ],
+)
+def test_what_cancels_in_a_mean_square_is_known(operator: str, opset: int) -> None:
+    # The squares of h add up to about the same whatever x is.
+    model = parse(
+        f"""g (float[1, 1] x) => (float[1, 3] y)
+        <float[1, 3] w = {{1, -1, 0}}, float[1, 3] c = {{5, 5, 1}}, float[3] ones = {{1, 1, 1}},
+         float[3] shift = {{0, 0, 0}}>
+        {{ m = MatMul(x, w) h = Add(m, c) y = {operator} }}""",
+        opset=opset,
+    )
+    graph = read(model)
+    low, high = np.full((1, 1), -0.5, np.float32), np.full((1, 1), 0.5, np.float32)
+    analysis = LinearAnalysis(graph)
+    analysis.run([Interval.box(low, high)])
+    bounds = analysis.tighten(graph.output_operations[0])
+    least, greatest = (end.numpy() for end in bounds.doubles())
+    session = onnxruntime.InferenceSession(model.SerializeToString())
+    for x in np.linspace(-0.5, 0.5, 101, dtype=np.float32).reshape(-1, 1, 1):
+        y = session.run(None, {"x": x})[0]
+        assert (least <= y).all() and (y <= greatest).all()
+    squares = [step.watched[1] for step in analysis.program.steps if isinstance(step, RowStep)]
+    v = analysis.program.variables[squares[0]].box
+    assert float(v[1] - v[0]) < 2.5

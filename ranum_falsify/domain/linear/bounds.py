@@ -23,7 +23,7 @@ from ranum_falsify.domain.analysis import IntervalAnalysis, Visited
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.kernels.envelopes import RUNTIMES, Runtime
 from ranum_falsify.domain.linear.builder import ProgramBuilder
-from ranum_falsify.domain.linear.forms import Affine, Composed, Gated, form_of
+from ranum_falsify.domain.linear.forms import Affine, Composed, Gated, Spelled, form_of
 from ranum_falsify.domain.linear.passes import BoxBatch, descend, spread
 from ranum_falsify.domain.linear.program import BoundedTensor, Program
 from ranum_falsify.domain.linear.relaxations import Lines, Relaxation
@@ -207,7 +207,7 @@ class LinearAnalysis(IntervalAnalysis):
         cost *= ASCENT_PASSES
         if len(chosen) and cost * len(chosen) <= self._uphill / 2:
             self._uphill -= cost * len(chosen)
-            together = sum(self._sizes(order))
+            together = sum(self._sizes(order)) + sum(self.program.steps[i].choices for i in order)
             known = self._bound_elements(number, known, chosen.split(max(1, _CHUNK // (2 * together))), ascend)
         return known
 
@@ -281,6 +281,8 @@ def _find_watched(graph: Graph, towards: Collection[int] | None) -> dict[int, li
         operands = [x for x in spec_of(op).operands_of(op) if isinstance(x, Operation)]
         if isinstance(form, Gated):
             operands, form = [form.operand], form.curve
+        elif isinstance(form, Spelled):
+            operands = [*operands, form.operand]
         sought = towards is not None and id(op) in towards
         if isinstance(form, Affine) and not _is_product(op, form) and not sought:
             continue
@@ -310,8 +312,10 @@ def _find_before(graph: Graph, ends: Collection[int]) -> set[int]:
 
 
 def _is_settled(y: Interval) -> bool:
-    """Tell whether the valid part of an output is the whole output."""
-    return not (y.nan or y.overflows or y.may_be_infinite)
+    """Tell whether the valid part of an output is the whole output; elements that a mask makes infinite are."""
+    if y.nan or y.overflows:
+        return False
+    return not y.may_be_infinite or bool(((y.lower == y.upper) | (y.lower.isfinite() & y.upper.isfinite())).all())
 
 
 @dataclass(frozen=True)
@@ -349,7 +353,7 @@ class Functional:
             low, high = (bound.expand(x.shape).unsqueeze(0) for bound in x.doubles())
             share = minimise(weight, (low, high))[0]
             share = share - double_share(x.size) * spread(weight, torch.maximum(low.abs(), high.abs()))[0]
-            coarse = coarse + share
+            coarse = coarse + share.nan_to_num(nan=-math.inf, posinf=math.inf, neginf=-math.inf)
             number = program.numbers.get(id(op))
             if number is None:
                 constant = constant + share

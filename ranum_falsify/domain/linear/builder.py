@@ -18,11 +18,22 @@ from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.kernels.envelopes import EXACT, Envelope, envelope
 from ranum_falsify.domain.linear.call import Call
 from ranum_falsify.domain.linear.curves import RECIPROCAL, SQUARE
-from ranum_falsify.domain.linear.extremes import ExtremeStep
-from ranum_falsify.domain.linear.forms import Affine, Composed, Extremum, Gated, LinearForm, Quotient, Rowwise, form_of
+from ranum_falsify.domain.linear.extremes import ExtremeStep, find_places
+from ranum_falsify.domain.linear.forms import (
+    Affine,
+    Composed,
+    Extremum,
+    Gated,
+    LinearForm,
+    Quotient,
+    Rowwise,
+    Spelled,
+    form_of,
+)
 from ranum_falsify.domain.linear.program import BoundedTensor, Program
 from ranum_falsify.domain.linear.relaxations import Relaxation
 from ranum_falsify.domain.linear.rows import Rows, RowStep
+from ranum_falsify.domain.linear.squares import squares_of_rows
 from ranum_falsify.domain.linear.steps import AffineStep, Box, CurveStep, ProductStep, Step
 from ranum_falsify.domain.slack import (
     FUSED_ROUNDINGS,
@@ -90,9 +101,11 @@ class ProgramBuilder:
 
     def _step(self, op: Operation, writes: tuple[int, ...], dtype: torch.dtype) -> None:
         form, operands = self._form(op), self._operands(op)
+        self._dtype = dtype
+        if isinstance(form, Spelled):
+            form = None if self._spelled(op, form, writes[0]) else form.otherwise
         if form is None or operands is None:
             return
-        self._dtype = dtype
         if isinstance(form, Relaxation):
             self._curve(op, form, operands, writes)
         elif isinstance(form, Quotient):
@@ -116,7 +129,7 @@ class ProgramBuilder:
         form = form_of(op)
         if self._analysis.is_exact:
             return form
-        if isinstance(form, Gated):
+        if isinstance(form, Gated | Spelled):
             return form.otherwise
         made = form is not spec_of(op).linear and not isinstance(form, Affine | Quotient)
         return None if made and not self._analysis.has_exact_constants(op) else form
@@ -211,7 +224,7 @@ class ProgramBuilder:
         results = self.program.variables[write].box
         if not all(_is_finite(box) for box in (results, *(self.program.variables[x].box for x in reads))):
             return
-        places, constants = _find_places(operands, [math.prod(self._shape(x)) for x in reads])
+        places, constants = find_places(operands, [math.prod(self._shape(x)) for x in reads])
         shown = [p.reshape(self._shape(x)) if p is not None else x for p, x in zip(places, operands, strict=True)]
         windows = cast(Tensor, form.windows(op, *shown))
         if not windows.numel() or windows.numel() > _MOST_CHOICES or bool((windows.amax(-1) < 0).any()):
@@ -226,13 +239,13 @@ class ProgramBuilder:
         if form.inner is not None and form.bounds is not None:
             operands = self._make_rows(op, form.inner, self._analysis.part_of(op, form.bounds), operands)
         read = operands[0]
-        if not isinstance(read, int) or not _is_finite(box := self.program.variables[read].box):
+        if not isinstance(read, int) or not math.prod(self._shape(read)):
             return
-        shape = self._shape(read)
+        shape, box = self._shape(read), self.program.variables[read].box
         rows = Rows(shape, form.dims(op, len(shape)))
-        if not math.prod(shape):
-            return
         function = form.function(op, self._dtype, self._analysis.runtimes, rows.size)
+        if function is None or not (_is_finite(box) or (function.is_masked and rows.keep_some(box))):
+            return
         if form.outer is None:
             results, inner = self.program.variables[write].box, write
         else:
@@ -240,9 +253,39 @@ class ProgramBuilder:
             results = rows.join(y.least), rows.join(y.greatest)
             inner = self.program.add(BoundedTensor(shape, results))
         if _is_finite(results):
-            self.program.append(RowStep(read, inner, function, rows, results, self._dtype))
+            squares = self._mean_squares(read, rows, function.centred)
+            self.program.append(RowStep(read, inner, function, rows, results, self._dtype, squares))
             if form.outer is not None:
                 self._affine(op, form.outer, (inner, *operands[1:]), (write,))
+
+    def _mean_squares(self, read: int, rows: Rows, centred: bool | None) -> tuple[int, ...]:
+        """Add the mean squares of rows, about the mean or not, in real numbers, and narrow them; none where no use."""
+        if centred is None or accumulation(self._dtype) is not self._dtype:
+            return ()
+        box = self.program.variables[read].box
+        steps, found = squares_of_rows(read, len(self.program.variables), rows, box, centred=centred)
+        for variable in found:
+            self.program.add(variable)
+        for step in steps:
+            self.program.append(step)
+        end = len(self.program.variables) - 1
+        low, high = found[-1].box
+        self._narrow(end, Interval(low[0], high[0], found[-1].shape), None)
+        return (end,)
+
+    def _spelled(self, op: Operation, form: Spelled, write: int) -> bool:
+        """Add the step of what several nodes compute, if this is one; half precision rounds each of them."""
+        read, results = self.program.numbers.get(id(form.operand)), self.program.variables[write].box
+        fits = read is not None and self._shape(read) == self._shape(write) and math.prod(self._shape(write)) > 0
+        if read is None or not fits or accumulation(self._dtype) is not self._dtype:
+            return False
+        found = self._analysis.ask(op, form.rows)
+        if found is None or not _is_finite(results) or not _is_finite(self.program.variables[read].box):
+            return False
+        rows = Rows(self._shape(read), found.dims)
+        function = found.function(self._dtype, self._analysis.runtimes, rows.size)
+        self.program.append(RowStep(read, write, function, rows, results, self._dtype))
+        return True
 
     def _make_rows(self, op: Operation, form: Affine, bounds: Interval, operands: Sequence[object]) -> list[object]:
         """Add what a node makes of some of its operands; return it and the other operands at their places."""
@@ -273,11 +316,16 @@ class ProgramBuilder:
     def _linear(self, op: Operation, call: Call, factors: tuple[str, ...], writes: tuple[int, ...]) -> None:
         dtype = self._dtype
         variables = [self.program.variables[x] for x in call.operands if isinstance(x, int)]
+        results = [self.program.variables[x].box for x in writes]
+        gone = [~(low[0].isfinite() & high[0].isfinite()) for low, high in results]
+        gone = [] if all(map(_is_finite, results)) else gone
+        # What infinite operands are part of is infinite too.
+        call = call.without_infinities() if gone else call
         share = gamma(call.terms + FUSED_ROUNDINGS, dtype)
         if not math.isfinite(share):
             return
         spare = tiny(dtype) / share
-        sizes = [_size(variable.box)[0] + spare for variable in variables]
+        sizes = [(_size_of_kept(x.box) if gone else _size(x.box))[0] + spare for x in variables]
         if not all(bool(size.isfinite().all()) for size in sizes):
             return
         reads = tuple(x for x in call.operands if isinstance(x, int))
@@ -290,24 +338,16 @@ class ProgramBuilder:
             magnitudes = call.magnitudes(sizes, spare, together=len(factors) == 2)
             return [(share + own) * size + least for size in magnitudes]
 
+        elements = sum(math.prod(self.program.variables[x].shape) for x in writes)
         shapes = [variable.shape for variable in variables]
         if len(factors) < 2:
-            step: Step = AffineStep(reads, writes, call, shapes, errors)
-            step.work = sum(math.prod(self.program.variables[x].shape) for x in writes) * call.terms
-        elif len(reads) == 2:
-            work = math.prod(self.program.variables[writes[0]].shape) * call.terms * 2
-            step = ProductStep(
-                (reads[0], reads[1]),
-                writes[0],
-                lambda a, b: call(a, b)[0],
-                shapes,
-                call.product_of_sizes,
-                errors()[0],
-                work,
-            )
-        else:
-            return
-        self.program.append(step)
+            step: Step = AffineStep(reads, writes, call, shapes, errors, gone)
+            step.work = elements * call.terms
+            self.program.append(step)
+        elif len(reads) == 2 and not gone:
+            pair, work = (reads[0], reads[1]), 2 * elements * call.terms
+            product = call.product_of_sizes
+            self.program.append(ProductStep(pair, writes[0], call.first, shapes, product, errors()[0], work))
 
     # facts ------------------------------------------------------------------------------------------------------
 
@@ -325,40 +365,17 @@ class ProgramBuilder:
             return None
 
 
-def _find_places(operands: Sequence[object], sizes: Sequence[int]) -> tuple[list[Tensor | None], Tensor]:
-    """Return positions of the elements of each operand, and the constants among them, whose positions come last.
-
-    Args:
-        operands: Variables, constants, and what is neither.
-        sizes: Elements of each variable.
-
-    Returns:
-        Flat positions by operand, with -1 for infinite constants, and None for what has none.
-    """
-    remaining, start, end = iter(sizes), 0, sum(sizes)
-    places: list[Tensor | None] = []
-    constants = [torch.zeros(0, dtype=torch.float64)]
-    for x in operands:
-        if isinstance(x, int):
-            size = next(remaining)
-            places.append(torch.arange(start, start + size))
-            start += size
-        elif isinstance(x, Tensor):
-            flat = x.flatten().double()
-            places.append(torch.where(flat.isfinite(), torch.arange(end, end + len(flat)), -1))
-            constants.append(torch.where(flat.isfinite(), flat, 0.0))
-            end += len(flat)
-        else:
-            places.append(None)
-    return places, torch.cat(constants)
-
-
 def _double(x: Tensor) -> Tensor:
     return x.double() if x.is_floating_point() else x
 
 
 def _size(box: Box) -> Tensor:
     return torch.maximum(box[0].abs(), box[1].abs())
+
+
+def _size_of_kept(box: Box) -> Tensor:
+    """Return sizes of a variable, but 0 where it is surely infinite."""
+    return torch.where(box[0] == box[1], box[0].nan_to_num(0.0, 0.0, 0.0), _size(box))
 
 
 def _is_finite(box: Box) -> bool:

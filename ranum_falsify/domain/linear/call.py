@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from dnnv.nn import Operation
@@ -35,6 +35,18 @@ class Call:
     def __call__(self, *values: Tensor) -> tuple[Tensor, ...]:
         """Return the results for values of the variables."""
         return self._evaluate(list(values), self.operands)
+
+    def first(self, *values: Tensor) -> Tensor:
+        """Return the first result for values of the variables."""
+        return self(*values)[0]
+
+    def without_infinities(self) -> Call:
+        """Return the call with 0 in place of infinite constants, except in divisors."""
+        operands = tuple(
+            x.masked_fill(x.isinf(), 0.0) if sign and isinstance(x, Tensor) and x.is_floating_point() else x
+            for x, sign in zip(self.operands, self.signs, strict=True)
+        )
+        return replace(self, operands=operands)
 
     def _evaluate(self, values: list[Tensor], operands: Sequence[object]) -> tuple[Tensor, ...]:
         rest = iter(values)

@@ -19,13 +19,17 @@ _ELEMENTS = 1 << 21
 
 
 def condense(program: Program, targets: Sequence[int]) -> Program:
-    """Return a program of the same variables whose affine steps are matrices, or the same where they would be large.
+    """Return a program of the same variables whose affine steps are matrices.
+
+    It is the same where these would be large, or where results of steps are infinite.
 
     Args:
         program: The program.
         targets: Variables at which passes will begin, besides those that are watched.
     """
     order = program.select_before(targets)
+    if any(isinstance(step := program.steps[i], AffineStep) and step.gone for i in order):
+        return program
     ends = {v for i in order for v in program.steps[i].watched} | set(targets)
     ends = {v for v in ends if v in program.writers and isinstance(program.steps[program.writers[v]], AffineStep)}
     steps: dict[int, MatrixStep] = {}

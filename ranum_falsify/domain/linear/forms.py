@@ -24,6 +24,8 @@ __all__ = [
     "LinearForm",
     "Quotient",
     "Rowwise",
+    "Spelled",
+    "SpelledRows",
     "Terms",
     "contraction",
     "form_of",
@@ -139,20 +141,48 @@ class Rowwise:
 
     Attributes:
         dims: `dims(op, rank)`: the dimensions that make up a row.
-        function: `fn(op, dtype, runtimes, size)`: the function of rows of a number of elements.
+        function: `fn(op, dtype, runtimes, size)`: the function of rows of a number of elements; None if none is known.
         inner: What the rows are made of, if not the first operand; it names its function and its operands.
         bounds: Bounds the result of that.
         outer: What the node makes of the results, in place of the first operand, and of its other operands.
     """
 
     dims: Callable[[Operation, int], Sequence[int]]
-    function: Callable[[Operation, torch.dtype, tuple[Runtime, ...], int], RowFunction]
+    function: Callable[[Operation, torch.dtype, tuple[Runtime, ...], int], RowFunction | None]
     inner: Affine | None = None
     bounds: IntervalRule | None = None
     outer: Affine | None = None
 
 
-LinearForm = Affine | Composed | Extremum | Gated | Quotient | Relaxation | Rowwise
+@dataclass(frozen=True)
+class SpelledRows:
+    """A function of rows that several nodes compute.
+
+    Attributes:
+        dims: The dimensions that make up a row.
+        function: `fn(dtype, runtimes, size)`: the function of rows of a number of elements.
+    """
+
+    dims: Sequence[int]
+    function: Callable[[torch.dtype, tuple[Runtime, ...], int], RowFunction]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spelled:
+    """A node that may be the last of several that compute a function of rows of an operation.
+
+    Attributes:
+        operand: The operation.
+        rows: `fn(site, *operands)`: what the nodes compute; None if it is no such function.
+        otherwise: How the node depends on its own operands, for where it is none.
+    """
+
+    operand: Operation
+    rows: Callable[..., SpelledRows | None]
+    otherwise: Quotient
+
+
+LinearForm = Affine | Composed | Extremum | Gated | Quotient | Relaxation | Rowwise | Spelled
 """A row's `linear`: this, or a function of the node that returns it, or None: bounded by its interval alone."""
 
 

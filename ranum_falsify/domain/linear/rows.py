@@ -11,12 +11,13 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import cast
 
 import torch
 from torch import Tensor
 
-from ranum_falsify.domain.linear.steps import Box, Step
+from ranum_falsify.domain.linear.steps import Box, PlaneChoice, Step
 from ranum_falsify.domain.slack import accumulation, double_share, tiny, unit
 
 __all__ = ["Plane", "RowFunction", "RowLines", "RowStep", "Rows"]
@@ -27,6 +28,10 @@ _SHARE = 0.25
 
 In the middle itself, planes would be chosen that are far beyond all values at some vertices of the box.
 """
+
+
+_FAR = 1000.0
+"""exp(-1000) is 0 in float64."""
 
 
 @dataclass(frozen=True)
@@ -74,11 +79,31 @@ class RowLines:
 
 
 class RowFunction(ABC):
-    """A function of rows of n numbers to as many."""
+    """A function of rows of n numbers to as many.
+
+    Attributes:
+        is_masked: Whether an element of -inf is as if it were not there; its result is 0.
+        centred: Whether results depend on the mean of the squares of the numbers less their mean, or of the numbers
+            themselves; None if on neither.
+    """
+
+    is_masked = False
+    centred: bool | None = None
 
     @abstractmethod
-    def bound(self, low: Tensor, high: Tensor) -> RowLines:
-        """Return what holds for all rows `(..., n)` between two finite bounds."""
+    def bound(self, low: Tensor, high: Tensor, shares: Sequence[Tensor] = (), squares: Box | None = None) -> RowLines:
+        """Return what holds for all rows `(..., n)` between two finite bounds.
+
+        Args:
+            low: Lower bounds.
+            high: Upper bounds.
+            shares: Numbers from 0 to 1 that choose planes, as those of `starts` do; planes hold for any of them.
+            squares: Bounds of the mean square that results depend on, `(..., 1)`, if more is known of it.
+        """
+
+    def starts(self, low: Tensor, high: Tensor) -> Sequence[Tensor]:
+        """Return the numbers that choose the planes which `bound` returns without any; none if there is no choice."""
+        return ()
 
     @abstractmethod
     def minimise(self, weights: Tensor, least: Tensor, greatest: Tensor) -> Tensor:
@@ -118,6 +143,12 @@ class Rows:
         self._order = [dim for dim in range(rank) if dim not in chosen] + chosen
         self.size = math.prod(shape[dim] for dim in chosen)
 
+    def keep_some(self, box: Box) -> bool:
+        """Tell whether elements of rows are finite or surely -inf, though not all of a row."""
+        low, high = (self.cut(bound) for bound in box)
+        finite = low.isfinite() & high.isfinite()
+        return bool((finite | (high == -math.inf)).all() and finite.any(-1).all())
+
     def cut(self, x: Tensor) -> Tensor:
         """Return a tensor `(..., *shape)` as rows `(..., rows, n)`."""
         lead = x.ndim - len(self._shape)
@@ -136,7 +167,14 @@ class RowStep(Step):
     """A function of rows between planes."""
 
     def __init__(
-        self, read: int, write: int, function: RowFunction, rows: Rows, results: Box, dtype: torch.dtype
+        self,
+        read: int,
+        write: int,
+        function: RowFunction,
+        rows: Rows,
+        results: Box,
+        dtype: torch.dtype,
+        squares: Sequence[int] = (),
     ) -> None:
         """Prepare.
 
@@ -147,19 +185,29 @@ class RowStep(Step):
             rows: The operand's rows.
             results: Finite bounds of the results that hold in any case.
             dtype: Type of both.
+            squares: Variable of the mean squares that the results depend on, one for each row, if there is one.
         """
-        self.reads, self.writes, self.watched = (read,), (write,), (read,)
+        self.reads, self.writes, self.watched = (read,), (write,), (read, *squares)
         self._function, self._rows = function, rows
         self._results = rows.cut(results[0]), rows.cut(results[1])
         # Runtimes may round what a node of half precision reads, or not, and take denormal numbers for 0.
         self._rounding = 0.0 if accumulation(dtype) is dtype else 2 * unit(dtype)
         self._smallest = tiny(dtype)
         self.work = results[0].numel() * 16
+        self.choices = results[0].numel() * 4
 
     def prepare(self, boxes: Sequence[Box]) -> _PreparedRows:
         """Return planes that enclose what runtimes compute; constant where the results' bounds are closer."""
-        low, high = (self._rows.cut(bound) for bound in boxes[0])
-        y = self._function.bound(low, high)
+        return self._prepare(boxes)
+
+    def find_choice(self, boxes: Sequence[Box]) -> PlaneChoice | None:
+        """See :meth:`Step.find_choice`."""
+        starts = self._function.starts(*self._cut(boxes[0]))
+        return PlaneChoice(starts, partial(self._prepare, boxes)) if starts else None
+
+    def _prepare(self, boxes: Sequence[Box], shares: Sequence[Tensor] = ()) -> _PreparedRows:
+        low, high = self._cut(boxes[0])
+        y = self._function.bound(low, high, shares, self._find_squares(boxes, torch.maximum(low.abs(), high.abs())))
         least = torch.maximum(y.least.nan_to_num(-math.inf), self._results[0])
         # Either bound holds where rounding makes two of them cross.
         greatest = torch.minimum(y.greatest.nan_to_num(math.inf), self._results[1]).maximum(least)
@@ -169,6 +217,24 @@ class RowStep(Step):
         upper = _choose(y.upper, y.common, greatest, stray, middle, radius, 1.0)
         lines = replace(y, common=y.common.nan_to_num(0.0, 0.0, 0.0), lower=lower, upper=upper)
         return _PreparedRows(lines, (least, greatest), middle, radius)
+
+    def _cut(self, box: Box) -> Box:
+        """Return bounds of the rows; what is -inf is so far below the others of its row that its share vanishes."""
+        low, high = (self._rows.cut(bound) for bound in box)
+        gone = high == -math.inf
+        if not bool(gone.any()):
+            return low, high
+        below = torch.where(gone, math.inf, low).amin(-1, keepdim=True) - _FAR
+        return torch.where(gone, below, low), torch.where(gone, below, high)
+
+    def _find_squares(self, boxes: Sequence[Box], size: Tensor) -> Box | None:
+        """Return bounds of mean squares, also of numbers of at most some sizes that are taken for 0 where denormal."""
+        if len(boxes) == 1:
+            return None
+        low, high = (bound.unsqueeze(-1) for bound in boxes[1])
+        greatest = size.amax(-1, keepdim=True)
+        spare = double_share(self._rows.size) * high + 8 * self._smallest * (greatest + self._smallest)
+        return low - spare, high + spare
 
     def _error(self, y: RowLines, size: Tensor) -> Tensor:
         """Return the most by which planes differ for operands that are rounded, and in passes, which use float64."""

@@ -2,7 +2,7 @@
 
 With z for x, less its mean, and v for the mean of z^2 plus epsilon, the result is z r with r = 1 / sqrt(v).  v lies
 between a tangent plane and the mean of chords, r between a tangent and a chord of these: planes about r.  The product
-is expanded about the centres of both factors, whose radii make up the rest.
+lies between McCormick's planes, or what is between these.
 
 Source: Z. Shi et al., Robustness Verification for Transformers, 2020, https://arxiv.org/abs/2002.06622.
 """
@@ -10,6 +10,7 @@ Source: Z. Shi et al., Robustness Verification for Transformers, 2020, https://a
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -47,58 +48,95 @@ class _InverseRoot:
 class StandardisedRows(RowFunction):
     """`(x - mean) / sqrt(variance + epsilon)`, or `x / sqrt(mean(x^2) + epsilon)`."""
 
-    def __init__(self, epsilon: float, dtype: torch.dtype, *, centred: bool) -> None:
+    def __init__(self, epsilon: float, dtype: torch.dtype, *, centred: bool, cancels: bool = False) -> None:
         """Describe the function.
 
         Args:
             epsilon: The number that is added.
             dtype: Type of the tensor.
             centred: Whether the mean is subtracted.
+            cancels: Whether a runtime computes the variance as mean(x^2) - mean(x)^2.
         """
-        self._epsilon, self._dtype, self._centred = epsilon, dtype, centred
+        self._epsilon, self._dtype, self.centred = epsilon, dtype, centred
+        self._cancels = cancels
 
-    def bound(self, low: Tensor, high: Tensor) -> RowLines:
+    def starts(self, low: Tensor, high: Tensor) -> Sequence[Tensor]:
+        """See :meth:`RowFunction.starts`: the planes of the product, below and above, and those about r."""
+        middle = torch.full_like(low, 0.5)
+        return middle, middle, middle, middle[..., :1], middle[..., :1]
+
+    def bound(
+        self, low: Tensor, high: Tensor, shares: Sequence[Tensor] = (), squares: tuple[Tensor, Tensor] | None = None
+    ) -> RowLines:
         """See :meth:`RowFunction.bound`."""
         rows = Sections(lower=low, upper=high, copies=1, dtype=self._dtype, dims=(), stored=())
-        scores = bound_scores(rows, self._epsilon, centred=self._centred)
+        scores = bound_scores(rows, self._epsilon, centred=bool(self.centred), cancels=self._cancels)
         n = low.shape[-1]
-        mean = torch.full_like(low, 1 / n if self._centred else 0.0)
+        mean = torch.full_like(low, 1 / n if self.centred else 0.0)
         least, greatest = low - (mean * high).sum(-1, True), high - (mean * low).sum(-1, True)
         own = double_share(n) * torch.maximum(low.abs(), high.abs()).amax(-1, keepdim=True)
         least, greatest = least + mean * (high - low) - own, greatest - mean * (high - low) + own
-        centre, radius = (least + greatest) / 2, (greatest - least) / 2
-        y = self._bound_inverse(low, high, *scores.squares)
-        factor, rest = (y.low + y.high) / 2, radius * (y.high - y.low) / 2
-        rising, falling = centre.clamp(min=0), centre.clamp(max=0)
-        share = (-factor if self._centred else torch.zeros_like(factor)).expand_as(low)
+        fewest, most = scores.squares
+        if squares is not None:
+            fewest, most = torch.maximum(fewest, squares[0]), torch.minimum(most, squares[1])
+            most = torch.maximum(fewest, most)
+        y = self._bound_inverse(low, high, fewest, most, shares[2:])
+        sides = shares[:2] or (0.5, 0.5)
 
-        def plane(below: Tensor, above: Tensor, side: float) -> Plane:
+        def plane(first: Tensor | float, side: float) -> Plane:
+            # z r >= a r + b z - a b for the least a and b or the greatest, <= that for one of each.
+            last = 1 - first
+            ends = (y.low, y.high) if side < 0 else (y.high, y.low)
+            centre, factor = first * least + last * greatest, first * ends[0] + last * ends[1]
+            rest = first * least * ends[0] + last * greatest * ends[1]
+            rising, falling = centre.clamp(min=0), centre.clamp(max=0)
             # What multiplies the plane below r, and the one above it.
-            offset = below * y.offsets[0] + above * y.offsets[1] - centre * factor + side * rest
-            return Plane(factor.expand_as(low), torch.stack([share, below, above]), offset)
+            below, above = (rising, falling) if side < 0 else (falling, rising)
+            factor = factor.expand_as(centre)
+            offset = below * y.offsets[0] + above * y.offsets[1] - rest
+            shared = -factor if self.centred else torch.zeros_like(factor)
+            return Plane(factor, torch.stack([shared, below, above]), offset)
 
         return RowLines(
-            common=torch.stack([mean, *y.slopes]),
-            lower=plane(rising, falling, -1.0),
-            upper=plane(falling, rising, 1.0),
+            common=torch.stack(torch.broadcast_tensors(mean, *y.slopes)),
+            lower=plane(sides[0], -1.0),
+            upper=plane(sides[1], 1.0),
             stray=scores.stray,
             least=scores.lower,
             greatest=scores.upper,
         )
 
-    def _bound_inverse(self, low: Tensor, high: Tensor, fewest: Tensor, most: Tensor) -> _InverseRoot:
-        """Bound r over rows whose mean squares lie between two bounds."""
+    def _bound_inverse(
+        self, low: Tensor, high: Tensor, fewest: Tensor, most: Tensor, shares: Sequence[Tensor]
+    ) -> _InverseRoot:
+        """Bound r over rows whose mean squares lie between two bounds.
+
+        Args:
+            low: Lower bounds of the rows.
+            high: Upper bounds.
+            fewest: The least mean square.
+            most: The greatest.
+            shares: Where the tangent plane below the mean square touches, `(..., n)`; the origin of chords, and where
+                the tangent below r touches, `(..., 1)`; in the middle if not given.
+        """
         n, middle = low.shape[-1], (low + high) / 2
-        origin = middle.mean(-1, keepdim=True) if self._centred else torch.zeros_like(low[..., :1])
-        from_low, from_high, apart = low - origin, high - origin, middle - origin
+        origin = middle.mean(-1, keepdim=True) if self.centred else torch.zeros_like(low[..., :1])
+        touched = middle
+        if shares:
+            touched = low + shares[0] * (high - low)
+            if self.centred:
+                origin = (low + shares[1] * (high - low)).mean(-1, keepdim=True)
+        from_low, from_high, apart = low - origin, high - origin, touched - origin
         # (x - c)^2 lies below its chord, and the variance below its mean.
         chord = (from_low + from_high) / n
         chord_offset = -((from_low * from_high).sum(-1, True) / n + (chord * origin).sum(-1, True))
         # The variance is at least mean(2 a z - a^2) for any a.
-        tangent = 2 * (apart - apart.mean(-1, keepdim=True) if self._centred else apart) / n
+        tangent = 2 * (apart - apart.mean(-1, keepdim=True) if self.centred else apart) / n
         tangent_offset = -apart.square().mean(-1, keepdim=True)
         fewest, most = fewest + self._epsilon, most + self._epsilon
         start = ((chord * middle).sum(-1, True) + chord_offset + self._epsilon).clamp(min=fewest).clamp(max=most)
+        if shares:
+            start = fewest + shares[2] * (most - fewest)
         value, slope = start.rsqrt(), -0.5 * start.rsqrt() / start
         least, greatest = most.rsqrt(), fewest.rsqrt()
         width = most - fewest
@@ -120,6 +158,6 @@ class StandardisedRows(RowFunction):
         if not self._epsilon >= 0:  # what is less than the mean square divides
             return torch.full(weights.shape[:-1], -math.inf, dtype=weights.dtype)
         n = weights.shape[-1]
-        across = weights - weights.mean(-1, keepdim=True) if self._centred else weights
+        across = weights - weights.mean(-1, keepdim=True) if self.centred else weights
         norm: Tensor = torch.linalg.vector_norm(across, dim=-1)
         return -math.sqrt(n) * (1 + double_share(n)) * norm - n * _LOST_ROOT

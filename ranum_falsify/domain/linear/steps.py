@@ -7,9 +7,11 @@ which includes the most that the runtimes' rounding and our own can add.
 
 from __future__ import annotations
 
+import math
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import cast
 
@@ -19,7 +21,7 @@ from torch import Tensor
 from ranum_falsify.domain.linear.relaxations import Lines, Relaxation, Slopes
 from ranum_falsify.domain.slack import double_share
 
-__all__ = ["AffineStep", "Box", "CurveStep", "Function", "MatrixStep", "ProductStep", "Step", "minimise"]
+__all__ = ["AffineStep", "Box", "CurveStep", "Function", "MatrixStep", "PlaneChoice", "ProductStep", "Step", "minimise"]
 
 Box = tuple[Tensor, Tensor]
 """Lower and upper bounds of a variable, `(boxes, *shape)` in float64; 1 in place of `boxes` holds for all of them."""
@@ -58,6 +60,19 @@ def _flatten(weights: Tensor) -> Tensor:
     return weights.reshape(weights.shape[0], weights.shape[1], -1)
 
 
+@dataclass(frozen=True)
+class PlaneChoice:
+    """What may be chosen of a step's bounds: numbers from 0 to 1, which are sound whatever they are.
+
+    Attributes:
+        starts: Those of the bounds that `prepare` returns, or near them, `(boxes or 1, ...)`.
+        make: Returns what `prepare` does, for chosen numbers; they may have more boxes than the bounds.
+    """
+
+    starts: Sequence[Tensor]
+    make: Callable[[Sequence[Tensor]], object]
+
+
 class Step(ABC):
     """A node of the graph, or a part of one.
 
@@ -66,16 +81,22 @@ class Step(ABC):
         writes: Variables of its outputs.
         watched: Operands whose bounds the step needs.
         work: Multiplications that one row of a pass takes, roughly.
+        choices: How many numbers may be chosen, at most, besides two for each result.
     """
 
     reads: tuple[int, ...]
     writes: tuple[int, ...]
     watched: tuple[int, ...] = ()
     work: int = 0
+    choices: int = 0
 
     def prepare(self, boxes: Sequence[Box]) -> object:
         """Return what `back` needs to know of boxes, given the bounds of each watched operand."""
         return boxes
+
+    def find_choice(self, boxes: Sequence[Box]) -> PlaneChoice | None:
+        """Return what may be chosen in place of what `prepare` returns; None if that is nothing."""
+        return None
 
     @abstractmethod
     def back(self, weights: Sequence[Tensor], known: object) -> tuple[tuple[Tensor, ...], Tensor]:
@@ -91,7 +112,11 @@ class Step(ABC):
 
 
 class AffineStep(Step):
-    """A linear function and a constant; the results stray from it by at most `error`."""
+    """A linear function and a constant; the results stray from it by at most `error`.
+
+    Attributes:
+        gone: Where results are infinite, by result; nothing bounds what reads them there.
+    """
 
     def __init__(
         self,
@@ -100,6 +125,7 @@ class AffineStep(Step):
         function: Function,
         shapes: Sequence[tuple[int, ...]],
         errors: Callable[[], Sequence[Tensor]],
+        gone: Sequence[Tensor] = (),
     ) -> None:
         """Prepare; nothing is computed before the first pass.
 
@@ -109,8 +135,9 @@ class AffineStep(Step):
             function: The function, constant included.
             shapes: Shapes of the operands.
             errors: Returns the most by which each output may stray.
+            gone: Where outputs are infinite; none are if not given.
         """
-        self.reads, self.writes = reads, writes
+        self.reads, self.writes, self.gone = reads, writes, gone
         self._function, self._shapes, self._errors_of = function, shapes, errors
 
     @cached_property
@@ -138,6 +165,8 @@ class AffineStep(Step):
         for weight, offset, error in zip(weights, results, self._errors, strict=True):
             constant = constant + _dot(weight, offset.detach().unsqueeze(0))
             stray = stray + _dot(weight.abs(), error.unsqueeze(0))
+        for weight, gone in zip(weights, self.gone, strict=False):
+            constant = constant.masked_fill(_flatten((weight != 0) & gone).any(-1), -math.inf)
         pulled = _pull_back(results, zeros, [weight.flatten(0, 1) for weight in weights])
         return tuple(x.unflatten(0, (count, rows)) for x in pulled), (constant, stray)
 
@@ -194,13 +223,21 @@ class CurveStep(Step):
         """Return lines that enclose what runtimes compute, of `(boxes or 1, *shape)`."""
         return self._include_errors(boxes[0], self._relaxation.lines(*boxes[0]))
 
-    def find_range(self, box: Box) -> tuple[Slopes, Slopes]:
-        """Return two ends between which slopes may be chosen; see :meth:`Relaxation.find_range`."""
-        return self._relaxation.find_range(*box)
+    def find_choice(self, boxes: Sequence[Box]) -> PlaneChoice | None:
+        """See :meth:`Step.find_choice`: slopes, as shares of the way from one end of their range to the other."""
+        box = boxes[0]
+        first, last = self._relaxation.find_range(*box)
+        if torch.equal(first.lower, last.lower) and torch.equal(first.upper, last.upper):
+            return None
+        y = self.prepare(boxes)
+        ends = ((first.lower, last.lower), (first.upper, last.upper))
 
-    def tilt(self, box: Box, slopes: Slopes) -> Lines:
-        """Return what `prepare` does, with chosen slopes; see :meth:`Relaxation.tilt`."""
-        return self._include_errors(box, self._relaxation.tilt(*box, slopes))
+        def tilt(shares: Sequence[Tensor]) -> Lines:
+            slopes = Slopes(*(a + share * (b - a) for share, (a, b) in zip(shares, ends, strict=True)))
+            return self._include_errors(box, self._relaxation.tilt(*box, slopes))
+
+        starts = [_share_of(own, *end) for own, end in zip((y.lower_slope, y.upper_slope), ends, strict=True)]
+        return PlaneChoice(starts, tilt)
 
     def _include_errors(self, box: Box, y: Lines) -> Lines:
         known = [part.isfinite() for part in (y.lower_slope, y.lower_offset, y.upper_slope, y.upper_offset)]
@@ -228,6 +265,12 @@ class CurveStep(Step):
         constant += _dot(size, (y.lower_offset - y.upper_offset) / 2)
         passed = weight * ((y.lower_slope + y.upper_slope) / 2).unsqueeze(1)
         return (passed.addcmul_(size, ((y.lower_slope - y.upper_slope) / 2).unsqueeze(1)),), constant
+
+
+def _share_of(own: Tensor, first: Tensor, last: Tensor) -> Tensor:
+    """Return how far a slope is on the way from one end of its range to the other."""
+    width = last - first
+    return torch.where(width == 0, 0.0, (own - first) / torch.where(width == 0, 1.0, width)).clamp(0, 1)
 
 
 class MatrixStep(Step):

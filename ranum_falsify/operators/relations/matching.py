@@ -33,6 +33,7 @@ __all__ = [
     "kind",
     "may_be_rounded_apart",
     "pairs",
+    "reach_reduction",
     "reduced_dims",
     "rounds_apart",
     "source",
@@ -182,11 +183,7 @@ def find_reduction(site: Site, field: Field, *op_types: str, shown_by: Field = N
         op_types: The operators.
         shown_by: The field whose shape must broadcast with that of the operand, if a node changes it after `field`.
     """
-    expand = is_a(field, "Expand")
-    inner = field if expand is None else fields_of(expand)[0]
-    op = is_a(inner, *_PASSING, *op_types)
-    while op is not None and kind(op) not in op_types:
-        op = is_a(_find_passed(op), *_PASSING, *op_types)
+    inner, op = _behind_expand(field), reach_reduction(field, *op_types)
     if op is None:
         return None
     operand, *axes = fields_of(op)
@@ -205,6 +202,19 @@ def find_reduction(site: Site, field: Field, *op_types: str, shown_by: Field = N
     if not dims or (stands.shape != kept and stands.size != 1):
         return None
     return Reduced(op=op, operand=source(operand), x=x, dims=dims)
+
+
+def reach_reduction(field: Field, *op_types: str) -> Operation | None:
+    """Return the reduction that a field may hold, whose shape is not known."""
+    op = is_a(_behind_expand(field), *_PASSING, *op_types)
+    while op is not None and kind(op) not in op_types:
+        op = is_a(_find_passed(op), *_PASSING, *op_types)
+    return op
+
+
+def _behind_expand(field: Field) -> Field:
+    expand = is_a(field, "Expand")
+    return field if expand is None else fields_of(expand)[0]
 
 
 def _find_passed(op: Operation) -> Field:

@@ -10,7 +10,7 @@ from dnnv.nn.operations import Add, Div, Mul, Sign, Sub
 from torch import Tensor
 
 from ranum_falsify.domain.linear import curves
-from ranum_falsify.domain.linear.forms import Affine, Extremum, Quotient
+from ranum_falsify.domain.linear.forms import Affine, Extremum
 from ranum_falsify.domain.order import greatest, least
 from ranum_falsify.domain.rules.arithmetic.pairs import (
     absolute,
@@ -53,6 +53,7 @@ from ranum_falsify.operators.relations.self_gated import (
     product_form,
     swish_by_parts,
 )
+from ranum_falsify.operators.relations.spelled import quotient_or_rows
 from ranum_falsify.operators.relations.wholes import difference_of_ordered, part_of_whole
 from ranum_falsify.operators.support import unsigned
 from ranum_falsify.operators.support.families import exact, pointwise, total
@@ -175,7 +176,7 @@ pointwise(
         part_of_whole,
         over_choice(quotient_by_itself, standard_score, over_norm, share_of_sum),
     ),
-    linear=Quotient(),
+    linear=quotient_or_rows,
     kernel=None,
     valid=[
         Condition(

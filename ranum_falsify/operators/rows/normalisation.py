@@ -32,13 +32,14 @@ from ranum_falsify.validity import Bounds, Condition, GreaterThan, Operands
 
 __all__ = [
     "VARIANCE",
-    "GroupNormalization",
     "InstanceNormalization",
     "LayerNormalization",
     "LpNormalization",
     "MeanVarianceNormalization",
     "RMSNormalization",
     "above_zero",
+    "align_channels",
+    "convert_to_stash",
     "from_axis",
     "rms_normalization",
     "row_square",
@@ -66,12 +67,12 @@ def above_zero(
     return Condition(text, reason, margin_of=margin, crossing_of=quantity, holds_of=holds)
 
 
-def _align_channels(values: Tensor, rank: int) -> Tensor:
+def align_channels(values: Tensor, rank: int) -> Tensor:
     """Return values of shape `(channels, ...)` so that they broadcast with `(batch, channels, ...)`."""
     return values.reshape(*values.shape, *[1] * (rank - 1 - values.ndim))
 
 
-def _convert_to_stash(op: Operation, x: Tensor) -> Tensor:
+def convert_to_stash(op: Operation, x: Tensor) -> Tensor:
     """Return the operand in the type of the intermediate results: float32 where `stash_type` asks for it."""
     return x.float() if rules.is_stashed_single(op) and x.dtype in (torch.float16, torch.bfloat16) else x
 
@@ -96,7 +97,7 @@ def _batch_normalization(
 def _batch_normalized(op: Operation, x: Tensor, scale: Tensor, bias: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
     factor = scale / (variance + op.epsilon).sqrt()
     shift = bias - mean * factor
-    return (x * _align_channels(factor, x.ndim) + _align_channels(shift, x.ndim)).to(x.dtype)
+    return (x * align_channels(factor, x.ndim) + align_channels(shift, x.ndim)).to(x.dtype)
 
 
 def _batch_variance(op: Operation, operands: Operands) -> Tensor:
@@ -150,11 +151,9 @@ across(
 
 def _rows(op: Operation, x: Tensor) -> Tensor:
     """Return the operand with the elements that are normalised together along its last dimension."""
-    x = _convert_to_stash(op, x)
+    x = convert_to_stash(op, x)
     if isinstance(op, InstanceNormalization):
         return x.flatten(2)
-    if isinstance(op, GroupNormalization):
-        return x.reshape(x.shape[0], op.num_groups, -1)
     return x.flatten(op.axis if op.axis >= 0 else x.ndim + op.axis)
 
 
@@ -162,17 +161,6 @@ def _row_variance(op: Operation, operands: Operands) -> Tensor:
     # Exactly 0 for equal numbers, where ONNX Runtime's mean may differ from them in the last bit.
     x = next(operands[name] for name in ("x", "input") if name in operands)
     return _rows(op, x).var(-1, correction=0) + float(op.epsilon)
-
-
-def _group_moments(op: Operation, x: Tensor) -> tuple[Tensor, Tensor]:
-    """Return mean and variance of each group, the latter by the formula of the standard: it can cancel below 0."""
-    rows = _rows(op, x)
-    mean = rows.mean(-1, keepdim=True)
-    return mean, rows.square().mean(-1, keepdim=True) - mean.square()
-
-
-def _group_variance(op: Operation, operands: Operands) -> Tensor:
-    return _group_moments(op, operands["x"])[1] + float(op.epsilon)
 
 
 def row_square(op: Operation, operands: Operands) -> Tensor:
@@ -187,16 +175,7 @@ def _normalise(op: Operation, x: Tensor) -> Tensor:
 
 
 def _instance_normalization(op: Operation, x: Tensor, scale: Tensor, b: Tensor) -> Tensor:
-    return _normalise(op, x).to(x.dtype) * _align_channels(scale, x.ndim) + _align_channels(b, x.ndim)
-
-
-def _group_normalization(op: Operation, x: Tensor, scale: Tensor, bias: Tensor) -> Tensor:
-    mean, variance = _group_moments(op, x)
-    normal = ((_rows(op, x) - mean) / (variance + float(op.epsilon)).sqrt()).reshape(x.shape).to(x.dtype)
-    if op.version >= 21:
-        return normal * _align_channels(scale, x.ndim) + _align_channels(bias, x.ndim)
-    groups = normal.reshape(x.shape[0], op.num_groups, -1)
-    return (groups * scale[:, None] + bias[:, None]).reshape(x.shape)
+    return _normalise(op, x).to(x.dtype) * align_channels(scale, x.ndim) + align_channels(b, x.ndim)
 
 
 def _layer_normalization(op: Operation, x: Tensor, scale: Tensor, b: Tensor | None) -> tuple[Tensor, ...]:
@@ -214,7 +193,7 @@ def _layer_normalization(op: Operation, x: Tensor, scale: Tensor, b: Tensor | No
 
 def rms_normalization(op: Operation, x: Tensor, scale: Tensor) -> Tensor:
     """Return the operand divided by its root mean square over the axes from `axis` on, and scaled."""
-    wide = _convert_to_stash(op, x)
+    wide = convert_to_stash(op, x)
     over = tuple(range(op.axis if op.axis >= 0 else x.ndim + op.axis, x.ndim))
     root = (wide.square().mean(over, keepdim=True) + float(op.epsilon)).sqrt()
     return (wide / root).to(x.dtype) * scale
@@ -235,7 +214,7 @@ def scale_elements(op: Operation, x: Tensor, scale: Tensor, b: Tensor | None = N
 
 
 def _scale_channels(op: Operation, x: Tensor, scale: Tensor, b: Tensor) -> Tensor:
-    return x * _align_channels(scale, x.ndim) + _align_channels(b, x.ndim)
+    return x * align_channels(scale, x.ndim) + align_channels(b, x.ndim)
 
 
 def standardised(
@@ -269,16 +248,6 @@ def _positions(op: Operation, rank: int) -> Sequence[int]:
 )
 class InstanceNormalization(Operation):
     """https://onnx.ai/onnx/operators/onnx__InstanceNormalization.html."""
-
-
-@opaque(
-    torch=_group_normalization,
-    interval=rules.group_normalisation,
-    kernel=None,
-    valid=[above_zero(_TEXT, VARIANCE, _group_variance, rules.groups_stay_positive)],
-)
-class GroupNormalization(Operation):
-    """https://onnx.ai/onnx/operators/onnx__GroupNormalization.html."""
 
 
 _NORMALISED = onnx.defs.get_schema("LayerNormalization", 17)
@@ -330,12 +299,12 @@ class RMSNormalization(Operation):
 
 
 def _mean_variance_normalization(op: Operation, x: Tensor) -> Tensor:
-    variance, mean = torch.var_mean(_convert_to_stash(op, x), ints(op.axes), correction=0, keepdim=True)
+    variance, mean = torch.var_mean(convert_to_stash(op, x), ints(op.axes), correction=0, keepdim=True)
     return ((x - mean) / variance.sqrt()).to(x.dtype)
 
 
 def _axes_variance(op: Operation, operands: Operands) -> Tensor:
-    return _convert_to_stash(op, operands["x"]).var(ints(op.axes), correction=0)
+    return convert_to_stash(op, operands["x"]).var(ints(op.axes), correction=0)
 
 
 def _axes(op: Operation, rank: int) -> Sequence[int]:

@@ -224,19 +224,22 @@ class Scores:
     squares: tuple[Tensor, Tensor]
 
 
-def bound_scores(rows: Sections, epsilon: float, *, centred: bool) -> Scores:
+def bound_scores(rows: Sections, epsilon: float, *, centred: bool, cancels: bool = False) -> Scores:
     """Return what is known of numbers divided by the root of their mean square plus epsilon.
 
     Args:
         rows: The numbers.
         epsilon: Number that is added to the mean square.
         centred: Whether their mean is subtracted from them first.
+        cancels: As for :func:`standardise`.
     """
+    lost = torch.zeros_like(rows.lower[..., :1])
     if centred:
-        z, of = standardise(rows, epsilon), moments(rows)
+        z, of = standardise(rows, epsilon, cancels=cancels), moments(rows)
         root = of.least_root(epsilon, rows.dtype)
         share = torch.where(root > 0, of.drift / root, math.inf)
         relative = _relative_error(rows, root, tiny(accumulation(rows.dtype)))
+        lost = cancellation(rows) / root.square() if cancels else lost
         squares = of.least_deviation.square(), of.greatest_deviation.square()
     else:
         z, share = divide_by_root_mean_square(rows, epsilon, 1 / rows.size), torch.zeros_like(rows.lower[..., :1])
@@ -246,6 +249,9 @@ def bound_scores(rows: Sections, epsilon: float, *, centred: bool) -> Scores:
     size = torch.maximum(z.lower.abs(), z.upper.abs())
     # As in `_limit`: (z + share) / (1 - 2 share) - z.
     moved = torch.where(share <= _QUARTER, share * (1 + 2 * size) / (1 - 2 * share), math.inf)
+    # As in `_cancelling_limit`.
+    grown = torch.where(lost < 1, (1 - lost).rsqrt() - 1, math.inf)
+    moved = moved + torch.where(lost > 0, grown * (size + moved), 0.0)
     stray = moved + relative * (size + moved)
     slack = _own_share(rows)
     known = not z.nan and not squares_overflow(rows)  # an infinite deviation makes 0 of any number
