@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import torch
@@ -37,6 +38,9 @@ __all__ = ["ROUNDINGS", "Excess", "find_excess", "find_sets", "is_fit"]
 _DEEPEST = 12
 """How many nodes back an order is looked for."""
 
+_MOST = 300
+"""How many comparisons one search may take: each may ask for several others."""
+
 _TERMS = 6
 """Sums of more terms are not compared."""
 
@@ -62,12 +66,34 @@ class Excess(NamedTuple):
 _NONE = Excess(0.0, 0.0)
 
 
+@dataclass(frozen=True)
+class Effort:
+    """How much further an order is looked for.
+
+    Attributes:
+        depth: Nodes back.
+        comparisons: One for each comparison that is left; all parts of a search share them.
+    """
+
+    depth: int = _DEEPEST
+    comparisons: Iterator[int] = field(default_factory=lambda: iter(range(_MOST)))
+
+    @property
+    def deeper(self) -> Effort:
+        """The effort from the operands of a node on."""
+        return replace(self, depth=self.depth - 1)
+
+    def spend(self) -> bool:
+        """Take a comparison; False if none is left."""
+        return self.depth > 0 and next(self.comparisons, None) is not None
+
+
 def is_fit(*operands: Interval) -> bool:
     """Tell whether operands have elements, are finite, and are rounded wherever they are read."""
     return all(x.dtype in (torch.float32, torch.float64) and x.size and not x.may_be_infinite for x in operands)
 
 
-def find_sets(site: Site, whole: View, part: View, depth: int = _DEEPEST) -> tuple[View, View, Excess] | None:
+def find_sets(site: Site, whole: View, part: View, effort: Effort | None = None) -> tuple[View, View, Excess] | None:
     """Return the two summands of a whole where neither is less than a part, and by how much that may exceed either."""
     whole = look_through(site, whole)
     sum_ = is_a(whole.field, "Add")
@@ -76,7 +102,8 @@ def find_sets(site: Site, whole: View, part: View, depth: int = _DEEPEST) -> tup
         return None
     if not are_positive(site, *views, part):
         return None
-    found = [find_excess(site, part, view, depth) for view in views]
+    effort = effort or Effort()
+    found = [find_excess(site, part, view, effort) for view in views]
     if len(found) != 2 or found[0] is None or found[1] is None:
         return None
     excess = Excess(max(x.relative for x in found if x), max(x.absolute for x in found if x))
@@ -86,7 +113,7 @@ def find_sets(site: Site, whole: View, part: View, depth: int = _DEEPEST) -> tup
 # the order ------------------------------------------------------------------------------------------------------
 
 
-def find_excess(site: Site, small: View, large: View, depth: int = _DEEPEST) -> Excess | None:
+def find_excess(site: Site, small: View, large: View, effort: Effort | None = None) -> Excess | None:
     """Return by how much one view may exceed another of the same shape at each place; None if that is not known."""
     small, large = look_through(site, small), look_through(site, large)
     if is_same_view(small, large):
@@ -96,22 +123,23 @@ def find_excess(site: Site, small: View, large: View, depth: int = _DEEPEST) -> 
         return None
     if known.extremes[1] <= other.extremes[0]:
         return _NONE
-    if not depth:
+    effort = effort or Effort()
+    if not effort.spend():
         return None
     for rule in (_by_both, _by_large, _by_small, _by_all, _by_addends, _by_terms, _by_union):
-        found = rule(site, small, large, depth - 1)
+        found = rule(site, small, large, effort.deeper)
         if found is not None and math.isfinite(found.relative + found.absolute):
             return found
     return None
 
 
-def _by_both(site: Site, small: View, large: View, depth: int) -> Excess | None:
+def _by_both(site: Site, small: View, large: View, effort: Effort) -> Excess | None:
     """Compare what two nodes of one operator read."""
     name = kind_in(small)
     if name != kind_in(large):
         return _by_extremes(site, small, large)
     if name in ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin"):
-        return _by_reductions(site, small, large, depth)
+        return _by_reductions(site, small, large, effort)
     if name not in ("Mul", "Sub", "Clip", "Relu"):
         return None
     views, others = operand_views(site, small), operand_views(site, large)
@@ -119,22 +147,22 @@ def _by_both(site: Site, small: View, large: View, depth: int) -> Excess | None:
         return None
     if name == "Mul":
         pairings = ((others[0], others[1]), (others[1], others[0]))
-        return next(_present(_by_factors(site, views, pairing, depth) for pairing in pairings), None)
+        return next(_present(_by_factors(site, views, pairing, effort) for pairing in pairings), None)
     if name == "Sub":
-        rises = find_excess(site, views[0], others[0], depth)
-        falls = None if rises != _NONE else find_excess(site, others[1], views[1], depth)
+        rises = find_excess(site, views[0], others[0], effort)
+        falls = None if rises != _NONE else find_excess(site, others[1], views[1], effort)
         return _NONE if falls == _NONE else None
     limits = zip(views[1:], others[1:], strict=True)
     if list_absent(small) != list_absent(large) or not all(is_same_view(*pair) or _is_equal(*pair) for pair in limits):
         return None
-    found = find_excess(site, views[0], others[0], depth)
+    found = find_excess(site, views[0], others[0], effort)
     return found if found is None or found.is_none or are_positive(site, small, large) else None
 
 
-def _by_factors(site: Site, views: list[View], others: tuple[View, View], depth: int) -> Excess | None:
+def _by_factors(site: Site, views: list[View], others: tuple[View, View], effort: Effort) -> Excess | None:
     if not are_positive(site, *views, *others):
         return None
-    found = [find_excess(site, view, other, depth) for view, other in zip(views, others, strict=True)]
+    found = [find_excess(site, view, other, effort) for view, other in zip(views, others, strict=True)]
     a, b = found
     if a is None or b is None:
         return None
@@ -144,14 +172,14 @@ def _by_factors(site: Site, views: list[View], others: tuple[View, View], depth:
     return _rounded(site, others[0], relative, absolute + a.absolute * b.absolute)
 
 
-def _by_reductions(site: Site, small: View, large: View, depth: int) -> Excess | None:
+def _by_reductions(site: Site, small: View, large: View, effort: Effort) -> Excess | None:
     op, other = small.field, large.field
     assert isinstance(op, Operation) and isinstance(other, Operation)
     whole = _reduces_alike(site, small, large)
     views = None if whole is None else [view_of(site, fields_of(one)[0]) for one in (op, other)]
     if whole is None or views is None or views[0] is None or views[1] is None:
         return None
-    found = find_excess(site, views[0], views[1], depth)
+    found = find_excess(site, views[0], views[1], effort)
     if found is None or kind(op) in ("ReduceMax", "ReduceMin"):
         return found if found is None or found.is_none or are_positive(site, views[0], views[1]) else None
     if not are_positive(site, views[0], views[1]):
@@ -193,7 +221,7 @@ def _by_extremes(site: Site, small: View, large: View) -> Excess | None:
     return _NONE if is_same_view(*(look_through(site, view) for view in views if view)) else None
 
 
-def _by_large(site: Site, small: View, large: View, depth: int) -> Excess | None:
+def _by_large(site: Site, small: View, large: View, effort: Effort) -> Excess | None:
     """Compare with what the larger one is a maximum, a multiple, or the sum of."""
     name = kind_in(large)
     if name == "ReduceSum":
@@ -206,16 +234,16 @@ def _by_large(site: Site, small: View, large: View, depth: int) -> Excess | None
     if name == "Mul":
         for view, factor in (views, views[::-1]):
             if are_positive(site, small, view) and lower_end(site, factor) >= 1:
-                found = find_excess(site, small, view, depth)
+                found = find_excess(site, small, view, effort)
                 if found is not None:
                     return found if found.is_none else _rounded(site, large, found.relative, found.absolute)
         return None
     candidates = views if name == "Max" else views[:1]
-    found_any = _present(find_excess(site, small, view, depth) for view in candidates)
+    found_any = _present(find_excess(site, small, view, effort) for view in candidates)
     return next((x for x in found_any if x.is_none or are_positive(site, small, *candidates)), None)
 
 
-def _by_small(site: Site, small: View, large: View, depth: int) -> Excess | None:
+def _by_small(site: Site, small: View, large: View, effort: Effort) -> Excess | None:
     """Compare what the smaller one is a minimum or a share of, or what something was taken from."""
     name = kind_in(small)
     if name not in ("Min", "Mul", "Sub"):
@@ -226,23 +254,23 @@ def _by_small(site: Site, small: View, large: View, depth: int) -> Excess | None
     if name == "Mul":
         for view, factor in (views, views[::-1]):
             if are_positive(site, view, factor, large) and upper_end(site, factor) <= 1:
-                found = find_excess(site, view, large, depth)
+                found = find_excess(site, view, large, effort)
                 if found is not None:
                     return _rounded(site, large, found.relative, found.absolute)
         return None
     if name == "Sub" and lower_end(site, views[1]) < 0:
         return None
-    found_any = _present(find_excess(site, view, large, depth) for view in (views if name == "Min" else views[:1]))
+    found_any = _present(find_excess(site, view, large, effort) for view in (views if name == "Min" else views[:1]))
     return next((x for x in found_any if x.is_none or are_positive(site, large, *views[:1])), None)
 
 
-def _by_all(site: Site, small: View, large: View, depth: int) -> Excess | None:
+def _by_all(site: Site, small: View, large: View, effort: Effort) -> Excess | None:
     """Compare a maximum, all of which must be less, or with a minimum, all of which must be more."""
     least = kind_in(small) != "Max"
     views = operand_views(site, large if least else small) if not least or kind_in(large) == "Min" else None
     if not views:
         return None
-    found = [find_excess(site, *((small, view) if least else (view, large)), depth) for view in views]
+    found = [find_excess(site, *((small, view) if least else (view, large)), effort) for view in views]
     known = list(_present(iter(found)))
     if len(known) < len(found):
         return None
@@ -250,7 +278,7 @@ def _by_all(site: Site, small: View, large: View, depth: int) -> Excess | None:
     return worst if worst.is_none or are_positive(site, small, large) else None
 
 
-def _by_addends(site: Site, small: View, large: View, depth: int) -> Excess | None:
+def _by_addends(site: Site, small: View, large: View, effort: Effort) -> Excess | None:
     """Compare a sum with a larger one, or with one of its terms, where both are added up as they are written."""
     views = _list_addends(site, large)
     if views is None:
@@ -258,10 +286,10 @@ def _by_addends(site: Site, small: View, large: View, depth: int) -> Excess | No
     others = _list_addends(site, small)
     for view, beside in (views, views[::-1]):
         if others is not None:
-            first = find_excess(site, others[0], view, depth)
-            if first == _NONE and find_excess(site, others[1], beside, depth) == _NONE:
+            first = find_excess(site, others[0], view, effort)
+            if first == _NONE and find_excess(site, others[1], beside, effort) == _NONE:
                 return _NONE
-        if are_positive(site, beside) and find_excess(site, small, view, depth) == _NONE:
+        if are_positive(site, beside) and find_excess(site, small, view, effort) == _NONE:
             return _NONE
     return None
 
@@ -278,7 +306,7 @@ def _list_addends(site: Site, view: View) -> list[View] | None:
     return operand_views(site, view)
 
 
-def _by_terms(site: Site, small: View, large: View, depth: int) -> Excess | None:
+def _by_terms(site: Site, small: View, large: View, effort: Effort) -> Excess | None:
     """Compare the terms of a sum with those of another that has as many or more, none of them negative."""
     terms, others = _list_terms(site, small), _list_terms(site, large)
     if terms is None or others is None or not len(terms) <= len(others) or len(others) == 1:
@@ -288,7 +316,7 @@ def _by_terms(site: Site, small: View, large: View, depth: int) -> Excess | None
     relative = absolute = 0.0
     for term in terms:
         for number, other in enumerate(others):
-            found = find_excess(site, term, other, depth)
+            found = find_excess(site, term, other, effort)
             if found is not None:
                 relative, absolute = max(relative, found.relative), absolute + found.absolute
                 del others[number]
@@ -316,14 +344,14 @@ def _list_terms(site: Site, view: View) -> list[View] | None:
     return found
 
 
-def _by_union(site: Site, small: View, large: View, depth: int) -> Excess | None:
+def _by_union(site: Site, small: View, large: View, effort: Effort) -> Excess | None:
     """Compare c with a + b - c where c is at most each of a and b."""
     if kind_in(large) != "Sub":
         return None
     views = operand_views(site, large)
     if views is None or not is_same_view(look_through(site, views[1]), small):
         return None
-    sets = find_sets(site, views[0], views[1], depth)
+    sets = find_sets(site, views[0], views[1], effort)
     if sets is None:
         return None
     excess = sets[2]

@@ -20,7 +20,7 @@ __all__ = ["difference_of_ordered", "part_of_whole"]
 
 def difference_of_ordered(site: Site, a: Interval, b: Interval) -> Interval | None:
     """Bound a - b from below where b is never more than a: a range, a union without what both parts have."""
-    if not is_fit(a, b) or not _are_computed(site):
+    if not is_fit(a, b) or not _are_computed(site) or a.extremes[0] >= b.extremes[1]:
         return None
     whole, part = (view_of(site, field, site.shape) for field in fields_of(site.op))
     if whole is None or part is None:
@@ -38,6 +38,8 @@ def difference_of_ordered(site: Site, a: Interval, b: Interval) -> Interval | No
 def part_of_whole(site: Site, a: Interval, b: Interval) -> Interval | None:
     """Bound a / b from above by 1, but for rounding, where a is never more than b, and neither is negative."""
     if not is_fit(a, b) or not _are_computed(site) or a.extremes[0] < 0 or b.extremes[0] <= 0:
+        return None
+    if a.extremes[1] <= b.extremes[0]:
         return None
     part, whole = (view_of(site, field, site.shape) for field in fields_of(site.op))
     found = None if part is None or whole is None else find_excess(site, part, whole)
