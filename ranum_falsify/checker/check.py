@@ -18,8 +18,8 @@ __all__ = ["CheckedProof", "check_proof", "live_nodes", "weights_of"]
 
 _MAY_END_A_RUN = frozenset(
     "ArrayFeatureExtractor Div EmbedLayerNormalization Expand Gather GatherElements GatherND If Loop MaxUnpool Mod "
-    "NegativeLogLikelihoodLoss OneHotEncoder Range Reshape ReverseSequence Scan Scatter ScatterElements ScatterND "
-    "SoftmaxCrossEntropyLoss TensorScatter Tile TopK".split()
+    "NGramRepeatBlock NegativeLogLikelihoodLoss OneHotEncoder QEmbedLayerNormalization Range Reshape ReverseSequence "
+    "Scan Scatter ScatterElements ScatterND SoftmaxCrossEntropyLoss TensorScatter Tile TopK".split()
 )
 """Operators at which ONNX Runtime refuses some integers, whether or not anything reads their results."""
 

@@ -33,6 +33,11 @@ In the middle itself, planes would be chosen that are far beyond all values at s
 _FAR = 1000.0
 """exp(-1000) is 0 in float64."""
 
+_FURTHER = 2.0**-40
+"""Share of large numbers that is taken from them besides, as 1000 is lost in their rounding."""
+
+_LARGEST = 1e300
+
 
 @dataclass(frozen=True)
 class Plane:
@@ -224,8 +229,11 @@ class RowStep(Step):
         gone = high == -math.inf
         if not bool(gone.any()):
             return low, high
-        below = torch.where(gone, math.inf, low).amin(-1, keepdim=True) - _FAR
-        return torch.where(gone, below, low), torch.where(gone, below, high)
+        least = torch.where(gone, math.inf, low).amin(-1, keepdim=True)
+        below = least - _FAR - _FURTHER * least.abs()
+        # Nothing is known of rows near the end of float64.
+        cut_off = gone & (below < -_LARGEST)
+        return torch.where(gone, below, low).masked_fill(cut_off, -math.inf), torch.where(gone, below, high)
 
     def _find_squares(self, boxes: Sequence[Box], size: Tensor) -> Box | None:
         """Return bounds of mean squares, also of numbers of at most some sizes that are taken for 0 where denormal."""

@@ -19,13 +19,28 @@ from torch import Tensor
 from ranum_falsify.domain.linear.rows import Plane, RowFunction, RowLines
 from ranum_falsify.domain.rules.normalisation.statistics import bound_scores
 from ranum_falsify.domain.rules.support.sections import Sections
-from ranum_falsify.domain.slack import double_share, tiny
+from ranum_falsify.domain.slack import double_share, gamma, tiny
 
 __all__ = ["StandardisedRows"]
 
 
+_SMALLEST = 1e-190
+"""The least number of which the root's cube has an inverse in float64."""
+
 _LOST_ROOT = 2 * math.sqrt(tiny(torch.float64))
 """Coefficients below this may be missing from a norm, because their squares underflow."""
+
+
+def _bound_centred(low: Tensor, high: Tensor, mean: Tensor) -> tuple[Tensor, Tensor]:
+    """Return bounds of numbers less their mean, given the weights of that: an element counts in its own mean, too."""
+    least, greatest = low - (mean * high).sum(-1, True), high - (mean * low).sum(-1, True)
+    own = double_share(low.shape[-1]) * torch.maximum(low.abs(), high.abs()).amax(-1, keepdim=True)
+    return least + mean * (high - low) - own, greatest - mean * (high - low) + own
+
+
+def _is_cubed(least: Tensor, greatest: Tensor) -> Tensor:
+    """Tell whether the slopes of 1 / sqrt, which are those of cubes of roots, are float64 numbers."""
+    return (least > _SMALLEST) & (greatest < 1 / _SMALLEST)
 
 
 @dataclass(frozen=True)
@@ -37,12 +52,14 @@ class _InverseRoot:
         high: Its greatest.
         slopes: Those of planes below and above it, `(2, ..., n)`.
         offsets: Their constants, `(2, ..., 1)`.
+        sizes: The magnitudes of what the constants are sums of, which may cancel.
     """
 
     low: Tensor
     high: Tensor
     slopes: Tensor
     offsets: Tensor
+    sizes: Tensor
 
 
 class StandardisedRows(RowFunction):
@@ -73,15 +90,13 @@ class StandardisedRows(RowFunction):
         scores = bound_scores(rows, self._epsilon, centred=bool(self.centred), cancels=self._cancels)
         n = low.shape[-1]
         mean = torch.full_like(low, 1 / n if self.centred else 0.0)
-        least, greatest = low - (mean * high).sum(-1, True), high - (mean * low).sum(-1, True)
-        own = double_share(n) * torch.maximum(low.abs(), high.abs()).amax(-1, keepdim=True)
-        least, greatest = least + mean * (high - low) - own, greatest - mean * (high - low) + own
+        least, greatest = _bound_centred(low, high, mean)
         fewest, most = scores.squares
         if squares is not None:
             fewest, most = torch.maximum(fewest, squares[0]), torch.minimum(most, squares[1])
             most = torch.maximum(fewest, most)
         y = self._bound_inverse(low, high, fewest, most, shares[2:])
-        sides = shares[:2] or (0.5, 0.5)
+        sides, rounding = shares[:2] or (0.5, 0.5), 8 * gamma(n + 8, torch.float64)
 
         def plane(first: Tensor | float, side: float) -> Plane:
             # z r >= a r + b z - a b for the least a and b or the greatest, <= that for one of each.
@@ -94,6 +109,8 @@ class StandardisedRows(RowFunction):
             below, above = (rising, falling) if side < 0 else (falling, rising)
             factor = factor.expand_as(centre)
             offset = below * y.offsets[0] + above * y.offsets[1] - rest
+            size = below.abs() * y.sizes[0] + above.abs() * y.sizes[1] + rest.abs()
+            offset = offset + side * rounding * size
             shared = -factor if self.centred else torch.zeros_like(factor)
             return Plane(factor, torch.stack([shared, below, above]), offset)
 
@@ -101,7 +118,7 @@ class StandardisedRows(RowFunction):
             common=torch.stack(torch.broadcast_tensors(mean, *y.slopes)),
             lower=plane(sides[0], -1.0),
             upper=plane(sides[1], 1.0),
-            stray=scores.stray,
+            stray=torch.where(_is_cubed(fewest + self._epsilon, most + self._epsilon), scores.stray, math.inf),
             least=scores.lower,
             greatest=scores.upper,
         )
@@ -141,16 +158,17 @@ class StandardisedRows(RowFunction):
         least, greatest = most.rsqrt(), fewest.rsqrt()
         width = most - fewest
         fall = torch.where(width > 0, (least - greatest) / torch.where(width > 0, width, 1.0), 0.0)
+        below = value + slope * (chord_offset + self._epsilon - start)
+        above = greatest + fall * (tangent_offset + self._epsilon - fewest)
+        terms = torch.maximum(from_low.abs(), from_high.abs()).square().sum(-1, True) / n
+        terms = terms + (chord * origin).abs().sum(-1, True) + abs(self._epsilon) + start
+        size = greatest + fall.abs() * (tangent_offset.abs() + abs(self._epsilon) + fewest)
         return _InverseRoot(
             least,
             greatest,
-            torch.stack([slope * chord, fall * tangent]),
-            torch.stack(
-                [
-                    value + slope * (chord_offset + self._epsilon - start),
-                    greatest + fall * (tangent_offset + self._epsilon - fewest),
-                ]
-            ),
+            slopes=torch.stack([slope * chord, fall * tangent]),
+            offsets=torch.stack([below, above]),
+            sizes=torch.stack([value + slope.abs() * terms, size]),
         )
 
     def minimise(self, weights: Tensor, least: Tensor, greatest: Tensor) -> Tensor:

@@ -33,26 +33,28 @@ class Bias:
         low: Least values.
         high: Greatest values.
         shown: Least values where keys are not hidden.
+        most: Greatest values where keys are not hidden.
     """
 
     low: Tensor
     high: Tensor
     shown: Tensor
+    most: Tensor
 
     @classmethod
     def between(cls, low: Tensor, high: Tensor) -> Bias:
         """Return a bias of any numbers between two, in float64; -Inf is one of them where it is the least."""
-        return cls(low.double(), high.double(), low.double().clamp(min=torch.finfo(torch.float64).min))
+        return cls(low.double(), high.double(), low.double().clamp(min=torch.finfo(torch.float64).min), high.double())
 
     @classmethod
     def of_choice(cls, surely: Tensor, maybe: Tensor) -> Bias:
         """Return the bias that hides keys, given which are surely and which are perhaps seen."""
         low, high = (torch.where(seen, 0.0, -math.inf).double() for seen in (surely, maybe))
-        return cls(low, high, torch.zeros_like(low))
+        return cls(low, high, torch.zeros_like(low), torch.zeros_like(high))
 
     def add(self, other: Bias) -> Bias:
         """Return the bias of both."""
-        return Bias(self.low + other.low, self.high + other.high, self.shown + other.shown)
+        return Bias(self.low + other.low, self.high + other.high, self.shown + other.shown, self.most + other.most)
 
 
 def bound_anything_of(shape: tuple[int, ...], dtype: torch.dtype) -> Interval:
@@ -97,11 +99,18 @@ def scores_stay_numbers(scores: Interval, bias: Bias | None) -> bool:
         return True
     low, high = scores.doubles()
     limit = dtype_range(scores.dtype)[1] * (1 - 4 * unit(scores.dtype))
-    if bool((high + bias.high > limit).any()):
+    if bool((high + bias.high > limit).any()) or _hides_too_little(low, high, bias, limit):
         return False
     under = (bias.high > -math.inf) & (low + bias.shown < -limit)
     kept = (bias.low > -math.inf) & ~under
     return not bool((under.any(-1) & ~kept.any(-1)).any())
+
+
+def _hides_too_little(low: Tensor, high: Tensor, bias: Bias, limit: float) -> bool:
+    """Tell whether a hidden key may weigh something all the same, where a kernel adds the lowest number for -Inf."""
+    stored = bias.shown <= torch.finfo(torch.float64).min
+    reach = torch.maximum((low + bias.shown).abs().masked_fill(stored, 0.0), high + bias.most)
+    return bool((bias.low == -math.inf).any() and (reach > limit / 4).any())
 
 
 def attention_bounds(

@@ -24,6 +24,7 @@ from ranum_falsify.domain.site import IntervalRule, Site
 from ranum_falsify.domain.slack import least_positive
 from ranum_falsify.network.order import operands_in
 from ranum_falsify.network.registry import row_of
+from ranum_falsify.operators.relations.fused import error_inside
 from ranum_falsify.operators.relations.matching import Field, constant, fields_of, is_a, kind, pairs, source
 
 __all__ = ["Fact", "add_flag", "find_facts", "flagged", "guarded", "narrow_read"]
@@ -85,7 +86,8 @@ def add_flag(site: Site, flag: Field, field: Field, x: Interval) -> tuple[Interv
     # Half precision may round to 0 what was not when it was tested.
     if known is None or known.dtype is not torch.bool or x.dtype not in (torch.float32, torch.float64):
         return None
-    if x.may_be_infinite or not x.size:
+    # A runtime may add the flag to the terms of a product beside it, one block of them after another.
+    if x.may_be_infinite or not x.size or error_inside(site, field, x.dtype):
         return None
     without = _bounds_given(site, condition, field, x, truth=False)
     added = Interval.fill(size, size, x.shape, x.dtype)

@@ -1,7 +1,9 @@
 """Expressions that a branch computes again: the same operators on the same tensors from around it.
 
-A kernel gives the same numbers each time that it runs on the same operands in a run, so what a condition says about an
-expression outside holds inside, too.  Operators are compared as the graph that runs has them, after it was optimised.
+What a condition says about an expression outside holds inside, too, if both give the same numbers.  Operators that move
+numbers, or round once, do so on the same numbers.  Those that add up give them on the same tensor alone: ONNX Runtime's
+sums start where memory is aligned, so that copies of a tensor may be added up in another order.  Operators are compared
+as the graph that runs has them, after it was optimised.
 """
 
 from __future__ import annotations
@@ -13,7 +15,6 @@ from dnnv.nn import Operation
 from ranum_falsify.domain import Interval, IntervalAnalysis
 from ranum_falsify.domain.site import Site
 from ranum_falsify.network.order import operands_in
-from ranum_falsify.network.registry import row_of
 from ranum_falsify.operators.relations.guards import find_facts
 from ranum_falsify.operators.relations.matching import Field, fields_of, kind, rounds_apart, source
 from ranum_falsify.operators.relations.rewrites import have_same_attributes, is_same_constant
@@ -23,8 +24,12 @@ __all__ = ["narrow_repeated"]
 _NEAR = 32
 """How many nodes before a condition are looked at."""
 
-_MOVING = frozenset("ArgMax ArgMin Concat Expand Flatten Gather Reshape Slice Squeeze Transpose Unsqueeze".split())
-"""Operators that move and choose numbers."""
+_EXACT = frozenset(
+    "ArgMax ArgMin Concat Expand Flatten Gather Reshape Slice Squeeze Transpose Unsqueeze ReduceMax ReduceMin "
+    "Abs Add And Cast Ceil Clip Div Equal Floor Greater GreaterOrEqual Less LessOrEqual Max Min Mul Neg Not Or Relu "
+    "Round Sign Sub Where Xor".split()
+)
+"""Operators that move and choose numbers, or round once: all that one element is depends on its operands alone."""
 
 
 def narrow_repeated(
@@ -60,12 +65,13 @@ def _find_repeated(
     Those are among the causes, and what these depend on.
     """
     outer = [op for op in _list_before(causes) if _is_repeatable(op)]
-    twins: dict[int, Field] = {id(op): source(f) for op, f in zip(branch.graph.inputs, captured, strict=True)}
+    handed = {id(op): f for op, f in zip(branch.graph.inputs, captured, strict=True)}
+    twins = {op: source(f) for op, f in handed.items()}
     found: dict[int, Operation] = {}
     for op in branch.graph.order:
         if id(op) in twins or not _is_repeatable(op) or not branch.has_exact_constants(op):
             continue
-        other = next((other for other in outer if _computes_same(site, op, other, twins)), None)
+        other = next((other for other in outer if _computes_same(site, op, other, twins, handed)), None)
         if other is not None:
             twins[id(op)] = found[id(op)] = other
     return found
@@ -91,19 +97,20 @@ def _is_repeatable(op: Operation) -> bool:
     How products of matrices are added up may depend on whether weights were packed beforehand, as those that a branch
     reads may not be.
     """
-    spec = row_of(op)
-    if spec is None or len(op.output_names) != 1 or spec.is_random(op):
-        return False
-    return spec.elementwise or kind(op) in _MOVING or kind(op).startswith("Reduce")
+    return (kind(op) in _EXACT or kind(op).startswith("Reduce")) and len(op.output_names) == 1
 
 
-def _computes_same(site: Site, op: Operation, other: Operation, twins: dict[int, Field]) -> bool:
+def _computes_same(
+    site: Site, op: Operation, other: Operation, twins: dict[int, Field], handed: dict[int, Field]
+) -> bool:
     known = site.find_known(other)
     if known is None or rounds_apart(site, known):
         return False
     if type(op) is not type(other) or not have_same_attributes(op, other):
         return False
     inner, outer = fields_of(op), fields_of(other)
+    if kind(op) not in _EXACT and known.is_floating and handed.get(id(inner[0])) is not outer[0]:
+        return False
     return len(inner) == len(outer) and all(_holds_same(site, a, b, twins) for a, b in zip(inner, outer, strict=True))
 
 

@@ -14,15 +14,28 @@ from ranum_falsify.domain.rounding import round_outward
 from ranum_falsify.domain.rules.attention import bound_anything_of
 from ranum_falsify.domain.rules.support.building import corner_products, unknown
 from ranum_falsify.domain.site import Site
+from ranum_falsify.errors import UnsupportedAttributeError
 from ranum_falsify.operators.rows.microsoft.block_products import unpack
 from ranum_falsify.operators.rows.transformer_parts import reads_outside
 from ranum_falsify.operators.support.families import plain
-from ranum_falsify.operators.support.microsoft_schemas import schema
+from ranum_falsify.operators.support.microsoft_schemas import DOMAIN, schema
 
 __all__ = ["GatherBlockQuantized"]
 
 _ELEMENTS = 1 << 20
 """Of large tables, so many elements are looked at together."""
+
+
+def _check(op: Operation, rank: int) -> None:
+    """Refuse what ONNX Runtime does not run.
+
+    Raises:
+        UnsupportedAttributeError: The node gathers, or has blocks, along another axis.
+    """
+    if op.gather_axis % rank or op.quantize_axis % rank != rank - 1:
+        raise UnsupportedAttributeError(
+            f"{DOMAIN}::GatherBlockQuantized: bytes are gathered along the first axis, and have blocks along the last"
+        )
 
 
 def _steps(op: Operation, rows: Tensor, zeros: Tensor | None, blocks: int) -> Tensor:
@@ -41,6 +54,7 @@ def _spread(op: Operation, values: Tensor, size: int) -> Tensor:
 
 
 def _gather(op: Operation, x: Tensor, indices: Tensor, scales: Tensor, zeros: Tensor | None) -> Tensor:
+    _check(op, x.ndim)
     places = torch.remainder(indices, max(len(x), 1)).reshape(-1)
     rows, sizes, points = (None if t is None else t.index_select(0, places) for t in (x, scales, zeros))
     assert rows is not None and sizes is not None
@@ -50,6 +64,7 @@ def _gather(op: Operation, x: Tensor, indices: Tensor, scales: Tensor, zeros: Te
 
 
 def _bounds(site: Site, x: Interval, indices: Interval, scales: Interval, zeros: Interval | None) -> Interval:
+    _check(site.op, len(x.shape))
     if reads_outside(x, Interval(*_count_from_front(x, indices), indices.shape)):
         # Kernels give 0, or what was in memory.
         return bound_anything_of(site.shape, site.dtype)

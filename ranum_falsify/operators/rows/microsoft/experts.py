@@ -50,6 +50,10 @@ def _check(op: Operation, other: object, count: int) -> None:
             f"{DOMAIN}::{spec_of(op).op_type}: weights fc3, use_sparse_mixer, a swiglu_limit of 0, and a k beyond the "
             "number of experts are not supported"
         )
+    if not math.isfinite(op.activation_alpha + op.activation_beta):
+        raise UnsupportedAttributeError(
+            f"{DOMAIN}::{spec_of(op).op_type}: activation_alpha and activation_beta are to be finite numbers"
+        )
     if op.activation_type not in _ACTIVATIONS and not (gated and op.swiglu_fusion == 1):
         raise UnsupportedAttributeError(
             f"{DOMAIN}::{spec_of(op).op_type}: activation_type {op.activation_type!r} is not supported here"
@@ -201,7 +205,8 @@ def _mix(op: Operation, low: Tensor, high: Tensor, router: Interval, x: Interval
     experts = len(low)
     maybe = _may_choose(router, op.k)
     least, greatest = torch.where(maybe, low, math.inf).amin(0), torch.where(maybe, high, -math.inf).amax(0)
-    if not op.normalize_routing_weights and op.k < experts:
+    # In half precision, ONNX Runtime gives 0 where weights are not normalised.
+    if not op.normalize_routing_weights and (op.k < experts or x.dtype is torch.float16):
         least, greatest = least.clamp(max=0), greatest.clamp(min=0)
     size = torch.where(maybe, torch.maximum(low.abs(), high.abs()), 0).amax(0)
     error = gamma(2 * experts + op.k + 32, x.dtype) * size + 2.0**-120

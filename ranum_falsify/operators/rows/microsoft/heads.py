@@ -18,6 +18,7 @@ from ranum_falsify.domain.rules.shape import cut, join
 from ranum_falsify.domain.rules.support.building import infinity_aware
 from ranum_falsify.domain.site import Site
 from ranum_falsify.errors import UnsupportedAttributeError
+from ranum_falsify.network.registry import spec_of
 from ranum_falsify.operators.rows.attention import attend, split_heads
 from ranum_falsify.operators.rows.transformer_parts import (
     angles_bounds,
@@ -126,7 +127,13 @@ def _multi_head(
 def masks_bounds(
     op: Operation, mask: Interval | None, attention_bias: Interval | None, past: int, shape: tuple[int, int]
 ) -> Bias | None:
-    """Return bounds of :func:`add_masks`; kernels differ in the number that hides later keys."""
+    """Return bounds of :func:`add_masks`; kernels differ in the number that hides later keys.
+
+    Raises:
+        UnsupportedAttributeError: That number is NaN.
+    """
+    if math.isnan(op.mask_filter_value):
+        raise UnsupportedAttributeError(f"{DOMAIN}::{spec_of(op).op_type}: mask_filter_value is to be a number")
     queries, keys = shape
     found = [] if attention_bias is None else [Bias.between(*attention_bias.doubles())]
     value = float(np.float32(op.mask_filter_value))
@@ -135,7 +142,9 @@ def masks_bounds(
         found.append(Bias.between(torch.minimum(*ends), torch.maximum(*ends)))
     if op.unidirectional:
         seen = torch.ones(queries, keys, dtype=torch.bool).tril(past)
-        found.append(Bias.between(torch.where(seen, 0.0, -math.inf), torch.where(seen, 0.0, value)))
+        # With more keys than queries, ONNX Runtime shows the last query those that come later, too.
+        hidden = 0.0 if queries + past < keys else value
+        found.append(Bias.between(torch.where(seen, 0.0, -math.inf), torch.where(seen, 0.0, hidden)))
     if not found:
         return None
     bias = found[0]
