@@ -39,17 +39,22 @@ _FORMS = {
 }
 
 
-_CASES = [case for case in CASES if case.oracle == "onnxruntime" and case.op_type in _FORMS]
+_CASES = {
+    (case.domain, case.op_type, case.name): case
+    for case in sorted(CASES, key=lambda case: case.opset)
+    if case.oracle == "onnxruntime" and case.op_type in _FORMS
+}
+"""Forms do not depend on the opset: of each case, the one of the newest."""
 
 
-@pytest.mark.parametrize("case", [pytest.param(case, id=case.id) for case in _CASES])
+@pytest.mark.parametrize("case", [pytest.param(case, id=case.id) for case in _CASES.values()])
 def test_one_node_is_enclosed(case: OperatorCase, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(soundness, "Subject", LinearSubject)
     tally = soundness.sweep_case(case, seed=1, samples=6, rounds=1)
     assert not tally.faults, "\n".join(tally.faults)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(4))
 def test_random_models_are_enclosed(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(random_graphs, "Subject", LinearSubject)
     tally = random_graphs.sweep_graph(seed, size=15, boxes=2, samples=6, rounds=2)
