@@ -37,6 +37,7 @@ _FURTHER = 2.0**-40
 """Share of large numbers that is taken from them besides, as 1000 is lost in their rounding."""
 
 _LARGEST = 1e300
+"""Beyond it, float64 has no room for that."""
 
 
 @dataclass(frozen=True)
