@@ -77,11 +77,11 @@ class Applications:
     @cached_property
     def given(self) -> BoundsFrame:
         """Bounds of terms that hold as long as no operator is invalid."""
-        return BoundsFrame(self._env(), self._outputs_given, self._nothing_is_valid)
+        return BoundsFrame(self._env, self._outputs_given, self._nothing_is_valid)
 
     def frame_surely(self) -> BoundsFrame:
         """Return bounds of terms that hold in any case."""
-        return BoundsFrame(self._env(), self._outputs_surely, lambda goal: torch.tensor([self.is_valid(goal)]))
+        return BoundsFrame(self._env, self.outputs_surely, lambda goal: torch.tensor([self.is_valid(goal)]))
 
     def check(self, call: NetworkCall) -> Checked:
         """Return what holds inside an application; nothing does if nothing is known about an argument."""
@@ -151,8 +151,15 @@ class Applications:
             self.is_sound(inner) for argument in call.arguments for inner in find_applications(argument)
         )
 
+    def outputs_surely(self, call: NetworkCall) -> Sequence[Enclosure]:
+        """Return bounds of the outputs of an application that hold in any case; NaN where there are none."""
+        if not self.is_sound(call):
+            return [_make_unknown(details.shape) for details in call.graph.output_details]
+        return self._outputs_given(call)
+
     # bounds -----------------------------------------------------------------------------------------------------
 
+    @cached_property
     def _env(self) -> dict[str, Enclosure]:
         return {name: _doubles(x) for name, x in self.box.items()}
 
@@ -167,11 +174,6 @@ class Applications:
             _make_unknown(details.shape) if bounds is None or id(end) in carriers else _doubles(bounds)
             for bounds, end, details in known
         ]
-
-    def _outputs_surely(self, call: NetworkCall) -> Sequence[Enclosure]:
-        if not self.is_sound(call):
-            return [_make_unknown(details.shape) for details in call.graph.output_details]
-        return self._outputs_given(call)
 
 
 def _doubles(x: Interval) -> Enclosure:

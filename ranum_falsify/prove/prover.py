@@ -266,8 +266,8 @@ class _Region:
             yield from describe_constants(graph, known.constants)
 
     def outputs_surely(self, call: NetworkCall) -> Sequence[Enclosure]:
-        """Return bounds of the outputs of an application that hold in any case; NaN where there are none."""
-        return self._known.frame_surely().outputs(call)
+        """See :meth:`Applications.outputs_surely`."""
+        return self._known.outputs_surely(call)
 
     def is_steep(self, goal: ValidityGoal, op: Operation) -> bool:
         """Tell whether an operator's derivative may not be finite although the goal does not ask about it."""

@@ -102,9 +102,10 @@ def _between(variable: InputVariable, share: float | np.ndarray) -> np.ndarray:
         span = upper.view(bits) - lower.view(bits)
         step = np.minimum(np.floor(span * share), np.nextafter(np.float64(2.0 ** (8 * bits.itemsize)), 0)).astype(bits)
         return np.asarray((lower.view(bits) + np.minimum(step, span)).view(variable.dtype))
-    low, high = lower.astype(np.float64), upper.astype(np.float64)
-    middle = (low * (1 - np.asarray(share)) + high * share).astype(variable.dtype)
-    return np.where(middle < lower, lower, np.where(middle > upper, upper, middle)).astype(variable.dtype)
+    wide = np.promote_types(variable.dtype, np.float32)
+    part = np.asarray(share, wide)
+    middle = lower.astype(wide) * (1 - part) + upper.astype(wide) * part
+    return np.asarray(np.clip(middle, lower, upper), variable.dtype)
 
 
 class _Attempt:

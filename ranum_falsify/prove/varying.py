@@ -51,6 +51,8 @@ def describe_varying(
         varying: Operators of that graph, from :func:`find_varying`.
         box: What the property's inputs range over.
     """
+    if not varying:
+        return
     several = len({other.network for other in problem.calls}) > 1
     fixed = {variable.name for variable in box if (variable.lower == variable.upper).all()}
     variables = dict(zip(call.graph.input_names, call.variables, strict=True))

@@ -95,7 +95,7 @@ def test_sure_bounds_need_valid_operators(least: float, sure: bool, log: Graph) 
     reduced = problem(f"Forall(x, Implies({least} <= x <= 1, N(x)[0] <= 1))", networks={"N": log})
     known, (call,) = over(reduced), reduced.calls
     ((given, _),) = known._outputs_given(call)
-    ((surely, _),) = known._outputs_surely(call)
+    ((surely, _),) = known.outputs_surely(call)
     assert not given.isnan().any()
     assert bool(surely.isnan().all()) is not sure
 

@@ -147,6 +147,17 @@ def test_bfloat16_goes_in_and_comes_out() -> None:
     assert y.dtype == given.dtype and (y == given).all()
 
 
+def test_a_network_runs_again_on_other_bits_alone() -> None:
+    graph = read(parse("g (float[2] x) => (float[2] y) { y = Reciprocal(x) }"))
+    given = np.array([2, 0], np.float32)
+    first = run_once(graph, {"x": given})
+    assert run_once(graph, {"x": given.copy()}) is first and first["y"].tolist() == [0.5, np.inf]
+    given[1] = -0.0
+    assert run_once(graph, {"x": given})["y"].tolist() == [0.5, -np.inf]
+    given[0] = 4
+    assert run_once(graph, {"x": given})["y"].tolist() == [0.25, -np.inf]
+
+
 def test_what_takes_any_memory_ends_the_trial_not_the_machine() -> None:
     text = "g (int64[1] n) => (float y) { a = ConstantOfShape(n) y = ReduceSum<keepdims = 0>(a) }"
     with pytest.raises(TrialError, match=r"memory|allocate"):
