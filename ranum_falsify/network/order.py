@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
@@ -32,8 +33,11 @@ def topological_order(
     return order_depth_first(outputs, lambda op: () if stop is not None and stop(op) else operands_in(op))
 
 
-def find_between(cause: Operation, op: Operation, *, most: int) -> list[Operation]:
-    """Return the nodes between one operation and another, in topological order; none if there are more than `most`."""
+def find_between(cause: Operation, op: Operation, *, most: float = math.inf) -> list[Operation]:
+    """Return the nodes on all paths from one operation to another, without the first one, in topological order.
+
+    There are none if there are more than `most`.
+    """
     seen: dict[int, Operation] = {id(op): op}
     waiting = deque([op])
     while waiting and len(seen) <= 2 * most:

@@ -22,7 +22,7 @@ from ranum_falsify.domain.rules.arithmetic.pairs import add
 from ranum_falsify.domain.rules.support.building import inherit_marks, keeping_infinity, result_shape
 from ranum_falsify.domain.site import IntervalRule, Site
 from ranum_falsify.domain.slack import least_positive
-from ranum_falsify.network.order import operands_in
+from ranum_falsify.network.order import find_between, operands_in
 from ranum_falsify.network.registry import row_of
 from ranum_falsify.operators.relations.fused import error_inside
 from ranum_falsify.operators.relations.matching import Field, constant, fields_of, is_a, kind, pairs, source
@@ -120,7 +120,7 @@ def narrow_read(site: Site, condition: Field, field: Field, bounds: Interval, *,
     for cause, assumed in find_facts(site, condition, truth):
         if cause is read:
             bounds = bounds.meet(assumed)
-        elif all(len(op.output_names) == 1 for op in _find_between(read, cause)):
+        elif all(len(op.output_names) == 1 for op in find_between(cause, read)):
             bounds = bounds.meet(site.bounds_given(read, cause, assumed))
     return bounds
 
@@ -151,27 +151,8 @@ def _depends_elementwise(op: Operation, cause: Operation) -> bool:
                 waiting.append(operand)
         if len(seen) > _NEAR:
             return False
-    rows = map(row_of, _find_between(op, cause))
+    rows = map(row_of, find_between(cause, op))
     return found and all(row is not None and row.elementwise for row in rows)
-
-
-def _find_between(op: Operation, cause: Operation) -> list[Operation]:
-    """Return the nodes on all paths from an operation back to another, without that other one."""
-    reaches: dict[int, bool] = {id(cause): True}
-    found: list[Operation] = []
-    stack = [(op, False)]
-    while stack:
-        inner, done = stack.pop()
-        if id(inner) in reaches and not done:
-            continue
-        if done:
-            reaches[id(inner)] = any(reaches.get(id(operand), False) for operand in operands_in(inner))
-            if reaches[id(inner)]:
-                found.append(inner)
-        else:
-            stack.append((inner, True))
-            stack.extend((operand, False) for operand in operands_in(inner))
-    return found
 
 
 # what a condition says ------------------------------------------------------------------------------------------
