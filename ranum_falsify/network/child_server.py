@@ -25,6 +25,7 @@ import struct
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -82,6 +83,8 @@ def _import(path: Path) -> ModuleType:
 def _breed(path: Path) -> None:
     """Import a worker, and fork children until the socket at standard input ends."""
     worker, control = _import(path), socket.socket(fileno=sys.stdin.fileno())
+    # From 3.12 on, Python warns of forks beside threads; those of NumPy are made for it.
+    warnings.filterwarnings("ignore", ".*fork", DeprecationWarning)
     while message := (received := socket.recv_fds(control, 2**16, 2))[0]:
         command, argument = pickle.loads(message)
         answer: int | None
@@ -93,9 +96,17 @@ def _breed(path: Path) -> None:
             for file in received[1]:
                 os.close(file)
         else:
-            pid, status = os.waitpid(argument, os.WNOHANG if command == "poll" else 0)
-            answer = os.waitstatus_to_exitcode(status) if pid else None
+            answer = _status_of(argument, os.WNOHANG if command == "poll" else 0)
         control.send(pickle.dumps(answer))
+
+
+def _status_of(child: int, options: int) -> int | None:
+    """Wait for a child, and return its exit status; None if it runs, or was waited for before."""
+    try:
+        pid, status = os.waitpid(child, options)
+    except ChildProcessError:
+        return None
+    return os.waitstatus_to_exitcode(status) if pid else None
 
 
 def _be_born(worker: ModuleType, folder: str, home: str | None, requests: int, answers: int) -> NoReturn:
