@@ -12,18 +12,56 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, Protocol
 
 import psutil
 
-__all__ = ["Child", "ChildDeathError", "SharedChild"]
+__all__ = ["Child", "ChildDeathError", "ChildProcess", "SharedChild", "launch"]
 
 _SERVER = Path(__file__).with_name("child_server.py")
 _GLANCE = 0.005
 """Seconds between two looks at a child's memory; a process fills some ten megabytes in that time."""
+
+
+class ChildProcess(Protocol):
+    """What a child needs of its process; `subprocess.Popen` has it."""
+
+    @property
+    def pid(self) -> int:
+        """Number of the process."""
+
+    @property
+    def stdin(self) -> IO[bytes] | None:
+        """Where its requests go."""
+
+    @property
+    def stdout(self) -> IO[bytes] | None:
+        """Where its answers come from."""
+
+    def poll(self) -> int | None:
+        """Return its exit status, None while it runs."""
+
+    def wait(self) -> int:
+        """Wait for its end, and return its exit status."""
+
+    def kill(self) -> None:
+        """End it, unless it has ended."""
+
+
+def launch(
+    worker: Path, *folders: Path, stdin: int = subprocess.PIPE, stdout: int = subprocess.PIPE
+) -> subprocess.Popen[bytes]:
+    """Start an interpreter that runs `ranum_falsify.network.child_server`."""
+    return subprocess.Popen(
+        [sys.executable, "-P", str(_SERVER), str(worker), *map(str, folders)],
+        stdin=stdin,
+        stdout=stdout,
+        stderr=subprocess.DEVNULL,
+        process_group=0,
+    )
 
 
 class ChildDeathError(Exception):
@@ -53,20 +91,15 @@ class Child:
         worker: A stand-alone script, or the folder of a stand-alone package that imports relatively; its function
             `service` returns the function that answers a command with its argument. An exception is an
             answer too.
+        start: What starts its process, from the worker and the temporary folder.
 
     Attributes:
         is_closed: Whether it was ended here.
     """
 
-    def __init__(self, worker: Path) -> None:
+    def __init__(self, worker: Path, *, start: Callable[[Path, Path], ChildProcess] = launch) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="ranum-falsify-", ignore_cleanup_errors=True)
-        self._process = subprocess.Popen(
-            [sys.executable, "-P", str(_SERVER), str(worker), self._folder.name],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            process_group=0,
-        )
+        self._process = start(worker, Path(self._folder.name))
         self._owner = os.getpid()
         self.is_closed = False
 

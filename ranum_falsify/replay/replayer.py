@@ -50,10 +50,12 @@ from ranum_falsify.errors import ReplayCrashError, ReplayError, ReplayRefusalErr
 from ranum_falsify.network.child import Child, ChildDeathError
 from ranum_falsify.network.messages import tidy_message
 from ranum_falsify.network.model_file import model_bytes
+from ranum_falsify.network.nursery import Nursery
 
 __all__ = ["Finding", "Replay", "Replayer"]
 
 _WORKER = Path(__file__).with_name("worker")
+_nursery = Nursery(_WORKER)
 _LARGEST = 2**31 - 1  # bytes that protobuf can hold in one message
 _VERB = {"load": "load", "run": "run", "outputs": "run", "plain": "run", "look": "run"}
 _ADVICE = {
@@ -177,7 +179,7 @@ class Replayer:
         if self._child is not None:
             return
         data = self._data()
-        self._child = child = Child(_WORKER)
+        self._child = child = Child(_WORKER, start=_nursery.start)
         path = self._model.resolve() if isinstance(self._model, Path) and data is None else child.folder / "model.onnx"
         try:
             if data is not None:

@@ -144,10 +144,10 @@ def test_a_property_with_large_arrays_is_not_written_down() -> None:
 @pytest.mark.parametrize("file", ["softmax_regression.onnx", "vae.onnx"])
 def test_the_text_of_the_property_means_the_same(file: str) -> None:
     free = ["logvar_b"] if file == "vae.onnx" else None
-    result = rf.check(NETWORKS / file, box=(0, 1), only=["Log"], gradient=True, free=free, n_starts=10)
+    result = rf.check(NETWORKS / file, box=(0, 1), only=["Log"], gradient=True, free=free, n_starts=2, n_steps=5)
     assert result.property_text is not None
     model = rf.load_model(NETWORKS / file)
-    again = rf.falsify(model, rf.load_property(result.property_text), runtime="onnxruntime", n_starts=10)
+    again = rf.falsify(model, rf.load_property(result.property_text), runtime="onnxruntime", n_starts=2, n_steps=5)
     one, other = result.loaded.problem, again.loaded.problem
     assert [v.name for v in one.inputs] == [v.name for v in other.inputs]
     for mine, theirs in zip(one.inputs, other.inputs, strict=True):

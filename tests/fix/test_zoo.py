@@ -9,7 +9,14 @@ import ranum_falsify as rf
 from ranum_falsify.zoo.catalogue import model_of
 
 
-@pytest.mark.parametrize(("number", "rewrite"), [("16c", ""), ("36b", "stable_root_of_exp")])
+@pytest.mark.parametrize(
+    ("number", "rewrite"),
+    [
+        ("12", "stable_log_softmax"),
+        pytest.param("16c", "", marks=pytest.mark.slow),
+        ("36b", "stable_root_of_exp"),
+    ],
+)
 def test_programs_are_repaired(number: str, rewrite: str) -> None:
     model = model_of(number)
     architecture = model.architecture()

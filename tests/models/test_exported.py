@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -44,10 +46,15 @@ def draw(shape: tuple[int, ...], dtype: np.dtype, span: tuple[float, float], rng
     return np.asarray(rng.uniform(*span, shape), dtype)
 
 
-@pytest.mark.parametrize(
-    ("name", "dynamo"),
-    [(name, dynamo) for name, of in CONSTRUCTIONS.items() for dynamo in (True, False) if dynamo or of.old],
-)
+def exports() -> Iterator[Any]:
+    """Yield each construction by each exporter that can; of every second, the slower one is among the slow tests."""
+    for number, (name, of) in enumerate(CONSTRUCTIONS.items()):
+        yield pytest.param(name, True, marks=[pytest.mark.slow] * (of.old and number % 2))
+        if of.old:
+            yield pytest.param(name, False)
+
+
+@pytest.mark.parametrize(("name", "dynamo"), exports())
 def test_exported_model_is_decided(name: str, dynamo: bool, tmp_path: Path) -> None:
     of = CONSTRUCTIONS[name]
     model = export(of, tmp_path / "model.onnx", dynamo=dynamo)

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from ranum_falsify.network.child import Child, ChildDeathError, SharedChild
+from ranum_falsify.network.child import Child, ChildDeathError, ChildProcess, SharedChild, launch
+from ranum_falsify.network.nursery import Nursery
 
 WORKER = """
 import os, sys, time
@@ -42,11 +43,20 @@ def service():
 """
 
 
+@pytest.fixture(params=["started", "forked"])
+def start(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[Path, Path], ChildProcess]:
+    """What starts the process of a child."""
+    (tmp_path / "worker.py").write_text(WORKER)
+    if request.param == "started":
+        return launch
+    nursery = Nursery(tmp_path / "worker.py")
+    Child(tmp_path / "worker.py", start=nursery.start).close()  # from the second on, they are forked
+    return nursery.start
+
+
 @pytest.fixture
-def child(tmp_path: Path) -> Iterator[Child]:
-    path = tmp_path / "worker.py"
-    path.write_text(WORKER)
-    child = Child(path)
+def child(tmp_path: Path, start: Callable[[Path, Path], ChildProcess]) -> Iterator[Child]:
+    child = Child(tmp_path / "worker.py", start=start)
     yield child
     child.close()
 
@@ -77,11 +87,13 @@ def test_it_imports_nothing_of_the_package(child: Child) -> None:
     assert not {"torch", "numpy", "dnnv", "ranum_falsify"} & set(modules)
 
 
-def test_death_is_told_from_running_out_of_time(child: Child, tmp_path: Path) -> None:
+def test_death_is_told_from_running_out_of_time(
+    child: Child, tmp_path: Path, start: Callable[[Path, Path], ChildProcess]
+) -> None:
     with pytest.raises(ChildDeathError) as died:
         child.ask("exit", 7, timeout=60)
     assert (died.value.status, died.value.late) == (7, False)
-    slow = Child(tmp_path / "worker.py")
+    slow = Child(tmp_path / "worker.py", start=start)
     with pytest.raises(ChildDeathError) as late:
         slow.ask("sleep", 60, timeout=0.1)
     assert late.value.late

@@ -315,7 +315,7 @@ def check_gradient(case: OperatorCase) -> None:
         # Statistics that the standard gives in float32 are too coarse for finite differences.
         return tuple(y for y in graph.evaluate(xs) if y.dtype is torch.float64 and y.requires_grad)
 
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)  # torch.manual_seed takes a millisecond, for other devices
     few = sum(x.numel() for x in tensors) <= FEW
     # Above that, along random directions: the full Jacobian of a small convolution costs half a minute.
     assert torch.autograd.gradcheck(smooth, tensors, eps=1e-6, atol=1e-5, rtol=1e-4, fast_mode=not few)

@@ -115,12 +115,21 @@ def test_close_ends_the_child() -> None:
 def test_child_imports_neither_torch_nor_the_package() -> None:
     code = (
         "import runpy, sys; from pathlib import Path; serving = runpy.run_path(sys.argv[1]); "
-        "serving['_service'](Path(sys.argv[2])); print(*{name.split('.')[0] for name in sys.modules})"
+        "serving['_import'](Path(sys.argv[2])).service(); print(*{name.split('.')[0] for name in sys.modules})"
     )
     command = [sys.executable, "-P", "-c", code, str(_SERVER), str(replay._WORKER)]
     loaded = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
     assert "onnxruntime" in loaded
     assert not {"torch", "dnnv", "ranum_falsify"} & set(loaded)
+
+
+def test_children_draw_numbers_of_their_own() -> None:
+    noise = unchecked("g (float[2] x) => (float[2] y) { y = RandomNormalLike(x) }")
+    drawn = set()
+    for _ in range(4):
+        with Replayer(noise) as replayer:
+            drawn.add(replayer.outputs(ONE)["y"].tobytes())
+    assert len(drawn) == 4, "those that are forked from one process, too"
 
 
 @pytest.mark.parametrize("when", ["idle", "loading"])

@@ -35,7 +35,7 @@ def targets(graph: Graph) -> list[Target]:
 
 
 def modes(model: TorchModel) -> list[str]:
-    """The modes that apply to a model; a loop always does."""
+    """The modes that apply to a model; the last is a loop, which always does."""
     applicable = {"along": model.batches, "vmap": model.separable, "loop": True}
     return [mode for mode in MODES if applicable[mode]]
 
@@ -53,7 +53,7 @@ def run(model: TorchModel, mode: str, inputs: Sequence[Tensor]) -> tuple[list[Te
     batched = BatchedModel(model, list(enumerate(targets(model.graph))))
     batched.mode = mode
     leaves = [x.clone().requires_grad_(x.is_floating_point()) for x in inputs]
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)  # torch.manual_seed takes a millisecond, for other devices
     outputs, margins = batched.run(leaves)
     if margins is not None:
         margins = margins[:, torch.tensor(batched.positions).argsort()]
@@ -72,7 +72,7 @@ def close(ours: Tensor, theirs: Tensor, tolerance: tuple[float, float]) -> None:
 
 def assert_modes_agree(model: TorchModel, inputs: Sequence[Tensor], tolerance: tuple[float, float]) -> None:
     outputs, margins, gradients = run(model, "loop", inputs)
-    for mode in modes(model):
+    for mode in modes(model)[:-1]:
         again = run(model, mode, inputs)
         for ours, theirs in zip([*again[0], *again[2]], [*outputs, *gradients], strict=True):
             close(ours, theirs, tolerance)
@@ -231,7 +231,7 @@ def test_modes_agree_on_generated_networks(graph: Graph, seed: int) -> None:
     model = convert(graph)
     inputs = draw(graph, seed)
     outputs, margins, _ = run(model, "loop", inputs)
-    for mode in modes(model):
+    for mode in modes(model)[:-1]:
         again, margins_again, _ = run(model, mode, inputs)
         for ours, theirs in zip(again, outputs, strict=True):
             close(ours, theirs, (1e-3, 1e-4))
