@@ -1,0 +1,167 @@
+"""Many boxes at once: what holds on the hull of some boxes holds on each of them.
+
+A property may bound its inputs by thousands of boxes, each with conditions of its own.  Their hull is analysed first,
+which decides some of them; the others are cut into two halves of neighbours, and so on down to single boxes.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from ranum_falsify.domain import Interval
+from ranum_falsify.properties.formula.circuit import Circuit
+from ranum_falsify.properties.problem.problem import InputVariable, Problem
+from ranum_falsify.prove.applications import Applications, Box
+from ranum_falsify.prove.term_bounds import margin_bounds
+
+__all__ = ["Decided", "decide_together"]
+
+_FEWEST = 32
+"""Boxes; fewer are analysed one by one."""
+
+_MOST_ELEMENTS = 1 << 22
+"""Elements of all boxes together."""
+
+_MOST_LEAVES = 64
+"""Steps that the conditions of all boxes take on one hull; where they have little in common, it is one for each."""
+
+_SPARE = 0.25
+"""Share of the boxes of which as many hulls may be analysed in vain."""
+
+Decided = tuple[Applications | None, bool]
+"""What is known about the applications over a box, or over a hull that it lies in; whether the property holds there.
+
+Where it does and has no validity goals, nothing is kept.
+"""
+
+
+def decide_together(problem: Problem, apply: Callable[[Box], Applications]) -> list[Decided | None]:
+    """Decide the problem's boxes in groups.
+
+    At worst this takes a quarter more analyses than there are boxes.
+
+    Args:
+        problem: The problem.
+        apply: Returns what is known about the applications over a box.
+
+    Returns:
+        What is known about each region; None if they are too few, too large, or too different to gain by that.
+    """
+    boxes = [variables for case in problem.each_case for variables in case.regions]
+    one_by_one: list[Decided | None] = [None] * len(boxes)
+    if len(boxes) < _FEWEST or len(boxes) * sum(v.lower.size for v in boxes[0]) > _MOST_ELEMENTS:
+        return one_by_one
+    if any(v.dtype.kind not in "fiub" for v in boxes[0]):
+        return one_by_one
+    conditions = _CaseConditions(problem)
+    if conditions.count > _MOST_LEAVES:
+        return one_by_one
+    return _HullSearch(_RegionBoxes(boxes), conditions, apply).run(keep=bool(problem.goals))
+
+
+class _CaseConditions:
+    """The conditions of all cases, evaluated together."""
+
+    def __init__(self, problem: Problem) -> None:
+        cases = problem.each_case
+        self._cases = np.repeat(np.arange(len(cases)), [len(case.regions) for case in cases])
+        self._clauses = problem.clause_circuit
+        self._penalties = Circuit([penalty for case in cases for penalty in case.penalties])
+        self._clause_cases = np.repeat(np.arange(len(cases)), [len(case.clauses) for case in cases])
+        self._penalty_cases = np.repeat(np.arange(len(cases)), [len(case.penalties) for case in cases])
+        self.count = len(self._clauses.leaves) + len(self._penalties.leaves)
+
+    def find_met(self, known: Applications, group: np.ndarray) -> np.ndarray:
+        """Return which of some boxes hold no counterexample, if what is known is about a hull of them."""
+        frame, count = known.frame_surely(), 1 + int(self._cases[-1])
+        low = margin_bounds(self._clauses, frame).low[0].numpy()
+        met = np.bincount(self._clause_cases[~(low >= 0)], minlength=count) == 0
+        if len(self._penalty_cases):
+            high = margin_bounds(self._penalties, frame).high[0].numpy()
+            met |= np.bincount(self._penalty_cases[high < 0], minlength=count) > 0
+        return np.asarray(met[self._cases[group]])
+
+
+class _RegionBoxes:
+    """Boxes by their positions; numbers tell which of them are the same."""
+
+    def __init__(self, boxes: Sequence[Sequence[InputVariable]]) -> None:
+        self._variables = boxes[0]
+        columns = list(zip(*boxes, strict=True))
+        self._low = [np.stack([v.lower for v in column]) for column in columns]
+        self._high = [np.stack([v.upper for v in column]) for column in columns]
+        known: dict[bytes, int] = {}
+        keys = (b"".join(end.tobytes() for v in box for end in (v.lower, v.upper)) for box in boxes)
+        self.numbers = np.array([known.setdefault(key, len(known)) for key in keys])
+        # Halves, because the difference of two numbers may overflow.
+        ends = [np.concatenate([_flatten(x) for x in side], 1) for side in (self._low, self._high)]
+        self._centres = ends[0] + ends[1]
+        self._widths = ends[1].max(0) - ends[0].min(0)
+
+    def hull(self, group: np.ndarray) -> Box:
+        """Return the smallest box around some."""
+        hull = {}
+        for variable, low, high in zip(self._variables, self._low, self._high, strict=True):
+            lower, upper = (np.asarray(end) for end in (low[group].min(0), high[group].max(0)))
+            hull[variable.name] = Interval.box(lower, upper)
+        return hull
+
+    def split(self, group: np.ndarray) -> list[np.ndarray]:
+        """Return two halves of boxes that are not all the same, cut where they lie farthest apart for all boxes."""
+        centres = self._centres[group]
+        with np.errstate(invalid="ignore", divide="ignore"):
+            shares = (centres.max(0) - centres.min(0)) / self._widths
+        element = int(np.nan_to_num(shares).argmax())
+        group = group[np.lexsort((self.numbers[group], centres[:, element]))]
+        borders = 1 + np.flatnonzero(np.diff(self.numbers[group]))
+        return np.split(group, [borders[np.abs(borders - len(group) / 2).argmin()]])
+
+    def take_apart(self, group: np.ndarray) -> list[np.ndarray]:
+        """Return groups of boxes that are the same."""
+        group = group[np.argsort(self.numbers[group], kind="stable")]
+        return np.split(group, 1 + np.flatnonzero(np.diff(self.numbers[group])))
+
+    def count(self, group: np.ndarray) -> int:
+        """Return how many different boxes there are."""
+        return len(np.unique(self.numbers[group]))
+
+
+class _HullSearch:
+    """The search for groups that one analysis decides."""
+
+    def __init__(self, boxes: _RegionBoxes, conditions: _CaseConditions, apply: Callable[[Box], Applications]) -> None:
+        self._boxes, self._conditions, self._apply = boxes, conditions, apply
+
+    def run(self, *, keep: bool) -> list[Decided | None]:
+        """Decide every box: large groups first, single boxes last.
+
+        Args:
+            keep: Whether to return what is known about boxes on which the property holds.
+        """
+        every = np.arange(len(self._boxes.numbers))
+        found: dict[int, Decided] = {}
+        waiting, spare = deque([every]), _SPARE * self._boxes.count(every)
+        while waiting:
+            group = waiting.popleft()
+            count = self._boxes.count(group)
+            if count > 1 and spare < 1:
+                waiting.extend(self._boxes.take_apart(group))
+                continue
+            known = self._apply(self._boxes.hull(group))
+            met = self._conditions.find_met(known, group)
+            found.update((int(number), (known if keep else None, True)) for number in group[met])
+            left = group[~met]
+            if count == 1:
+                found.update((int(number), (known, False)) for number in left)
+                continue
+            rest = self._boxes.count(left)
+            spare += count - rest - 1
+            waiting.extend([] if rest == 0 else [left] if rest == 1 else self._boxes.split(left))
+        return [found[number] for number in range(len(every))]
+
+
+def _flatten(x: np.ndarray) -> np.ndarray:
+    return x.reshape(len(x), -1).astype(np.float64) / 2
