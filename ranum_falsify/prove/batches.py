@@ -55,6 +55,7 @@ class LinearBatches:
         flushed = {name: _flush(low, high, types[name]) for name, (low, high) in parts.items()}
         count = len(next(iter(flushed.values())).low)
         for analysis in self._linear.all:
+            self._known.tick()
             assert isinstance(analysis, LinearAnalysis)
             ops = analysis.graph.output_operations
             ends = [flushed[str(_variable_of(call, name))] for name in analysis.graph.input_names]
