@@ -31,6 +31,9 @@ _MOST_ELEMENTS = 1 << 22
 _MOST_LEAVES = 64
 """Steps that the conditions of all boxes take on one hull; where they have little in common, it is one for each."""
 
+_MANY = 512
+"""Boxes for which linear bounds in batches take less time than an analysis of each."""
+
 _BATCH = 128
 """Boxes whose bounds are computed at once."""
 
@@ -65,7 +68,7 @@ def decide_together(problem: Problem, apply: Callable[[Box], Applications]) -> l
     conditions = _CaseConditions(problem)
     if conditions.count > _MOST_LEAVES:
         return one_by_one
-    return _HullSearch(_RegionBoxes(boxes), conditions, apply).run(keep=bool(problem.goals))
+    return _HullSearch(_RegionBoxes(boxes), conditions, apply, keep=bool(problem.goals)).run()
 
 
 class _CaseConditions:
@@ -142,43 +145,66 @@ class _RegionBoxes:
 
 
 class _HullSearch:
-    """The search for groups that one analysis decides."""
+    """The search for groups that one analysis decides.
 
-    def __init__(self, boxes: _RegionBoxes, conditions: _CaseConditions, apply: Callable[[Box], Applications]) -> None:
-        self._boxes, self._conditions, self._apply = boxes, conditions, apply
+    Args:
+        boxes: The boxes.
+        conditions: Their conditions.
+        apply: Returns what is known about the applications over a box.
+        keep: Whether to return what is known about boxes on which the property holds.
+    """
 
-    def run(self, *, keep: bool) -> list[Decided | None]:
-        """Decide every box: large groups first, then all that are left in batches, single boxes last.
+    def __init__(
+        self,
+        boxes: _RegionBoxes,
+        conditions: _CaseConditions,
+        apply: Callable[[Box], Applications],
+        *,
+        keep: bool,
+    ) -> None:
+        self._boxes, self._conditions, self._apply, self._keep = boxes, conditions, apply, keep
+        self._found: dict[int, Decided] = {}
 
-        Args:
-            keep: Whether to return what is known about boxes on which the property holds.
-        """
+    def run(self) -> list[Decided | None]:
+        """Decide every box: large groups first, then single boxes, many in batches, or those that are left open."""
+        left = self._decide_hulls()
+        in_batches = len(left) >= _MANY
+        if in_batches:
+            left = self._decide_batches(left)
+        for group in self._boxes.take_apart(left):
+            known, rest = self._decide(group)
+            self._found.update((int(number), (known, False)) for number in rest)
+        left = np.array([number for number in left if not self._found[int(number)][1]], np.int64)
+        if len(left) >= _FEWEST and not in_batches:
+            self._decide_batches(left)
+        return [self._found[number] for number in range(len(self._boxes.numbers))]
+
+    def _decide_hulls(self) -> np.ndarray:
+        """Decide groups as long as that pays; return the boxes that are left."""
         every = np.arange(len(self._boxes.numbers))
-        found: dict[int, Decided] = {}
-        waiting, spare = deque([every]), _SPARE * self._boxes.count(every)
-        while waiting:
+        waiting, alone = deque([every]), [every[:0]]
+        spare = _SPARE * self._boxes.count(every)
+        while waiting and spare >= 1:
             group = waiting.popleft()
             count = self._boxes.count(group)
-            if count > 1 and spare < 1:
-                left = np.concatenate([group, *waiting])
-                met = self._decide_in_batches(left)
-                found.update((int(number), (None, True)) for number in left[met])
-                waiting = deque(self._boxes.take_apart(left[~met]))
-                continue
-            known = self._apply(self._boxes.hull(group))
-            (met,) = self._conditions.find_met(known.frame_surely(), [group])
-            found.update((int(number), (known if keep else None, True)) for number in group[met])
-            left = group[~met]
             if count == 1:
-                found.update((int(number), (known, False)) for number in left)
+                alone.append(group)
                 continue
+            _, left = self._decide(group)
             rest = self._boxes.count(left)
             spare += count - rest - 1
-            waiting.extend([] if rest == 0 else [left] if rest == 1 else self._boxes.split(left))
-        return [found[number] for number in range(len(every))]
+            waiting.extend(self._boxes.split(left) if rest > 1 else [left] if rest else [])
+        return np.concatenate([*alone, *waiting])
 
-    def _decide_in_batches(self, group: np.ndarray) -> np.ndarray:
-        """Return which boxes linear bounds decide; none if they do not decide half of the first ones."""
+    def _decide(self, group: np.ndarray) -> tuple[Applications, np.ndarray]:
+        """Analyse the hull of some boxes; return what is known over it, and the boxes that this leaves open."""
+        known = self._apply(self._boxes.hull(group))
+        (met,) = self._conditions.find_met(known.frame_surely(), [group])
+        self._found.update((int(number), (known if self._keep else None, True)) for number in group[met])
+        return known, group[~met]
+
+    def _decide_batches(self, group: np.ndarray) -> np.ndarray:
+        """Decide boxes by linear bounds, unless half of the first ones remain open; return those that are left."""
         met = np.zeros(len(self._boxes.numbers), bool)
         batches = LinearBatches(self._apply(self._boxes.hull(group)))
         groups = self._boxes.take_apart(group) if batches.is_usable else []
@@ -189,7 +215,8 @@ class _HullSearch:
                 met[same] = np.logical_and.reduce(each)
             if start == 0 and 2 * met.sum() < sum(map(len, part)):
                 break
-        return np.asarray(met[group])
+        self._found.update((int(number), (None, True)) for number in np.flatnonzero(met))
+        return np.asarray(group[~met[group]])
 
 
 def _to_doubles(x: np.ndarray) -> Tensor:
