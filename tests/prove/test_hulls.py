@@ -120,7 +120,8 @@ def test_hulls_that_decide_nothing_are_few() -> None:
 
 @pytest.mark.parametrize("count", [100, 600], ids=["after single boxes", "before them"])
 def test_linear_bounds_decide_boxes_in_batches(count: int) -> None:
-    parts = [part((a, 1), (a + 1, 2), f"(<= Y_0 {a * a - a - 0.5})") for a in range(11, 11 + count)]
+    sides = [(11 + number % 100, number // 100) for number in range(count)]
+    parts = [part((a, b), (a + 1, b + 1), f"(<= Y_0 {a * a - a - 0.5})") for a, b in sides]
     reduced = query(parts, polynomial())
     assert not any(analyse(one).holds for one in each_alone(reduced)[:50]), "intervals say too little of x * x - x"
     assert analyse(reduced).holds
