@@ -1,7 +1,8 @@
 """Many boxes at once: what holds on the hull of some boxes holds on each of them.
 
 A property may bound its inputs by thousands of boxes, each with conditions of its own.  Their hull is analysed first,
-which decides some of them; the others are cut into two halves of neighbours, and so on down to single boxes.
+which decides some of them; the others are cut into two halves of neighbours, and so on.  Where that decides too little, linear bounds take many boxes at a time, and
+what is still open is analysed box by box.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ def decide_together(problem: Problem, apply: Callable[[Box], Applications]) -> l
     one_by_one: list[Decided | None] = [None] * len(boxes)
     if len(boxes) < _FEWEST or len(boxes) * sum(v.lower.size for v in boxes[0]) > _MOST_ELEMENTS:
         return one_by_one
-    if any(v.dtype.kind not in "fiub" for v in boxes[0]):
+    if any(v.dtype.kind not in "fiub" for v in boxes[0]) or not all(case.clauses for case in problem.each_case):
         return one_by_one
     conditions = _CaseConditions(problem)
     if conditions.count > _MOST_LEAVES:
