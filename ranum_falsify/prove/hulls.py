@@ -1,8 +1,8 @@
 """Many boxes at once: what holds on the hull of some boxes holds on each of them.
 
 A property may bound its inputs by thousands of boxes, each with conditions of its own.  Their hull is analysed first,
-which decides some of them; the others are cut into two halves of neighbours, and so on.  Where that decides too little, linear bounds take many boxes at a time, and
-what is still open is analysed box by box.
+which decides some of them; the others are cut into two halves of neighbours, and so on.  Where that decides too little,
+linear bounds take many boxes at a time, and what is still open is analysed box by box.
 """
 
 from __future__ import annotations
