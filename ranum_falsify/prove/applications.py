@@ -55,6 +55,8 @@ class Applications:
             inputs as constants.
         box: The box of the inputs.
         closed: Operators whose conditions were proved by other means, by `id` of application and operator.
+        analyses_of: The analyses of an application's graph.
+        tick: Called at every operator; may raise to end an analysis.
     """
 
     def __init__(
@@ -68,11 +70,11 @@ class Applications:
         self.problem = problem
         self.graphs = graphs
         self.box = box
-        self._analyses_of = analyses_of
+        self.analyses_of = analyses_of
         self.closed: set[tuple[int, int]] = set()
         self._checked: dict[int, Checked] = {}
         self._before: tuple[int, Mapping[int, Mapping[int, tuple[str, ...]]]] | None = None
-        self._tick = tick
+        self.tick = tick
 
     @cached_property
     def given(self) -> BoundsFrame:
@@ -93,7 +95,7 @@ class Applications:
                 every = {id(op): conditions_of(op) for op in graph.nodes}
                 self._checked[key] = Checked((None,) * len(graph.output_operations), every, {})
             else:
-                self._checked[key] = self._analyses_of(call).check(inputs, tick=self._tick)
+                self._checked[key] = self.analyses_of(call).check(inputs, tick=self.tick)
         return self._checked[key]
 
     def inputs(self, call: NetworkCall) -> list[Interval] | None:

@@ -19,6 +19,7 @@ from ranum_falsify.properties.formula.leaves import ComparisonLeaf
 from ranum_falsify.properties.formula.terms import Choice, Output, Term, Variable
 from ranum_falsify.properties.problem.problem import Problem
 from ranum_falsify.prove.affine_terms import LinearForm, linear_form
+from ranum_falsify.prove.applications import Box
 from ranum_falsify.prove.term_bounds import BoundsFrame, margin_bounds
 
 __all__ = ["MarginProof"]
@@ -72,6 +73,23 @@ class MarginProof:
         """Cut the box until every part of it is decided or time is up."""
         ops = [self._operation(base) for base in self._bases]
         return split_and_bound(self._analysis, ops, self._rows, self._decide, deadline=deadline)
+
+    def centres(self, result: SplitResult, whole: Box) -> list[Tensor]:
+        """Return the centres of some boxes that remained open, one tensor `(boxes, *shape)` per input variable.
+
+        Args:
+            result: What `run` returned.
+            whole: The box that was cut.
+        """
+        (call,) = self._problem.calls
+        boxes = dict(zip(self.input_names, result.open_boxes, strict=True))
+        count = max((len(box[0]) for box in boxes.values() if box is not None), default=0)
+        found = []
+        for variable in self._problem.inputs:
+            box = boxes[call.graph.input_names[call.variables.index(variable.name)]]
+            low, high = (bound.double()[None] for bound in whole[variable.name].expand()) if box is None else box
+            found.append(((low + high) / 2).expand(count, *variable.shape))
+        return found if count else []
 
     # rows ---------------------------------------------------------------------------------------------------------
 

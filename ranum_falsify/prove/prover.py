@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
+from functools import cached_property
 
 import torch
 from dnnv.nn import Operation
@@ -15,7 +16,6 @@ from ranum_falsify.config import ProveConfig
 from ranum_falsify.domain import Interval, IntervalAnalysis
 from ranum_falsify.domain.enclosure import Enclosure
 from ranum_falsify.domain.linear.bounds import LinearAnalysis
-from ranum_falsify.domain.linear.splitting import SplitResult
 from ranum_falsify.network import Graph, spec_of
 from ranum_falsify.network.contents import list_black_boxes
 from ranum_falsify.properties.formula.applications import NetworkCall, ValidityGoal
@@ -23,6 +23,7 @@ from ranum_falsify.properties.problem.problem import InputVariable, Problem
 from ranum_falsify.prove.analyses import REWRITING, Analyses, analyses_of, make_linear, notices_of, without_execution
 from ranum_falsify.prove.applications import Applications, Box, box_of, select_operators
 from ranum_falsify.prove.cutting import cut, is_narrow
+from ranum_falsify.prove.hulls import Decided, decide_together
 from ranum_falsify.prove.margins import MarginProof
 from ranum_falsify.prove.outputs import describe_constants, describe_outputs, list_steep
 from ranum_falsify.prove.proof import OperatorProof, Proof, join_operators
@@ -89,7 +90,8 @@ class Prover:
 
     def _analyse_regions(self) -> None:
         boxes = [(case, variables) for case in self.problem.each_case for variables in case.regions]
-        self._regions = [_Region(self, case, variables) for case, variables in boxes]
+        decided = decide_together(self.problem, lambda box: self.apply(self.problem, box))
+        self._regions = [_Region(self, *box, known) for box, known in zip(boxes, decided, strict=True)]
 
     def refine(self, deadline: float, violated: Collection[tuple[int, str]] = ()) -> Proof:
         """Try harder on what `analyse` left open.
@@ -132,6 +134,10 @@ class Prover:
                 graph, self.config.runtimes, lambda graph, runtimes: IntervalAnalysis(graph, runtimes=runtimes)
             )
         return self._analyses[id(graph)]
+
+    def apply(self, problem: Problem, box: Box) -> Applications:
+        """Return what interval analysis knows about the applications over a box."""
+        return Applications(problem, self.graphs, self.analyses_of, box, self.tick)
 
     def linear_analyses_of(
         self, call: NetworkCall, deadline: float, towards: Collection[int] | None = None
@@ -209,28 +215,34 @@ class Prover:
         for region in () if holds else self._regions:
             yield from region.describe_open()
         for call in self.problem.calls if holds and self.problem.is_pure_validity else ():
-            yield from describe_outputs(
-                call.network, self.graphs[id(call)], [region.outputs(call) for region in self._regions]
-            )
+            bounds = [region.outputs(call) for region in self._regions]
+            yield from describe_outputs(call.network, self.graphs[id(call)], bounds)
 
 
 class _Region:
     """What is proved about one of the problem's boxes."""
 
-    def __init__(self, prover: Prover, problem: Problem, variables: tuple[InputVariable, ...]) -> None:
-        self._prover = prover
-        self._problem = problem
-        self._variables = variables
-        self._box = box_of(variables)
-        self._holds: bool | None = None
+    def __init__(
+        self, prover: Prover, problem: Problem, variables: tuple[InputVariable, ...], decided: Decided | None
+    ) -> None:
+        self._prover, self._problem, self._variables = prover, problem, variables
         self.suspects: Sequence[Tensor] = ()
-        self._known = self._applications(self._box)
-        for call in self._problem.calls:
+        self._holds = None if decided is None else decided[1]
+        if decided is not None and decided[0] is not None:
+            self._known = decided[0]
+        for call in self._problem.calls if decided is None else ():
             self._known.check(call)  # so that open operators are known even if time runs out
-        if not self._problem.goals:
-            self.holds()
+        if not self._problem.goals and self.holds():
             # Nothing else is asked of the bounds, and there may be thousands of regions.
-            self._known = self._applications(self._box)
+            vars(self).pop("_known", None)
+
+    @cached_property
+    def _known(self) -> Applications:
+        return self._applications(self._box)
+
+    @cached_property
+    def _box(self) -> Box:
+        return box_of(self._variables)
 
     def holds(self) -> bool:
         """Tell whether the property holds on the box."""
@@ -240,7 +252,7 @@ class _Region:
 
     def operators(self) -> dict[tuple[int, str], OperatorProof]:
         """Return what is known about every operator in question."""
-        before = self._known.before
+        before = self._known.before if self._problem.goals else {}
         return {
             (number, op.name): OperatorProof(
                 network=goal.call.network,
@@ -310,7 +322,7 @@ class _Region:
             if not result.proved:
                 if time.monotonic() >= until:
                     self._prover.is_exhausted = False
-                self.suspects = self._centres(first, proof.input_names, result)
+                self.suspects = proof.centres(result, self._box)
                 return False
         if proofs or not is_narrow(self._box):
             return bool(proofs)
@@ -325,17 +337,6 @@ class _Region:
         proofs = [MarginProof.of(self._problem, analysis, valid) for analysis in linear]
         found = [proof for proof in proofs if proof is not None]
         return found if len(found) == len(analyses.all) else []
-
-    def _centres(self, call: NetworkCall, names: Sequence[str], result: SplitResult) -> list[Tensor]:
-        """Return the centres of the boxes of some inputs that remained open, one tensor per input variable."""
-        boxes = dict(zip(names, result.open_boxes, strict=True))
-        count = max((len(box[0]) for box in boxes.values() if box is not None), default=0)
-        found = []
-        for variable in self._problem.inputs:
-            box = boxes[call.graph.input_names[call.variables.index(variable.name)]]
-            low, high = (bound.double()[None] for bound in self._box[variable.name].expand()) if box is None else box
-            found.append(((low + high) / 2).expand(count, *variable.shape))
-        return found if count else []
 
     # operators ----------------------------------------------------------------------------------------------------
 
@@ -395,4 +396,4 @@ class _Region:
         return cut(self._box, decide, deadline=deadline)
 
     def _applications(self, box: Box) -> Applications:
-        return Applications(self._problem, self._prover.graphs, self._prover.analyses_of, box, self._prover.tick)
+        return self._prover.apply(self._problem, box)

@@ -103,7 +103,7 @@ def _output(term: Output, frame: BoundsFrame) -> Enclosure:
 @_bounds_of.register
 def _gather(term: Gather, frame: BoundsFrame) -> Enclosure:
     index = torch.from_numpy(term.index.reshape(-1).copy()).to(frame.device)
-    return frame.value(term.base).map(lambda end: flatten(end)[:, index].reshape(-1, *term.shape))
+    return frame.value(term.base).map(lambda end: flatten(end).index_select(1, index).reshape(-1, *term.shape))
 
 
 @_bounds_of.register

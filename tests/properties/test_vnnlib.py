@@ -339,6 +339,14 @@ def test_more_cases_than_can_be_told_apart_stay_a_condition() -> None:
     assert problem.holds({"X": between}, lambda call, arrays: (arrays[0],))
 
 
+def test_a_box_of_a_disjunction_takes_few_calls() -> None:
+    def work(count: int) -> int:
+        return calls_of(lambda: reduced(boxes(count, "(<= Y_0 -{i})")))
+
+    work(64)  # what is imported or cached at the first use
+    assert work(512) - work(256) < 256 * 1000
+
+
 def test_no_collector_looks_at_boxes_while_they_are_read() -> None:
     text, seen = boxes(2000, "(<= Y_0 -{i})"), []
     gc.callbacks.append(lambda phase, info: seen.append(info["generation"]))

@@ -21,7 +21,7 @@ from ranum_falsify.domain.linear.passes import BoxBatch, descend
 from ranum_falsify.domain.linear.program import Program
 from ranum_falsify.domain.linear.steps import Box, CurveStep, MatrixStep
 
-__all__ = ["SplitResult", "split_and_bound"]
+__all__ = ["SplitResult", "bound_parts", "split_and_bound"]
 
 _COEFFICIENTS = 1 << 20
 """Coefficients of one variable in one pass over many boxes: as many as the caches of a core hold."""
@@ -82,6 +82,27 @@ def split_and_bound(
     return _Search(analysis.program, functional, is_proved).run(deadline, keep)
 
 
+def bound_parts(
+    analysis: LinearAnalysis, ops: Sequence[Operation], parts: Sequence[tuple[Tensor, Tensor]]
+) -> tuple[Tensor, Tensor]:
+    """Bound operations on each of some parts of the box of an analysis.
+
+    Args:
+        analysis: The analysis of the whole box, run.
+        ops: The operations.
+        parts: For each input of the graph, lower and upper bounds `(parts, *shape)` in float64.
+
+    Returns:
+        Lower and upper bounds `(parts, elements)` in float64 of the elements of all operations; infinite where there
+        are none.
+    """
+    functional = Functional.of(analysis, analysis.program, ops, None)
+    chosen = [part for part, v in zip(parts, analysis.program.inputs, strict=True) if v is not None]
+    search = _Search(analysis.program, functional, lambda bounds: torch.zeros(len(bounds.lower), dtype=torch.bool))
+    lower, upper = search.bound_each([(low.flatten(1), high.flatten(1)) for low, high in chosen], len(parts[0][0]))
+    return lower.nan_to_num(-math.inf, math.inf, -math.inf), upper.nan_to_num(math.inf, math.inf, -math.inf)
+
+
 @dataclass(frozen=True)
 class _Boxes:
     """Boxes that wait: flat bounds `(boxes, elements)` of the inputs, and of the watched variables after them."""
@@ -126,8 +147,7 @@ class _Search:
 
     def run(self, deadline: float, keep: int) -> SplitResult:
         """Cut until nothing is open or time is up."""
-        ends = [self._program.variables[v].box for v in (*self._inputs, *self._watched)]
-        root = _Boxes(*(torch.cat([box[side].reshape(1, -1) for box in ends], dim=1) for side in (0, 1)))
+        root = self._root()
         waiting = [root]
         count = 0
         while waiting and time.monotonic() < deadline and sum(part.bytes for part in waiting) <= _MOST_BYTES:
@@ -145,6 +165,23 @@ class _Search:
             waiting.append(_halves(batch, self._scores(bounds, stays, high - low)))
         left = _join([*waiting[::-1], root[:0]])
         return SplitResult(not waiting, count, self._cut_out(left, keep))
+
+    def bound_each(self, inputs: Sequence[tuple[Tensor, Tensor]], count: int) -> tuple[Tensor, Tensor]:
+        """Return bounds `(count, rows)` of the functional on parts of the box, given flat bounds of the inputs."""
+        root = self._root()
+        known = [end[:, self._width :].expand(count, -1) for end in (root.low, root.high)]
+        low, high = (torch.cat([*(part[side] for part in inputs), known[side]], dim=1) for side in (0, 1))
+        waiting, found = [_Boxes(low, high)], []
+        while waiting:
+            bounds, _ = self._bound(self._take(waiting))
+            found.append((bounds.lower, bounds.upper))
+        # The last ones are taken first.
+        lower, upper = (torch.cat(ends) for ends in zip(*found[::-1], strict=True))
+        return lower, upper
+
+    def _root(self) -> _Boxes:
+        ends = [self._program.variables[v].box for v in (*self._inputs, *self._watched)]
+        return _Boxes(*(torch.cat([box[side].reshape(1, -1) for box in ends], dim=1) for side in (0, 1)))
 
     def _take(self, waiting: list[_Boxes]) -> _Boxes:
         """Take the boxes that were cut last: they are neighbours, in which the same operands are bent."""

@@ -11,8 +11,9 @@ from typing import Literal
 
 import numpy as np
 from dnnv.properties import Expression
+from dnnv.properties.expressions import And, Or
 
-__all__ = ["BoundKind", "ElementBounds", "Elements", "NamedTensor"]
+__all__ = ["AllOf", "AnyOf", "BoundKind", "ElementBounds", "Elements", "NamedTensor"]
 
 BoundKind = Literal["<=", "<", ">=", ">", "==", "!="]
 """A comparison of an element, on the left, with a number."""
@@ -91,3 +92,17 @@ class ElementBounds(Expression):
     def __str__(self) -> str:
         values = [f"{value:.9g}" for value in self.values[:3]]
         return f"{self.elements} {self.kind} {', '.join([*values, '...'] if len(self.values) > 3 else values)}"
+
+
+class AllOf(And):
+    """A conjunction that is equal to no other one: hashes of all that thousands of boxes hold would take long."""
+
+    def __hash__(self) -> int:
+        return id(self)
+
+
+class AnyOf(Or):
+    """A disjunction that is equal to no other one."""
+
+    def __hash__(self) -> int:
+        return id(self)

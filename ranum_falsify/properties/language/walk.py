@@ -10,6 +10,7 @@ from dnnv.properties import Expression
 from dnnv.properties.expressions import Symbol
 
 from ranum_falsify.errors import PropertyError, RanumFalsifyError
+from ranum_falsify.properties.language.elements import ElementBounds
 
 __all__ = ["guard", "index_text", "is_free_symbol", "shorten", "subexpressions"]
 
@@ -27,6 +28,9 @@ def subexpressions(phi: Expression) -> Iterator[Expression]:
             if id(item) not in seen:
                 seen.add(id(item))
                 yield item
+                if isinstance(item, ElementBounds):
+                    pending.append(item.elements.tensor)  # there may be tens of thousands
+                    continue
                 pending.extend(
                     value for name, value in vars(item).items() if not name.startswith("_") and name != "ctx"
                 )

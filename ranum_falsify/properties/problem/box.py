@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,10 +12,13 @@ from ranum_falsify.errors import PropertyError
 from ranum_falsify.network.tensors import to_torch
 from ranum_falsify.properties.formula.formula import Comparison, Formula, Junction, describe
 from ranum_falsify.properties.formula.frame import Frame
-from ranum_falsify.properties.formula.terms import AffineForm, Const, Term, Variable
+from ranum_falsify.properties.formula.terms import AffineForm, Const, Gather, Term, Variable
 from ranum_falsify.properties.problem.problem import InputVariable
 
 __all__ = ["BoxBuilder", "conjuncts"]
+
+_TOGETHER = 1 << 20
+"""Elements of the boxes that are rounded in one step."""
 
 
 def conjuncts(formula: Formula) -> tuple[Formula, ...]:
@@ -95,6 +98,10 @@ class BoxBuilder:
             _check_numbers(constant, term, formula)
             self._tighten_whole(term, constant, from_above)
             return True
+        if isinstance(term, Gather) and isinstance(term.base, Variable) and shape == term.shape and not strict:
+            _check_numbers(constant, term.base, formula)
+            self._tighten_some(term.base, term.index.reshape(-1), _spread(constant, shape), from_above)
+            return True
         if term.affine is None:
             return False
         _check_numbers(constant, term.affine.variable, formula)
@@ -133,12 +140,15 @@ class BoxBuilder:
         return True
 
     def _tighten(self, affine: AffineForm, bound: np.ndarray, upper: np.ndarray) -> None:
-        name = affine.variable.name
-        for tighten, bounds, which in ((np.minimum, self._upper, upper), (np.maximum, self._lower, ~upper)):
+        for from_above, which in ((True, upper), (False, ~upper)):
             if which.any():
-                if not bounds[name].flags.writeable:
-                    bounds[name] = bounds[name].copy()
-                tighten.at(bounds[name], affine.index[which], bound[which])
+                self._tighten_some(affine.variable, affine.index[which], bound[which], from_above)
+
+    def _tighten_some(self, variable: Variable, index: np.ndarray, bound: np.ndarray, from_above: bool) -> None:
+        tighten, bounds = (np.minimum, self._upper) if from_above else (np.maximum, self._lower)
+        if not bounds[variable.name].flags.writeable:
+            bounds[variable.name] = bounds[variable.name].copy()
+        tighten.at(bounds[variable.name], index, bound)
 
     def _tighten_whole(self, variable: Variable, bound: np.ndarray, from_above: bool) -> None:
         tighten, bounds = (np.minimum, self._upper) if from_above else (np.maximum, self._lower)
@@ -173,35 +183,64 @@ class BoxBuilder:
         Raises:
             PropertyError: A variable is unbounded, or a lower bound is above its upper bound.
         """
-        return tuple(self._finish(variable) for variable in self._variables.values())
+        return self._finish_together([self])[0]
 
-    def _finish(self, variable: Variable) -> InputVariable:
-        name, dtype = variable.name, variable.dtype
-        lower, upper = _store_once(self._lower[name], self._upper[name])
-        _check_bounded(variable, lower, upper)
-        empty = lower > upper
-        if empty.any():
-            at = int(np.argmax(empty))
+    @classmethod
+    def finish_each(cls, boxes: Sequence[BoxBuilder]) -> list[tuple[InputVariable, ...]]:
+        """Return what `finish` does of each of some boxes of the same variables, thousands in a few steps.
+
+        Raises:
+            PropertyError: As for the first box that cannot be finished.
+        """
+        size = max(1, _TOGETHER // max(1, sum(v.size for v in boxes[0]._variables.values()))) if boxes else 1
+        groups = [boxes[start : start + size] for start in range(0, len(boxes), size)]
+        try:
+            return [variables for group in groups for variables in cls._finish_together(group)]
+        except PropertyError:
+            return [box.finish() for box in boxes]
+
+    @staticmethod
+    def _finish_together(boxes: Sequence[BoxBuilder]) -> list[tuple[InputVariable, ...]]:
+        finished: list[tuple[InputVariable, ...]] = [()] * len(boxes)
+        for name, variable in boxes[0]._variables.items():
+            stored = _store_once(*(box._lower[name] for box in boxes), *(box._upper[name] for box in boxes))
+            ends = stored[: len(boxes)], stored[len(boxes) :]
+            lower, upper = (end[0] if len(end) == 1 else np.concatenate(end) for end in ends)
+            rows = [bound.reshape(len(boxes), -1) for bound in _round_inward(variable, lower, upper)]
+            for number, (low, high) in enumerate(zip(*rows, strict=True)):
+                whole = (np.broadcast_to(end, variable.size).reshape(variable.shape) for end in (low, high))
+                finished[number] += (_make_input(variable, *whole),)
+        return finished
+
+
+def _make_input(variable: Variable, lower: np.ndarray, upper: np.ndarray) -> InputVariable:
+    return InputVariable(name=variable.name, shape=variable.shape, dtype=variable.dtype, lower=lower, upper=upper)
+
+
+def _round_inward(variable: Variable, lower: np.ndarray, upper: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return flat bounds of a variable in its dtype; those of several boxes one after another."""
+    name, dtype = variable.name, variable.dtype
+    _check_bounded(variable, lower, upper)
+    empty = lower > upper
+    if empty.any():
+        at = int(np.argmax(empty))
+        raise PropertyError(
+            f"property: lower bound {lower[at]:.9g} of {name!r} is above its upper bound {upper[at]:.9g}"
+            f"{_place(variable, at)}; exchange them"
+        )
+    low, high = _round(lower, False, dtype), _round(upper, True, dtype)
+    between = low > high
+    if between.any():
+        with np.errstate(over="ignore"):
+            nearest = (lower + (upper - lower) / 2).astype(dtype).astype(np.float64)
+        if dtype.kind in "iub" or np.isinf(nearest[between]).any():
+            at = int(np.argmax(between))
             raise PropertyError(
-                f"property: lower bound {lower[at]:.9g} of {name!r} is above its upper bound {upper[at]:.9g}"
-                f"{_place(variable, at)}; exchange them"
+                f"property: no {dtype} value lies between the bounds {lower[at]:.9g} and {upper[at]:.9g} of "
+                f"{name!r}{_place(variable, at)}; widen them"
             )
-        low, high = _round(lower, False, dtype), _round(upper, True, dtype)
-        between = low > high
-        if between.any():
-            with np.errstate(over="ignore"):
-                nearest = (lower + (upper - lower) / 2).astype(dtype).astype(np.float64)
-            if dtype.kind in "iub" or np.isinf(nearest[between]).any():
-                at = int(np.argmax(between))
-                raise PropertyError(
-                    f"property: no {dtype} value lies between the bounds {lower[at]:.9g} and {upper[at]:.9g} of "
-                    f"{name!r}{_place(variable, at)}; widen them"
-                )
-            low, high = np.where(between, nearest, low), np.where(between, nearest, high)
-        low = np.broadcast_to(_convert(low, dtype), variable.size)
-        high = np.broadcast_to(_convert(np.where(upper >= _end(dtype), _end(dtype), high), dtype), variable.size)
-        lower, upper = (bound.reshape(variable.shape) for bound in (low, high))
-        return InputVariable(name=name, shape=variable.shape, dtype=dtype, lower=lower, upper=upper)
+        low, high = np.where(between, nearest, low), np.where(between, nearest, high)
+    return _convert(low, dtype), _convert(np.where(upper >= _end(dtype), _end(dtype), high), dtype)
 
 
 def _spread(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
@@ -239,7 +278,7 @@ def _check_bounded(variable: Variable, lower: np.ndarray, upper: np.ndarray) -> 
 def _place(variable: Variable, position: int) -> str:
     if variable.size <= 1:
         return ""
-    index = ", ".join(str(int(i)) for i in np.unravel_index(position, variable.shape))
+    index = ", ".join(str(int(i)) for i in np.unravel_index(position % variable.size, variable.shape))
     return f" at [{index}]"
 
 

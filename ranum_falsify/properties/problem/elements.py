@@ -71,6 +71,9 @@ def _locate(elements: Elements, value: Any) -> Iterator[tuple[Term, np.ndarray, 
         raise PropertyError(
             f"property: {tensor.name}_{flat.max()}: index {flat.max()} is out of bounds; there are {total} elements"
         )
+    if len(terms) == 1:
+        yield terms[0], np.arange(len(flat)), flat
+        return
     for term in terms:
         chosen = np.nonzero((start <= flat) & (flat < start + term.size))[0]
         if len(chosen):

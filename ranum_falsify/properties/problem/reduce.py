@@ -27,7 +27,7 @@ from ranum_falsify.properties.language.walk import is_free_symbol, shorten, sube
 from ranum_falsify.properties.problem.box import BoxBuilder, conjuncts
 from ranum_falsify.properties.problem.cases import BoxCase, split
 from ranum_falsify.properties.problem.inputs import AllInputs
-from ranum_falsify.properties.problem.problem import Problem
+from ranum_falsify.properties.problem.problem import InputVariable, Problem
 from ranum_falsify.properties.problem.robustness import Interpreter
 
 __all__ = ["reduce"]
@@ -62,16 +62,21 @@ def _reduce(phi: Expression, networks: Mapping[str, Graph], *, may_be_empty: boo
     interpreter = Interpreter(networks)
     interpreter.variables.update(_variables(parts, names, interpreter))
     variables = _map_by_name(interpreter.variables)
-    formula = interpreter.formula(body)
-    if isinstance(formula, Truth):
-        raise PropertyError(f"property: it is always {str(formula.value).lower()}, whatever the inputs")
-    cases = split(negate(formula), BoxBuilder(variables))
+    violation = _violation(interpreter, body)
+    if isinstance(violation, Truth):
+        raise PropertyError(f"property: it is always {str(not violation.value).lower()}, whatever the inputs")
+    cases = split(violation, BoxBuilder(variables))
     if not any(case.violated for case in cases):
         raise PropertyError("property: its truth does not depend on what any network computes")
     if may_be_empty and all(case.box.is_empty for case in cases):
         cases[0].box.exchange_ends()
         return replace(_assemble(cases[:1], interpreter), regions=())
     return _assemble(cases, interpreter)
+
+
+def _violation(interpreter: Interpreter, body: Expression) -> Formula:
+    """Return what a counterexample satisfies; of a negation, which queries are, without negating it twice."""
+    return interpreter.formula(body.expr) if isinstance(body, Not) else negate(interpreter.formula(body))
 
 
 def _assemble(cases: Sequence[BoxCase], interpreter: Interpreter) -> Problem:
@@ -81,23 +86,25 @@ def _assemble(cases: Sequence[BoxCase], interpreter: Interpreter) -> Problem:
         if not cases:
             raise PropertyError("property: no input satisfies its conditions; are lower and upper bounds exchanged?")
     inputs = cases[0].box.hull([case.box for case in cases]).finish() if len(cases) > 1 else cases[0].box.finish()
-    groups: dict[tuple[tuple[int, ...], ...], list[BoxCase]] = {}
-    for case in cases:
+    regions = BoxBuilder.finish_each([case.box for case in cases]) if len(cases) > 1 else [inputs]
+    groups: dict[tuple[tuple[int, ...], ...], list[tuple[BoxCase, tuple[InputVariable, ...]]]] = {}
+    for case, region in zip(cases, regions, strict=True):
         key = tuple(tuple(map(id, formulas)) for formulas in (case.violated, case.penalties))
-        groups.setdefault(key, []).append(case)
+        groups.setdefault(key, []).append((case, region))
     used = _find_used([formula for case in cases for formula in (*case.violated, *case.penalties)])
     calls = tuple(call for call in interpreter.calls if id(call) in used)
     goals = tuple(goal for goal in interpreter.goals if id(goal) in used)
     problems = tuple(
         Problem(
             inputs=inputs,
-            regions=tuple(case.box.finish() for case in group) if len(cases) > 1 else (inputs,),
+            regions=tuple(region for _, region in group),
             calls=calls,
             goals=goals,
-            clauses=conjuncts(negate(conjunction(group[0].violated))),
-            penalties=tuple(group[0].penalties),
+            clauses=conjuncts(negate(conjunction(case.violated))),
+            penalties=tuple(case.penalties),
         )
         for group in groups.values()
+        for case, _ in group[:1]
     )
     if len(problems) == 1:
         return problems[0]

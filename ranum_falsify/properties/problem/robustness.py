@@ -227,6 +227,8 @@ class Interpreter(ExpressionVisitor):
     def visit_Or(self, expression: Any) -> Formula:
         return disjunction([self.formula(part) for part in expression.expressions])
 
+    visit_AllOf, visit_AnyOf = visit_And, visit_Or
+
     def visit_Not(self, expression: Any) -> Formula:
         return negate(self.formula(expression.expr))
 

@@ -13,7 +13,6 @@ from typing import Any
 from dnnv.properties import Expression
 from dnnv.properties.expressions import (
     Add,
-    And,
     Constant,
     Context,
     Divide,
@@ -29,12 +28,11 @@ from dnnv.properties.expressions import (
     Negation,
     Not,
     NotEqual,
-    Or,
     Subtract,
     Symbol,
 )
 
-from ranum_falsify.properties.language.elements import BoundKind, ElementBounds, Elements, NamedTensor
+from ranum_falsify.properties.language.elements import AllOf, AnyOf, BoundKind, ElementBounds, Elements, NamedTensor
 from ranum_falsify.properties.language.vnnlib.declarations import Declarations
 from ranum_falsify.properties.language.vnnlib.syntax import (
     Node,
@@ -60,6 +58,7 @@ _COMPARISONS: dict[str, tuple[Any, BoundKind, BoundKind]] = {
     "distinct": (NotEqual, "!=", "!="),
 }
 """For each comparison: its expression, how bounds call it, and what it is with its sides exchanged."""
+_Element = tuple[NamedTensor, tuple[int, ...]]
 _ARITHMETIC: dict[str, Callable[..., Expression]] = {"+": Add, "*": Multiply, "-": Subtract, "/": Divide}
 
 
@@ -81,7 +80,7 @@ def parse_text(text: str) -> Expression:
             raise SyntaxProblem("no assertion; a query asserts what a counterexample satisfies")
         formulas = [part for node in assertions for part in node[1:]]
         asserted = _FormulaReader(declarations).conjunction(formulas, assertions[0].line)
-        phi: Expression = Not(And(asserted, *map(_say_nothing, declarations.list_unmentioned())))
+        phi: Expression = Not(AllOf(asserted, *map(_say_nothing, declarations.list_unmentioned())))
         for name in reversed(declarations.variables):
             phi = Forall(Symbol(name), phi)
         return phi
@@ -90,7 +89,7 @@ def parse_text(text: str) -> Expression:
 def _say_nothing(element: tuple[NamedTensor, tuple[int, ...]]) -> Expression:
     """Return what is true of any number, and NaN, so that a query that is only about inputs is one about networks."""
     tensor, index = element
-    return Not(And(*(ElementBounds(Elements(tensor, [index]), kind, [0.0]) for kind in _BEYOND)))
+    return Not(AllOf(*(ElementBounds(Elements(tensor, [index]), kind, [0.0]) for kind in _BEYOND)))
 
 
 def _take(node: Node, declarations: Declarations, assertions: list[Node]) -> None:
@@ -116,20 +115,24 @@ class _FormulaReader:
 
     def __init__(self, declarations: Declarations) -> None:
         self._declarations = declarations
+        self._known: dict[str, _Element] = {}
 
     # formulas -----------------------------------------------------------------------------------------------------
 
     def conjunction(self, parts: Sequence[Node | str], line: int) -> Expression:
         """Return the conjunction; bounds of elements become few comparisons of many."""
-        bounds: dict[tuple[NamedTensor, BoundKind, int], tuple[list[tuple[int, ...]], list[float]]] = {}
+        bounds: dict[tuple[int, BoundKind, int], tuple[NamedTensor, list[tuple[int, ...]], list[float]]] = {}
         others: list[Expression] = []
         pending = list(reversed(parts))
         while pending:
             part = pending.pop()
             bound = self._bound(part)
             if bound is not None:
-                tensor, index, kind, value = bound
-                indices, values = bounds.setdefault((tensor, kind, len(index)), ([], []))
+                (tensor, index), kind, value = bound
+                key = id(tensor), kind, len(index)
+                if key not in bounds:
+                    bounds[key] = tensor, [], []
+                _, indices, values = bounds[key]
                 indices.append(index)
                 values.append(value)
             elif isinstance(part, Node) and part.keyword == "and":
@@ -138,25 +141,34 @@ class _FormulaReader:
                 others.append(self._formula(part, line))
         groups = [
             ElementBounds(Elements(tensor, indices), kind, values)
-            for (tensor, kind, _), (indices, values) in bounds.items()
+            for (_, kind, _), (tensor, indices, values) in bounds.items()
         ]
         every = [*groups, *others]
-        return every[0] if len(every) == 1 else And(*every)
+        return every[0] if len(every) == 1 else AllOf(*every)
 
-    def _bound(self, part: Node | str) -> tuple[NamedTensor, tuple[int, ...], BoundKind, float] | None:
+    def _bound(self, part: Node | str) -> tuple[_Element, BoundKind, float] | None:
         """Return a comparison of an element with a number, the element on its left."""
-        if not isinstance(part, Node) or len(part) != 3 or part.keyword not in _COMPARISONS:
+        if not isinstance(part, Node) or len(part) != 3:
             return None
-        _, left, right = part
-        if not isinstance(left, str) or not isinstance(right, str):
+        keyword, left, right = part
+        # A query may have hundreds of thousands of them.
+        if not (isinstance(keyword, str) and isinstance(left, str) and isinstance(right, str)):
             return None
-        _, kind, mirrored = _COMPARISONS[part.keyword]
-        if is_number(left):
+        if keyword not in _COMPARISONS:
+            return None
+        _, kind, mirrored = _COMPARISONS[keyword]
+        if left not in self._known and is_number(left):
             left, right, kind = right, left, mirrored
-        if is_number(left) or not is_number(right):
-            return None
-        tensor, index = self._declarations.resolve(left, part.line)
-        return tensor, index, kind, number_of(right, part.line)
+            if is_number(left):
+                return None
+        return (self._resolve(left, part.line), kind, number_of(right, part.line)) if is_number(right) else None
+
+    def _resolve(self, word: str, line: int) -> _Element:
+        """Return the element that a word names; a query may name each thousands of times."""
+        found = self._known.get(word)
+        if found is None:
+            found = self._known[word] = self._declarations.resolve(word, line)
+        return found
 
     def _formula(self, part: Node | str, line: int) -> Expression:
         if isinstance(part, str):
@@ -171,7 +183,7 @@ class _FormulaReader:
             return self.conjunction(self._count(part, operands, 1), part.line)
         if keyword == "or":
             parts = [self.conjunction([operand], part.line) for operand in self._count(part, operands, 1)]
-            return parts[0] if len(parts) == 1 else Or(*parts)
+            return parts[0] if len(parts) == 1 else AnyOf(*parts)
         if keyword == "not":
             return Not(self.conjunction(self._count(part, operands, 1, 1), part.line))
         if keyword == "=>":
@@ -188,7 +200,7 @@ class _FormulaReader:
         if isinstance(part, str):
             if is_number(part):
                 return Constant(number_of(part, line))
-            tensor, index = self._declarations.resolve(part, line)
+            tensor, index = self._resolve(part, line)
             return Elements(tensor, [index])
         keyword, operands = part.keyword, part[1:]
         if keyword == "ite":

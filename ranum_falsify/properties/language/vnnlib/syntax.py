@@ -12,7 +12,7 @@ _COMMENT = re.compile(r'"[^"]*"|;[^\n]*')
 _LONGEST_WORD = 2000  # the longest decimal expansion of a float64 has 1077 characters
 _LONG_WORD = re.compile(rf"[^\s()]{{{_LONGEST_WORD + 1}}}")
 _DEEPEST = 100
-_TOKEN = re.compile(r'[()]|[^\s()"\[\]]*\[[^\[\]()"]*\]|[^\s()"\[\]]+|"[^"]*"|\S')
+_TOKEN = re.compile(r'\([^()"\[\]]*\)|[()]|[^\s()"\[\]]*\[[^\[\]()"]*\]|[^\s()"\[\]]+|"[^"]*"|\S')
 _GREATEST = {2**63 - 1, 2**64 - 1}  # of integer inputs; boxes know how to reach them
 _NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
 
@@ -52,17 +52,24 @@ def read_nodes(text: str) -> Iterator[Node]:
         SyntaxProblem: Parentheses do not match, or a word or the nesting is larger than any query needs.
     """
     text = _COMMENT.sub(lambda match: "" if match[0].startswith(";") else match[0], text)
-    if match := _LONG_WORD.search(text):
+    if max(map(len, text.split()), default=0) > _LONGEST_WORD and (match := _LONG_WORD.search(text)):
         raise _excess(text, match.start())
     open_nodes: list[Node] = []
     for line, row in enumerate(text.split("\n"), 1):
         for token in _TOKEN.findall(row):
-            if token == "(":
+            if token[0] == "(":
                 if len(open_nodes) == _DEEPEST:
                     raise SyntaxProblem(
                         f"parentheses are nested more than {_DEEPEST} deep; write the formula flatter", line
                     )
-                open_nodes.append(Node(line))
+                node = Node(line)
+                node.extend(token[1:-1].split())
+                if token == "(":
+                    open_nodes.append(node)
+                elif open_nodes:
+                    open_nodes[-1].append(node)
+                else:
+                    yield node
             elif token == ")":
                 if not open_nodes:
                     raise SyntaxProblem("unexpected ')'", line)
@@ -104,7 +111,7 @@ def number_of(word: str, line: int) -> float:
         SyntaxProblem: There is none near it.
     """
     value = float(word)
-    if not (abs(value) in (0.0, float("inf")) or abs(value) > 2**53):
+    if 0 < abs(value) <= 2**53:
         return value
     exact = Decimal(word)
     kept = word if len(word) <= 40 else f"{word[:40]}..."
