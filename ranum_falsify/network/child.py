@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import pickle
+import shutil
 import signal
 import struct
 import subprocess
@@ -12,56 +13,20 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import Any
 
 import psutil
 
-__all__ = ["Child", "ChildDeathError", "ChildProcess", "SharedChild", "launch"]
+__all__ = ["Child", "ChildDeathError", "SharedChild", "SpareChild"]
 
 _SERVER = Path(__file__).with_name("child_server.py")
 _GLANCE = 0.005
 """Seconds between two looks at a child's memory; a process fills some ten megabytes in that time."""
-
-
-class ChildProcess(Protocol):
-    """What a child needs of its process; `subprocess.Popen` has it."""
-
-    @property
-    def pid(self) -> int:
-        """Number of the process."""
-
-    @property
-    def stdin(self) -> IO[bytes] | None:
-        """Where its requests go."""
-
-    @property
-    def stdout(self) -> IO[bytes] | None:
-        """Where its answers come from."""
-
-    def poll(self) -> int | None:
-        """Return its exit status, None while it runs."""
-
-    def wait(self) -> int:
-        """Wait for its end, and return its exit status."""
-
-    def kill(self) -> None:
-        """End it, unless it has ended."""
-
-
-def launch(
-    worker: Path, *folders: Path, stdin: int = subprocess.PIPE, stdout: int = subprocess.PIPE
-) -> subprocess.Popen[bytes]:
-    """Start an interpreter that runs `ranum_falsify.network.child_server`."""
-    return subprocess.Popen(
-        [sys.executable, "-P", str(_SERVER), str(worker), *map(str, folders)],
-        stdin=stdin,
-        stdout=stdout,
-        stderr=subprocess.DEVNULL,
-        process_group=0,
-    )
+_LARGEST_SPARE = 2**29
+"""Bytes of memory; a child that holds more is not kept."""
 
 
 class ChildDeathError(Exception):
@@ -91,15 +56,22 @@ class Child:
         worker: A stand-alone script, or the folder of a stand-alone package that imports relatively; its function
             `service` returns the function that answers a command with its argument. An exception is an
             answer too.
-        start: What starts its process, from the worker and the temporary folder.
 
     Attributes:
         is_closed: Whether it was ended here.
+        environment: The environment variables that it was started with.
     """
 
-    def __init__(self, worker: Path, *, start: Callable[[Path, Path], ChildProcess] = launch) -> None:
+    def __init__(self, worker: Path) -> None:
+        self.environment = dict(os.environ)
         self._folder = tempfile.TemporaryDirectory(prefix="ranum-falsify-", ignore_cleanup_errors=True)
-        self._process = start(worker, Path(self._folder.name))
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", str(_SERVER), str(worker), self._folder.name],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            process_group=0,
+        )
         self._owner = os.getpid()
         self.is_closed = False
 
@@ -114,9 +86,19 @@ class Child:
         return self._process.poll() is None
 
     @property
+    def is_small(self) -> bool:
+        """Whether it holds little memory."""
+        return self._resident() <= _LARGEST_SPARE
+
+    @property
     def folder(self) -> Path:
         """Its temporary folder."""
         return Path(self._folder.name)
+
+    def clear(self) -> None:
+        """Delete what is in its temporary folder."""
+        for path in self.folder.iterdir():
+            shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
 
     def send(self, command: str, argument: Any) -> None:
         """Send a request whose answer `receive` returns later; does not wait for it."""
@@ -263,4 +245,37 @@ class SharedChild:
         """End the child; the next one that is asked for is new."""
         child = self._children.pop(os.getpid(), None)
         if child is not None:
+            child.close()
+
+
+class SpareChild:
+    """A child that was used before and waits to be used again, so that the next user need not wait for its start.
+
+    There is one at most in a process. A forked process has its own.
+
+    Args:
+        worker: See :class:`Child`.
+    """
+
+    def __init__(self, worker: Path) -> None:
+        self._worker = worker
+        self._waiting: dict[int, Child] = {}
+
+    def take(self) -> Child:
+        """Return the child that waits, if it is as good as a new one, or else a new one."""
+        child = self._waiting.pop(os.getpid(), None)
+        if child is not None:
+            if child.is_alive and child.folder.is_dir() and child.environment == os.environ:
+                return child
+            child.close()
+        return Child(self._worker)
+
+    def leave(self, child: Child) -> None:
+        """Keep a child that has answered all its requests and forgotten what they were about, or end it."""
+        try:
+            child.clear()
+        except OSError:
+            child.close()
+            return
+        if not child.is_small or self._waiting.setdefault(os.getpid(), child) is not child:
             child.close()

@@ -36,6 +36,7 @@ float16 operators in float32: a tensor that is infinite in float16 can leave wha
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -47,15 +48,15 @@ import onnx
 from ranum_falsify.config import Optimisations, Reach
 from ranum_falsify.content import is_compressed
 from ranum_falsify.errors import ReplayCrashError, ReplayError, ReplayRefusalError, ReplayTimeoutError
-from ranum_falsify.network.child import Child, ChildDeathError
+from ranum_falsify.network.child import Child, ChildDeathError, SpareChild
 from ranum_falsify.network.messages import tidy_message
 from ranum_falsify.network.model_file import model_bytes
-from ranum_falsify.network.nursery import Nursery
 
 __all__ = ["Finding", "Replay", "Replayer"]
 
 _WORKER = Path(__file__).with_name("worker")
-_nursery = Nursery(_WORKER)
+_spare = SpareChild(_WORKER)
+_FORGETTING = 5.0  # seconds
 _LARGEST = 2**31 - 1  # bytes that protobuf can hold in one message
 _VERB = {"load": "load", "run": "run", "outputs": "run", "plain": "run", "look": "run"}
 _ADVICE = {
@@ -123,7 +124,7 @@ class Replay:
 
 
 class Replayer:
-    """Runs one model on ONNX Runtime in a child process, which serves any number of requests.
+    """Runs one model on ONNX Runtime in a child process, which serves any number of requests, and then another model.
 
     A context manager that starts the child on entry, so that it loads the model while the
     caller continues. A child that crashed or ran out of time is replaced at the next request.
@@ -158,6 +159,8 @@ class Replayer:
         self._folder = model.resolve().parent if isinstance(model, Path) else folder
         self._timeout = timeout
         self._label = f"model {str(model)!r}" if isinstance(model, Path) else "the model"
+        # ONNX Runtime's first session decides for its whole process what becomes of denormal numbers.
+        self._shares = not flush and not providers
         self._child: Child | None = None
         self._loading = False
 
@@ -179,7 +182,7 @@ class Replayer:
         if self._child is not None:
             return
         data = self._data()
-        self._child = child = Child(_WORKER, start=_nursery.start)
+        self._child = child = _spare.take() if self._shares else Child(_WORKER)
         path = self._model.resolve() if isinstance(self._model, Path) and data is None else child.folder / "model.onnx"
         try:
             if data is not None:
@@ -195,7 +198,7 @@ class Replayer:
             "load",
             {
                 "path": str(path),
-                "folder": str(self._folder or path.parent),
+                "folder": str((self._folder or path.parent).resolve()),
                 "operators": operator_facts(),
                 "scratch": str(child.folder),
                 **self._setting,
@@ -236,10 +239,19 @@ class Replayer:
         return outputs
 
     def close(self) -> None:
-        """End the child and delete temporary files; a later request starts a new one."""
-        child, self._child, self._loading = self._child, None, False
-        if child is not None:
+        """Delete temporary files, and leave the child to the next replayer, or end it; a later request takes one."""
+        child, idle = self._child, not self._loading
+        self._child, self._loading = None, False
+        if child is None or child.is_closed:
+            return
+        if not self._shares or not idle:
             child.close()
+            return
+        with suppress(ChildDeathError):
+            if child.ask("forget", None, timeout=_FORGETTING) == ("ok", True):
+                _spare.leave(child)
+            else:
+                child.close()
 
     def _data(self) -> bytes | None:
         """Return the bytes of a model that is in memory or compressed; None if ONNX Runtime reads the file itself."""

@@ -47,11 +47,11 @@ def draw(shape: tuple[int, ...], dtype: np.dtype, span: tuple[float, float], rng
 
 
 def exports() -> Iterator[Any]:
-    """Yield each construction by each exporter that can; of every second, the slower one is among the slow tests."""
+    """Yield each construction by each exporter that can; of every second, the older one is among the slow tests."""
     for number, (name, of) in enumerate(CONSTRUCTIONS.items()):
-        yield pytest.param(name, True, marks=[pytest.mark.slow] * (of.old and number % 2))
+        yield pytest.param(name, True)
         if of.old:
-            yield pytest.param(name, False)
+            yield pytest.param(name, False, marks=[pytest.mark.slow] * (number % 2))
 
 
 @pytest.mark.parametrize(("name", "dynamo"), exports())

@@ -161,5 +161,5 @@ def test_basic_pitch_divides_silence_by_silence_behind_a_where(only: str, fetche
 def test_speechmos_is_guarded(fetched_model: Fetch) -> None:
     path = fetched_model("speechmos", "sig_bak_ovr.onnx")
     text = "Forall(x, Implies(-1 <= x <= 1, no_invalid_input(N(x))))"
-    result = search(problem(text, networks={"N": read(path)}), n_starts=2, timeout=2.0)
+    result = search(problem(text, networks={"N": read(path)}), n_starts=2, timeout=5.0)
     assert (result.verdict, violated(result), result.unconfirmed) == ("unknown", [], ())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,8 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from ranum_falsify.network.child import Child, ChildDeathError, ChildProcess, SharedChild, launch
-from ranum_falsify.network.nursery import Nursery
+from ranum_falsify.network.child import Child, ChildDeathError, SharedChild, SpareChild
 
 WORKER = """
 import os, sys, time
@@ -43,20 +43,11 @@ def service():
 """
 
 
-@pytest.fixture(params=["started", "forked"])
-def start(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[Path, Path], ChildProcess]:
-    """What starts the process of a child."""
-    (tmp_path / "worker.py").write_text(WORKER)
-    if request.param == "started":
-        return launch
-    nursery = Nursery(tmp_path / "worker.py")
-    Child(tmp_path / "worker.py", start=nursery.start).close()  # from the second on, they are forked
-    return nursery.start
-
-
 @pytest.fixture
-def child(tmp_path: Path, start: Callable[[Path, Path], ChildProcess]) -> Iterator[Child]:
-    child = Child(tmp_path / "worker.py", start=start)
+def child(tmp_path: Path) -> Iterator[Child]:
+    path = tmp_path / "worker.py"
+    path.write_text(WORKER)
+    child = Child(path)
     yield child
     child.close()
 
@@ -87,13 +78,11 @@ def test_it_imports_nothing_of_the_package(child: Child) -> None:
     assert not {"torch", "numpy", "dnnv", "ranum_falsify"} & set(modules)
 
 
-def test_death_is_told_from_running_out_of_time(
-    child: Child, tmp_path: Path, start: Callable[[Path, Path], ChildProcess]
-) -> None:
+def test_death_is_told_from_running_out_of_time(child: Child, tmp_path: Path) -> None:
     with pytest.raises(ChildDeathError) as died:
         child.ask("exit", 7, timeout=60)
     assert (died.value.status, died.value.late) == (7, False)
-    slow = Child(tmp_path / "worker.py", start=start)
+    slow = Child(tmp_path / "worker.py")
     with pytest.raises(ChildDeathError) as late:
         slow.ask("sleep", 60, timeout=0.1)
     assert late.value.late
@@ -206,3 +195,61 @@ def test_a_shared_child_that_an_interruption_ended_is_replaced(tmp_path: Path) -
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
         shared.forget()
+
+
+@pytest.fixture
+def spare(tmp_path: Path) -> Iterator[SpareChild]:
+    path = tmp_path / "worker.py"
+    path.write_text(WORKER)
+    spare = SpareChild(path)
+    yield spare
+    spare.take().close()
+
+
+def test_a_child_that_is_left_is_taken_again_without_its_files(spare: SpareChild) -> None:
+    child = spare.take()
+    (child.folder / "sub").mkdir()
+    (child.folder / "file").touch()
+    child.ask("keep", 1, timeout=60)
+    spare.leave(child)
+    assert spare.take() is child and not list(child.folder.iterdir())
+    assert child.ask("keep", 2, timeout=60) == ("ok", [1, 2])
+    other = spare.take()
+    assert other is not child
+    spare.leave(child)
+    spare.leave(other)
+    assert other.is_closed and not child.is_closed
+
+
+@pytest.mark.parametrize("what", ["process", "folder", "environment", "memory"])
+def test_a_child_that_is_not_as_good_as_new_is_not_taken(
+    what: str, spare: SpareChild, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    child = spare.take()
+    if what == "memory":
+        monkeypatch.setattr("ranum_falsify.network.child._LARGEST_SPARE", 2**20)
+        child.ask("keep", 1, timeout=60)
+    spare.leave(child)
+    if what == "process":
+        os.kill(child.pid, signal.SIGKILL)
+        child._process.wait()
+    if what == "folder":
+        shutil.rmtree(child.folder)
+    if what == "environment":
+        monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    other = spare.take()
+    assert other is not child and child.is_closed
+    other.close()
+
+
+def test_a_forked_process_leaves_the_child_of_its_parent_alone(spare: SpareChild) -> None:
+    child = spare.take()
+    spare.leave(child)
+    forked = os.fork()
+    if not forked:
+        other = spare.take()
+        other.close()
+        os._exit(other is child)
+    assert os.waitstatus_to_exitcode(os.waitpid(forked, 0)[1]) == 0
+    assert spare.take() is child
+    child.close()

@@ -1,7 +1,8 @@
 """The child process of `ranum_falsify.replay.replayer`: ONNX Runtime, inspecting every tensor.
 
 Commands: ``load`` ({"path"} and the fields of `Setting`, with the fields of `Operators` in place of that), ``run``,
-    ``outputs``, ``plain`` and ``look`` (the inputs by name).
+    ``outputs``, ``plain`` and ``look`` (the inputs by name), ``forget``, whose answer is whether the
+    next model runs as it would in a new process.
 
 It starts in a fraction of a second, because it imports neither torch nor the package around it.
 """
@@ -33,6 +34,11 @@ def service() -> Callable[[str, Any], Any]:
             operators = Operators(**argument.pop("operators"))
             loaded[:] = [Levels(argument.pop("path"), Setting(operators=operators, **argument))]
             return None
+        if command == "forget":
+            # Sessions of one process draw the same numbers.
+            is_new = not any(levels.is_random for levels in loaded)
+            loaded.clear()
+            return is_new
         if not loaded:
             raise RuntimeError("no model is loaded")
         levels = loaded[0]

@@ -57,6 +57,11 @@ class Levels:
         self._default: Session | None = None
         self._optimised: InspectedModel | None = None
 
+    @property
+    def is_random(self) -> bool:
+        """Whether another run draws other numbers."""
+        return self._written.is_random
+
     def run_plain(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return the graph outputs without optimisations."""
         return self._written.outputs(feeds)
@@ -77,7 +82,7 @@ class Levels:
         """Return graph outputs and findings; see `ranum_falsify.replay.replayer.Replayer.run`."""
         look = self._written.look(feeds)
         # Another run would draw other numbers, or might end this process.
-        if self._written.is_random or look.traps:
+        if self.is_random or look.traps:
             return {"outputs": look.outputs, "findings": list(look.findings.values())}
         seen = self._see(feeds, look)
         hidden = []
