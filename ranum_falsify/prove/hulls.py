@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from ranum_falsify.domain import Interval
+from ranum_falsify.properties.formula.applications import ValidityGoal
 from ranum_falsify.properties.formula.circuit import Circuit
 from ranum_falsify.properties.problem.problem import InputVariable, Problem
 from ranum_falsify.prove.applications import Applications, Box
@@ -44,7 +45,7 @@ _SPARE = 1 / 8
 Decided = tuple[Applications | None, bool]
 """What is known about the applications over a box, or over a hull that it lies in; whether the property holds there.
 
-Where it does and has no validity goals, nothing is kept.
+Where it does, without validity goals or for another reason than these, nothing is kept.
 """
 
 
@@ -69,7 +70,7 @@ def decide_together(problem: Problem, apply: Callable[[Box], Applications]) -> l
     conditions = _CaseConditions(problem)
     if conditions.count > _MOST_LEAVES:
         return one_by_one
-    return _HullSearch(_RegionBoxes(boxes), conditions, apply, keep=bool(problem.goals)).run()
+    return _HullSearch(_RegionBoxes(boxes), conditions, apply, goals=problem.goals).run()
 
 
 class _CaseConditions:
@@ -152,7 +153,7 @@ class _HullSearch:
         boxes: The boxes.
         conditions: Their conditions.
         apply: Returns what is known about the applications over a box.
-        keep: Whether to return what is known about boxes on which the property holds.
+        goals: The validity goals.
     """
 
     def __init__(
@@ -161,9 +162,9 @@ class _HullSearch:
         conditions: _CaseConditions,
         apply: Callable[[Box], Applications],
         *,
-        keep: bool,
+        goals: Sequence[ValidityGoal],
     ) -> None:
-        self._boxes, self._conditions, self._apply, self._keep = boxes, conditions, apply, keep
+        self._boxes, self._conditions, self._apply, self._goals = boxes, conditions, apply, goals
         self._found: dict[int, Decided] = {}
 
     def run(self) -> list[Decided | None]:
@@ -201,7 +202,9 @@ class _HullSearch:
         """Analyse the hull of some boxes; return what is known over it, and the boxes that this leaves open."""
         known = self._apply(self._boxes.hull(group))
         (met,) = self._conditions.find_met(known.frame_surely(), [group])
-        self._found.update((int(number), (known if self._keep else None, True)) for number in group[met])
+        # Where the property holds for another reason, a box may prove operators that stay open on the hull.
+        kept = known if self._goals and all(map(known.is_valid, self._goals)) else None
+        self._found.update((int(number), (kept, True)) for number in group[met])
         return known, group[~met]
 
     def _decide_batches(self, group: np.ndarray) -> np.ndarray:

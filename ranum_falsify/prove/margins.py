@@ -62,7 +62,9 @@ class MarginProof:
         if set(analysis.graph.input_names) != set(call.graph.input_names):
             return None
         proof = cls(problem, analysis, valid)
-        return proof if 0 < len(proof._rows) <= _MOST_ROWS else None
+        known = [analysis.bounds_of(proof._operation(base)) for base in proof._bases]
+        is_floating = all(x is not None and x.is_floating for x in known)
+        return proof if is_floating and 0 < len(proof._rows) <= _MOST_ROWS else None
 
     @property
     def input_names(self) -> tuple[str, ...]:

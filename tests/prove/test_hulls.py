@@ -191,3 +191,42 @@ def test_operators_valid_on_every_box_are_proved_although_no_hull_shows_it() -> 
     proof = analyse(validity_over(divided, [*both, (-0.25, 0.25)]))
     assert not proof.holds and operators(proof) == {"Reciprocal_y": False}
     assert proof.held_regions == set(range(60))
+
+
+@pytest.mark.parametrize("shape", ["1,2", "2"])
+def test_many_conditions_on_one_point_are_decided(shape: str) -> None:
+    """No input of the hull can be cut, and each condition is one of its own."""
+    graph = network(f"(float[{shape}] x) => (float[{shape}] y) {{ s = Mul(x, x) y = Sub(s, x) }}")
+    reduced = query([part((0.5, 0.5), (0.5, 0.5), f"(<= Y_0 {-0.2 - i / 1024})") for i in range(44)], graph)
+    result = falsify(reduced, SearchConfig(n_starts=4, timeout=60.0))
+    assert result.verdict == "violated"
+
+
+def test_inputs_without_dimensions_are_bounded_in_batches() -> None:
+    graph = network("(float x) => (float y) { s = Mul(x, x) y = Sub(s, x) }")
+    parts = [f"(and (>= X_0 {a}) (<= X_0 {a + 1}) (<= Y_0 {a * a - a - 0.5}))" for a in range(11, 51)]
+    text = f"(declare-const X_0 Real)(declare-const Y_0 Real)(assert (or {' '.join(parts)}))"
+    assert analyse(reduce(parse_text(text, Path("q"), vnnlib=True), {"N": graph})).holds
+
+
+def test_what_is_one_number_on_every_box_is_bounded_in_batches() -> None:
+    """A step that is condensed to a constant has no inputs to descend to."""
+    graph = network(
+        "(float[1,2] x) => (float[1,2] y) { s = Sign(x) m = ReduceMean <axes = [1]> (s) q = Sqrt(m) y = Add(x, q) }"
+    )
+    parts = [part((a, a), (a + 1, a + 1), f"(<= Y_0 {a + 0.9 - a / 1024})") for a in range(1, 41)]
+    assert analyse(query(parts, graph)).holds
+
+
+def test_operators_that_boxes_prove_are_proved_where_the_hull_holds_for_another_reason() -> None:
+    sides = [f"And({s * a - 0.25} <= x, x <= {s * a + 0.25})" for a in range(1, 31) for s in (1, -1)]
+    text = f"Forall(x, Implies(Or({', '.join(sides)}), Or(no_invalid_input(N(x)), x[0, 0] + x[0, 1] <= 500)))"
+    proof = analyse(problem(text, networks={"N": network("(float[1,2] x) => (float[1,2] y) { y = Reciprocal(x) }")}))
+    assert proof.holds and operators(proof) == {"Reciprocal_y": True}
+
+
+def test_outputs_that_are_integers_are_cut_not_bounded_by_lines() -> None:
+    graph = network("(int32[1,2] x) => (int32[1,2] y) { s = Mul(x, x) y = Sub(s, x) }")
+    reduced = query([part((11, 11), (12, 12), "(<= Y_0 109)")], graph)
+    result = falsify(reduced, SearchConfig(n_starts=4, timeout=60.0))
+    assert result.verdict == "holds"

@@ -98,9 +98,16 @@ def bound_parts(
     """
     functional = Functional.of(analysis, analysis.program, ops, None)
     chosen = [part for part, v in zip(parts, analysis.program.inputs, strict=True) if v is not None]
+    if not chosen:  # all parts are the same point
+        whole, count = functional.bound(BoxBatch(analysis.program, {})), len(parts[0][0])
+        return whole.lower.expand(count, -1), whole.upper.expand(count, -1)
     search = _Search(analysis.program, functional, lambda bounds: torch.zeros(len(bounds.lower), dtype=torch.bool))
-    lower, upper = search.bound_each([(low.flatten(1), high.flatten(1)) for low, high in chosen], len(parts[0][0]))
+    lower, upper = search.bound_each([(_flatten(low), _flatten(high)) for low, high in chosen], len(parts[0][0]))
     return lower.nan_to_num(-math.inf, math.inf, -math.inf), upper.nan_to_num(math.inf, math.inf, -math.inf)
+
+
+def _flatten(bound: Tensor) -> Tensor:
+    return bound.reshape(len(bound), -1)
 
 
 @dataclass(frozen=True)
@@ -227,7 +234,8 @@ class _Search:
         # A box with fewer of them bounds others too, which does no harm.
         chosen = bent.to(torch.uint8).topk(most, dim=1).indices
         constant, weights = self._rows_of(variable, chosen)
-        lower = descend(weights, region)[0] + constant
+        # What is known to be one number still has bounds apart, by rounding.
+        lower = descend(weights, region)[0] + constant if weights else constant.expand(len(low), -1)
         least, greatest = lower[:, :most], -lower[:, most:]
         # Rounding may make the two bounds of a point cross.
         least, greatest = torch.minimum(least, greatest), torch.maximum(least, greatest)
