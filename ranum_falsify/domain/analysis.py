@@ -78,18 +78,22 @@ class IntervalAnalysis(OperationVisitor):
         open_inside: Of the latest run, names of the nodes in the subgraphs of a node that are not proved, by its name.
     """
 
-    def __init__(self, graph: Graph, *, runtimes: Sequence[Runtime] = RUNTIMES, keep: bool = False) -> None:
+    def __init__(
+        self, graph: Graph, *, runtimes: Sequence[Runtime] = RUNTIMES, keep: bool = False, inner: bool = False
+    ) -> None:
         """Prepare.
 
         Args:
             graph: The graph to analyse.
             runtimes: Runtimes that the bounds must cover.
             keep: Whether all bounds are kept, for :meth:`bounds_of` after the run.
+            inner: Whether the inputs are tensors of a graph around it.  Their bounds enclose flushed denormal numbers
+                already, and where a test found a number positive, a runtime did not read it as 0.
         """
         super().__init__()
         self.graph = graph
         self.runtimes = tuple(runtimes)
-        self._keep = keep
+        self._keep, self._inner = keep, inner
         self._constants: dict[int, Interval] = {}
         self._fields: dict[int, list[tuple[Operation | np.ndarray | None, bool]]] = {}
         self.open_inside: dict[str, tuple[str, ...]] = {}
@@ -138,7 +142,8 @@ class IntervalAnalysis(OperationVisitor):
         Returns:
             Bounds of the outputs; None where the shape depends on the input.
         """
-        self._values = {id(op): (flush(x),) for op, x in zip(self.graph.inputs, inputs, strict=True)}
+        read = inputs if self._inner else map(flush, inputs)
+        self._values = {id(op): (x,) for op, x in zip(self.graph.inputs, read, strict=True)}
         self._finite, self._given, self.open_inside = {}, given or {}, {}
         uses, dead, kept = Counter(self._uses), deque[int](), 0
         for op in self.graph.order:

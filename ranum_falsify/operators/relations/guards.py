@@ -25,7 +25,16 @@ from ranum_falsify.domain.slack import least_positive
 from ranum_falsify.network.order import find_between, operands_in
 from ranum_falsify.network.registry import row_of
 from ranum_falsify.operators.relations.fused import error_inside
-from ranum_falsify.operators.relations.matching import Field, constant, fields_of, is_a, kind, pairs, source
+from ranum_falsify.operators.relations.matching import (
+    Field,
+    constant,
+    fields_of,
+    is_a,
+    kind,
+    pairs,
+    rounds_apart,
+    source,
+)
 
 __all__ = ["Fact", "add_flag", "find_facts", "flagged", "guarded", "narrow_read"]
 
@@ -34,6 +43,10 @@ _EXACT = 2.0**53
 
 _NEAR = 32
 """How many nodes before a branch are searched for what the test reads."""
+
+_MOVING = ("Squeeze", "Unsqueeze", "Reshape", "Flatten", "Transpose", "Expand", "Slice", "Gather")
+_REDUCING = ("ReduceSum", "ReduceMean", "ReduceMin", "ReduceMax")
+"""Operators that make one number of one number, the same."""
 
 _REVERSED = {"Greater": "Less", "Less": "Greater", "GreaterOrEqual": "LessOrEqual", "LessOrEqual": "GreaterOrEqual"}
 _NEGATED = {"Greater": "LessOrEqual", "Less": "GreaterOrEqual", "GreaterOrEqual": "Less", "LessOrEqual": "Greater"}
@@ -199,6 +212,8 @@ def _narrow_about(site: Site, field: Field, narrowed: Narrowing) -> Iterator[Fac
     yield op, assumed
     if is_a(op, "Abs"):
         yield from _narrow_about(site, fields_of(op)[0], lambda x: _of_size(x, assumed))
+    elif (read := _find_alone(site, op)) is not None:
+        yield from _narrow_about(site, read, lambda x: x.meet(_reshape(assumed, x.shape)))
     elif is_a(op, "ReduceMin", "ReduceMax") and known.size == 1:
         low, high = assumed.extremes
         limits = (low, math.inf) if kind(op) == "ReduceMin" else (-math.inf, high)
@@ -206,6 +221,21 @@ def _narrow_about(site: Site, field: Field, narrowed: Narrowing) -> Iterator[Fac
     elif is_a(op, "Cast") and (flags := site.find_known(fields_of(op)[0])) is not None and flags.dtype is torch.bool:
         if assumed.extremes[0] > 0 or assumed.extremes[1] <= 0:
             yield from find_facts(site, fields_of(op)[0], assumed.extremes[0] > 0)
+
+
+def _find_alone(site: Site, op: Operation) -> Field:
+    """Return what a node reads where that is a single number, which it hands on as it is."""
+    read = fields_of(op)[0] if is_a(op, *_MOVING, *_REDUCING) else None
+    x, y = site.find_known(read), site.find_known(op)
+    if x is None or y is None or rounds_apart(site, x) or x.dtype is not y.dtype:
+        return None
+    return read if x.size == y.size == 1 else None
+
+
+def _reshape(x: Interval, shape: tuple[int, ...]) -> Interval:
+    """Return the bounds of a single number in another shape."""
+    stored = (1,) * len(shape)
+    return replace(x, lower=x.lower.reshape(stored), upper=x.upper.reshape(stored), shape=shape)
 
 
 def _of_size(x: Interval, size: Interval) -> Interval:

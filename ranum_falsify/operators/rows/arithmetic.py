@@ -23,6 +23,7 @@ from ranum_falsify.domain.rules.arithmetic.pairs import (
 )
 from ranum_falsify.domain.rules.arithmetic.variadic import mean_of_operands
 from ranum_falsify.domain.rules.wide_integers import between_operands, remainder_of_words, sign_of_words
+from ranum_falsify.operators.relations.dequantised import dequantised_product
 from ranum_falsify.operators.relations.fused import accumulate, sum_operands
 from ranum_falsify.operators.relations.guards import flagged
 from ranum_falsify.operators.relations.patterns import (
@@ -80,6 +81,7 @@ _PRODUCTS = (
     hard_swish_by_parts,
     mish_by_parts,
     gelu_by_parts,
+    dequantised_product,
     over_reciprocal(standard_score, over_norm, share_of_sum),
 )
 for _function, _interval, _linear, _node in (

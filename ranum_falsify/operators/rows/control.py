@@ -94,7 +94,7 @@ def report_open(site: Site, analysis: IntervalAnalysis, proved: Collection[int],
 @lru_cache(maxsize=_KEPT)
 def analysis_of(subgraph: Graph, runtimes: tuple[Runtime, ...], *, keep: bool = False) -> IntervalAnalysis:
     """Return the analysis of a branch or a body; the arguments are those of :class:`IntervalAnalysis`."""
-    return IntervalAnalysis(subgraph, runtimes=runtimes, keep=keep)
+    return IntervalAnalysis(subgraph, runtimes=runtimes, keep=keep, inner=True)
 
 
 @plain(

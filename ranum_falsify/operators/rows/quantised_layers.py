@@ -12,6 +12,7 @@ from torch import Tensor
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.kernels.envelopes import Envelope
 from ranum_falsify.domain.rounding import round_outward
+from ranum_falsify.domain.rules.dequantisation import excess
 from ranum_falsify.domain.rules.matrix.matmul import matrix_product
 from ranum_falsify.domain.rules.quantisation import Grid, anything, is_product_normal, requantise, round_to_steps
 from ranum_falsify.domain.site import Site
@@ -29,7 +30,6 @@ __all__ = [
     "QLinearMatMul",
     "convolution_bounds",
     "convolution_of_integers",
-    "excess",
     "matrix_of_integers",
     "quantise_dynamically",
     "quantise_over_range",
@@ -37,7 +37,7 @@ __all__ = [
     "steps_above",
 ]
 
-_INT16, _INT32 = (-(2**15), 2**15 - 1), (-(2**31), 2**31 - 1)
+_INT32 = (-(2**31), 2**31 - 1)
 
 Place = Callable[[Tensor], Tensor]
 """Reshapes values, of which there is one per channel, so that they broadcast with a tensor."""
@@ -126,33 +126,13 @@ def quantise_dynamically(op: Operation, x: Tensor) -> tuple[Tensor, Tensor, Tens
 
 
 def _widen(x: Interval, zero: Interval | None, place: Place = lambda t: t) -> Interval:
-    """Return bounds of 8-bit integers minus their zero points, in int32."""
-    low, high = x.lower.to(torch.int32), x.upper.to(torch.int32)
+    """Return bounds of 8-bit integers minus their zero points, in int32; floats stand for what they are."""
+    dtype = x.dtype if x.is_floating else torch.int32
+    low, high = x.lower.to(dtype), x.upper.to(dtype)
     if zero is not None:
-        least, greatest = (place(end.to(torch.int32)) for end in zero.expand())
+        least, greatest = (place(end.to(dtype)) for end in zero.expand())
         low, high = low - greatest, high - least
     return Interval.of(low, high, x.shape)
-
-
-def excess(dtype: torch.dtype, largest: int, b: Interval, terms: int) -> tuple[int, int]:
-    """Return by how much sums of products may come out too low and too high where the second factor is signed.
-
-    ONNX Runtime then multiplies unsigned with signed numbers and adds pairs of products in 16 bits, which saturate,
-    on processors without the newer dot product instructions
-    (https://onnxruntime.ai/docs/performance/model-optimizations/quantization.html).
-
-    Args:
-        dtype: Type of the first factor; signed numbers are shifted to unsigned ones.
-        largest: Its greatest value, before the zero point is subtracted.
-        b: Second factor.
-        terms: How many products are added up.
-    """
-    if b.dtype is not torch.int8 or not b.size:
-        return 0, 0
-    largest += 128 if dtype is torch.int8 else 0
-    low, high = (2 * largest * int(end) for end in b.extremes)
-    pairs = (terms + 1) // 2
-    return pairs * max(high - _INT16[1], 0), pairs * max(_INT16[0] - low, 0)
 
 
 def _saturate(sums: Interval, a: Interval, b: Interval, terms: int, zero: Interval | None = None) -> Interval:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.rules.attention import attention_bounds, bound_anything_of
+from ranum_falsify.domain.rules.dequantisation import scale_sums
 from ranum_falsify.domain.rules.matrix.matmul import matrix_product
 from ranum_falsify.domain.rules.shape import cut, join
 from ranum_falsify.domain.rules.support.building import infinity_aware
@@ -19,7 +20,7 @@ from ranum_falsify.errors import UnsupportedAttributeError
 from ranum_falsify.network import spec_of
 from ranum_falsify.operators.rows.attention import attend, split_heads
 from ranum_falsify.operators.rows.microsoft.heads import INTS, add_masks, join_heads, masks_bounds, scale_of
-from ranum_falsify.operators.rows.microsoft.quantised_products import multiply_integers, scale_sums
+from ranum_falsify.operators.rows.microsoft.quantised_products import multiply_integers
 from ranum_falsify.operators.rows.quantised_layers import matrix_of_integers
 from ranum_falsify.operators.support.families import opaque
 from ranum_falsify.operators.support.functions import ints

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import reduce
 from typing import Any
 
 import torch
@@ -10,18 +9,16 @@ from dnnv.nn import Operation
 from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval
-from ranum_falsify.domain.rounding import round_outward
-from ranum_falsify.domain.rules.matrix.matmul import matrix_product
-from ranum_falsify.domain.rules.quantisation import Grid, anything, read_known_numbers, round_to_steps
-from ranum_falsify.domain.rules.support.building import corner_products, unknown
+from ranum_falsify.domain.rules.dequantisation import Represented, represent, scale_sums
+from ranum_falsify.domain.rules.quantisation import Grid, anything, round_to_steps
+from ranum_falsify.domain.rules.support.building import unknown
 from ranum_falsify.domain.site import Site
-from ranum_falsify.domain.slack import unit
+from ranum_falsify.operators.relations.dequantised import find_represented
 from ranum_falsify.operators.rows.matrix import matrix_of
 from ranum_falsify.operators.rows.pooling import max_pool, max_pool_bounds
 from ranum_falsify.operators.rows.quantised_layers import (
     convolution_bounds,
     convolution_of_integers,
-    excess,
     matrix_of_integers,
     quantise_dynamically,
     rescale,
@@ -31,9 +28,7 @@ from ranum_falsify.operators.support.families import making, plain
 from ranum_falsify.operators.support.microsoft_schemas import BYTES, FLOATS, schema
 
 __all__ = ["DynamicQuantizeMatMul", "MatMulIntegerToFloat", "MicrosoftQLinearConv", "NhwcMaxPool", "QGemm"]
-__all__ += ["multiply_integers", "scale_sums"]
-
-_LARGEST = float(torch.finfo(torch.float32).max)
+__all__ += ["multiply_integers"]
 
 
 # values ---------------------------------------------------------------------------------------------------------
@@ -85,32 +80,6 @@ def _dynamic(
 # bounds ---------------------------------------------------------------------------------------------------------
 
 
-def _product_of(scales: list[Interval]) -> tuple[Tensor, Tensor]:
-    """Return bounds of a product of scales, float64."""
-    first, *rest = ((low.double(), high.double()) for low, high in (scale.expand() for scale in scales))
-    return reduce(corner_products, rest, first)
-
-
-def scale_sums(sums: Interval, scales: list[Interval], bias: Interval | None, alpha: float = 1.0) -> Interval | None:
-    """Return bounds of sums in int32 times a product of scales, float32, plus a bias; None for scales that overflow."""
-    if any(x is not None and x.may_be_infinite for x in (*scales, bias)):
-        return None
-    low, high = (alpha * end for end in _product_of(scales))
-    if not float(torch.maximum(low.abs(), high.abs()).max()) < _LARGEST:
-        return None
-    low, high = corner_products(sums.doubles(), (low, high))
-    error = 16 * unit(torch.float32)
-    size = torch.maximum(low.abs(), high.abs())
-    low, high = low - error * low.abs(), high + error * high.abs()
-    if bias is not None:
-        least, greatest = bias.doubles()
-        size = size + torch.maximum(least.abs(), greatest.abs())
-        low, high = low + least - error * size, high + greatest + error * size
-    # Products of scales may be denormal.
-    lost = torch.where(size == 0, 0.0, 2.0**-94)
-    return round_outward(low - lost, high + lost, torch.float32, sums.shape)
-
-
 def _gemm_bounds(
     site: Site,
     a: Interval,
@@ -147,34 +116,34 @@ def _to_float_bounds(
     bias: Interval | None,
 ) -> Interval:
     sums = matrix_of_integers(a, b, a_zero, b_zero)
-    return scale_sums(sums, [a_scale, b_scale], bias) or unknown(site)[0]
+    y = scale_sums(sums, [a_scale, b_scale], bias)
+    if y is None:
+        return unknown(site)[0]
+    found = find_represented(site, site.op.a, site.op.a_scale, site.op.a_zero_point)
+    near = None if found is None else _multiply_represented(found, b, b_scale, b_zero, bias)
+    return y if near is None else y.meet(near)
+
+
+def _multiply_represented(
+    a: Represented, b: Interval, b_scale: Interval, b_zero: Interval | None, bias: Interval | None
+) -> Interval | None:
+    """Bound the product of the numbers that integers stand for with quantised ones, plus a bias."""
+    if not b.size:
+        return None
+    steps, zero = (None if x is None else Interval.of(*x.doubles(), x.shape) for x in (b, b_zero))
+    assert steps is not None
+    exact = matrix_of_integers(a.numbers, steps, None, zero)
+    sums = a.enclose_sums(exact, b, a.numbers.shape[-1])
+    return None if sums is None else scale_sums(sums, [b_scale], bias)
 
 
 def _dynamic_bounds(
     site: Site, a: Interval, b: Interval, b_scale: Interval, b_zero: Interval | None, bias: Interval | None
 ) -> Interval:
     """Bound the product of the numbers that the quantised operand represents, each within a step of the original."""
-    scale = read_known_numbers(b_scale)
-    if scale is None or not a.size or not b.size:
-        return unknown(site)[0]
-    low, high = a.doubles()
-    step = (max(float(high.max()), 0.0) - min(float(low.min()), 0.0)) / 255
-    if not 255 * step < _LARGEST:
-        return unknown(site)[0]
-    error = 1.01 * step + 2.0**-90
-    near = round_outward(low - error, high + error, torch.float32, a.shape)
-    least, greatest = b.doubles()
-    if b_zero is not None:
-        ends = b_zero.expand()
-        least, greatest = least - ends[1].double(), greatest - ends[0].double()
-    corners = torch.stack([least * scale, greatest * scale])
-    weights = round_outward(corners.amin(0), corners.amax(0), torch.float32, b.shape)
-    y = matrix_product(near, weights, bias)
-    less, more = excess(torch.uint8, 255, b, a.shape[-1])
-    if not (less or more):
-        return y
-    lost = step * 1.01 * scale.abs()
-    return round_outward(y.lower - less * lost, y.upper + more * lost, torch.float32, y.shape)
+    found = represent(a)
+    y = None if found is None else _multiply_represented(found, b, b_scale, b_zero, bias)
+    return unknown(site)[0] if y is None else y
 
 
 # layouts --------------------------------------------------------------------------------------------------------

@@ -10,10 +10,11 @@ from torch import Tensor
 
 from ranum_falsify.domain.enclosure import Enclosure
 from ranum_falsify.domain.interval import Interval
+from ranum_falsify.domain.rules.dequantisation import excess
 from ranum_falsify.domain.rules.recurrent import Flow, Layer, Overflow, layer_bounds
 from ranum_falsify.domain.rules.support.building import corner_products, unknown
 from ranum_falsify.domain.site import Site
-from ranum_falsify.operators.rows.quantised_layers import excess, quantise_over_range
+from ranum_falsify.operators.rows.quantised_layers import quantise_over_range
 from ranum_falsify.operators.rows.recurrent import Direction, lstm, lstm_step_of
 from ranum_falsify.operators.support.families import plain
 from ranum_falsify.operators.support.microsoft_schemas import BYTES, FLOATS, schema
