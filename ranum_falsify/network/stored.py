@@ -27,7 +27,7 @@ def describe_stored_infinities(tensors: Mapping[str, Traced], noun: str = "initi
     nan = [name for name, kinds in bad.items() if "NaN" in kinds]
     infinite = {name: kinds - {"NaN"} for name, kinds in bad.items() if kinds - {"NaN"}}
     if nan:
-        yield f"{_name(noun, nan)} NaN: an operator that computes with it gives NaN"
+        yield f"{_name(noun, nan)} NaN: an operator that computes with it is violated, one that only hands it on is not"
     if infinite:
         signs = " or ".join(sorted(set().union(*infinite.values())))
         yield f"{_name(noun, list(infinite))} {signs}: what it makes infinite is no violation, as a mask is none"
