@@ -27,6 +27,7 @@ from torch import Tensor
 
 from ranum_falsify.errors import ModelError, UnsupportedOperatorError
 from ranum_falsify.network.child import ChildDeathError, SharedChild
+from ranum_falsify.network.messages import tidy_message
 from ranum_falsify.network.registry import OperatorSpec, admit
 from ranum_falsify.network.tensors import to_numpy, to_torch
 from ranum_falsify.network.trace import Traced
@@ -179,7 +180,7 @@ class Engine:
         except ChildDeathError as error:
             raise UnsupportedOperatorError(_DEATH) from error
         if kind != "ok":
-            raise UnsupportedOperatorError(f"ONNX Runtime does not run it either ({' '.join(answer.split())[:200]})")
+            raise UnsupportedOperatorError(f"ONNX Runtime does not run it either ({tidy_message(answer)})")
         for given, _ in answer:
             if given not in _KINDS:
                 raise UnsupportedOperatorError(f"it gives {given}, and only tensors of numbers are supported")
@@ -233,7 +234,7 @@ class Engine:
         if not isinstance(found, str):
             self._last = found
         elif not self._last:
-            raise ModelError(f"ONNX Runtime, which alone knows this operator, cannot run it ({found[:200]})")
+            raise ModelError(f"ONNX Runtime, which alone knows this operator, cannot run it ({tidy_message(found)})")
         else:
             found = [np.zeros_like(y) for y in self._last]
         written = iter(found)

@@ -42,6 +42,8 @@ from ranum_falsify.network.unrolling import MOST_NODES, NotUnrolledError, TooLar
 
 __all__ = ["GraphBuilder"]
 
+_ADVICE = "write it with operators of ONNX, as the body of a local function of the model for instance"
+
 
 class GraphBuilder:
     """Builds the nodes of one model.
@@ -93,7 +95,8 @@ class GraphBuilder:
                     missing[title_of(node.op_type, node.domain)] += 1
                 pending.extend(attribute_graphs(node))
         listed = ", ".join(f"{name} ({count})" for name, count in sorted(missing.items()))
-        head = f"{len(missing)} unsupported operators at opset {self.opset} (with their number of nodes)"
+        noun, whose = ("operator", "its") if len(missing) == 1 else ("operators", "their")
+        head = f"{len(missing)} unsupported {noun} at opset {self.opset} (with {whose} number of nodes)"
         return f"{head}: {listed}" if missing else ""
 
     def find_schema(self, node: onnx.NodeProto) -> onnx.defs.OpSchema | None:
@@ -188,7 +191,7 @@ class GraphBuilder:
             engine = make_engine(node, reads, self.opsets, self.model.ir_version)
         except UnsupportedOperatorError as error:
             listed = self._list_unsupported() or f"node {self.path.title_of(node)!r}: {why}"
-            raise UnsupportedOperatorError(f"{listed}; {node.op_type}: {error}") from error
+            raise UnsupportedOperatorError(f"{listed}; {node.op_type}: {error}; {_ADVICE}") from error
         fields: dict[str, Any] = {
             "x": tuple(None if t is None else t.source for _, t in reads),
             "captured": tuple(captured) if any(attribute_graphs(node)) else None,

@@ -3,7 +3,8 @@
 What a model computes of a string is whether it equals one of those that the model holds.  So an input of strings
 becomes one of integers, from which a `Gather` makes the strings: all that the model may compare it with, and one that
 the model does not hold, which stands for every other.  The changed model runs as any other does; runs of it are runs of
-the original on the strings.  Where strings of inputs are compared with each other, :mod:`ranum_falsify.network.lowering` refuses.
+the original on the strings.  Where strings of inputs are compared with each other,
+:mod:`ranum_falsify.network.lowering` refuses.
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ from ranum_falsify.domain import Interval, IntervalAnalysis
 from ranum_falsify.errors import ModelError, UnsupportedAttributeError, UnsupportedOperatorError
 from ranum_falsify.network import blackbox, read, registry, spec_of
 from ranum_falsify.network.contents import list_black_boxes
+from ranum_falsify.network.messages import tidy_message
 from ranum_falsify.search.batching import BatchedModel
 from ranum_falsify.search.converter import convert
 
@@ -148,6 +149,15 @@ def test_what_onnx_runtime_does_not_load_is_refused() -> None:
     message = str(caught.value)
     assert "com.microsoft::Inverse (1), my.own::Wavelet (2)" in message
     assert "Wavelet: ONNX Runtime does not run it either" in message and "\n" not in message
+    assert "[ONNXRuntimeError]" not in message and message.endswith("a local function of the model for instance")
+
+
+def test_one_operator_is_one_and_words_are_whole() -> None:
+    with pytest.raises(
+        UnsupportedOperatorError, match=r"1 unsupported operator at opset .* \(with its number of nodes\)"
+    ):
+        read(model("g (float[3] x) => (float[3] y) { y = my.own.Wavelet(x) }"))
+    assert tidy_message(f"[ONNXRuntimeError] : 1 : FAIL : Fatal error: {'Wavelet' * 100}") == "Fatal error: ..."
 
 
 def test_a_branch_with_such_an_operator_is_refused_too() -> None:

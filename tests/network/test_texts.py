@@ -106,8 +106,9 @@ CLASSIFIERS = (
     "l, s = ai.onnx.ml.LinearClassifier<classlabels_strings = ['no', 'yes'], coefficients = [1.0, -2.0],"
     " intercepts = [0.0, 0.0]>(x) ",
     "s = ai.onnx.ml.TreeEnsembleRegressor<n_targets = 1, nodes_modes = ['BRANCH_LEQ', 'LEAF', 'LEAF'],"
-    " nodes_featureids = [0, 0, 0], nodes_nodeids = [0, 1, 2], nodes_treeids = [0, 0, 0], nodes_truenodeids = [1, 0, 0],"
-    " nodes_falsenodeids = [2, 0, 0], nodes_values = [0.0, 0.0, 0.0], target_ids = [0, 0], target_nodeids = [1, 2],"
+    " nodes_featureids = [0, 0, 0], nodes_nodeids = [0, 1, 2], nodes_treeids = [0, 0, 0],"
+    " nodes_truenodeids = [1, 0, 0], nodes_falsenodeids = [2, 0, 0], nodes_values = [0.0, 0.0, 0.0],"
+    " target_ids = [0, 0], target_nodeids = [1, 2],"
     " target_treeids = [0, 0], target_weights = [1.0, 2.0]>(x) ",
 )
 
