@@ -180,8 +180,8 @@ class _Reader(GraphBuilder):
                 run.make_examples()
             inputs.append(op)
         self.notices += [
-            f"symbolic dimension {dim} of {list_names('input', list(names))} is taken as 1; set it with --dim {dim}=VALUE"
-            for dim, names in self.unset_dims.items()
+            f"symbolic dimension {dim} of {list_names('input', [*of])} is taken as 1; set it with --dim {dim}=VALUE"
+            for dim, of in self.unset_dims.items()
         ]
         return tuple(inputs)
 
