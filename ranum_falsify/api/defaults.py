@@ -10,7 +10,7 @@ import numpy as np
 
 from ranum_falsify.network import Graph
 from ranum_falsify.network.texts import string_inputs
-from ranum_falsify.operators.relations.tables import find_choices
+from ranum_falsify.operators.relations.tables import find_index_ranges
 
 __all__ = ["DefaultRange", "default_range"]
 
@@ -53,8 +53,8 @@ def default_range(graph: Graph, position: int) -> DefaultRange | None:
     words = set(re.findall("[a-z]+", re.sub(r"([a-z])([A-Z])", r"\1 \2", source.name).lower()))
     if dtype.kind == "b":
         return DefaultRange(lower=0, upper=1, reason="booleans")
-    if choices := list(find_choices(graph, source)):
-        fewest = min(choices, key=lambda choice: choice.count)
+    if ranges := list(find_index_ranges(graph, source)):
+        fewest = min(ranges, key=lambda one: one.count)
         upper = min(max(fewest.count - 1, 0), _greatest(dtype))
         return DefaultRange(lower=0, upper=upper, reason=fewest.meaning)
     if dtype.kind not in "iu":

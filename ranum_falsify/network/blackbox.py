@@ -36,6 +36,7 @@ __all__ = [
     "BlackBox",
     "Engine",
     "bound_black_box",
+    "describe_domain",
     "evaluate_until",
     "is_black_box",
     "is_bounded",
@@ -55,6 +56,8 @@ _MEMORY, _FACTOR = 2**30, 16
 _INTEGERS = (f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
 _KINDS = frozenset(f"tensor({kind})" for kind in ("float", "double", "float16", "bool", *_INTEGERS))
 """What it may read and write, as ONNX Runtime names types."""
+
+_LAYOUT = "com.microsoft.nchwc"
 
 _DEATH = "ONNX Runtime crashes on it, takes too long, or needs too much memory"
 _LATE = "there is no time left for it"
@@ -102,6 +105,16 @@ def is_black_box(source: Operation | np.ndarray) -> bool:
 def title_of(op_type: str, domain: str) -> str:
     """Return what messages call an operator."""
     return f"{domain}::{op_type}" if domain not in ("", "ai.onnx") else op_type
+
+
+def describe_domain(domain: str) -> str:
+    """Return what users should know of a domain whose operators they did not choose; "" if there is nothing."""
+    if domain != _LAYOUT:
+        return ""
+    return (
+        f"operators of {domain} are what ONNX Runtime makes of a model for the processor at hand, at its highest level "
+        "of optimisation: ask about the model that it was given, or save it at the level ORT_ENABLE_EXTENDED"
+    )
 
 
 _BOUNDS: dict[tuple[str, str], Any] = {}

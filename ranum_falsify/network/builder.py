@@ -19,7 +19,7 @@ from dnnv.nn.operations import OutputSelect
 from dnnv.nn.utils import TensorDetails
 
 from ranum_falsify.errors import ModelError, UnsupportedAttributeError, UnsupportedOperatorError
-from ranum_falsify.network.blackbox import is_bounded, make_engine, spec_of_black_box, title_of
+from ranum_falsify.network.blackbox import describe_domain, is_bounded, make_engine, spec_of_black_box, title_of
 from ranum_falsify.network.evaluate import apply
 from ranum_falsify.network.explained import explain_errors
 from ranum_falsify.network.fields import fields_of
@@ -219,6 +219,8 @@ class GraphBuilder:
         if body is not None:
             so = "its bounds are those of any number of iterations"
         self.notices.append(f"node {op.name!r}: {why}, so {so}; ONNX Runtime evaluates it")
+        if (known := describe_domain(domain)) and known not in self.notices:
+            self.notices.append(known)
 
     def _write(
         self,

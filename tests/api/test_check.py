@@ -107,6 +107,11 @@ def test_integers_that_nothing_tells_of_need_a_range() -> None:
             "m = Equal(n, a) k = Not(m) w = Where(k, n, o) c = Unsqueeze(w, o) y = GatherElements<axis = 1>(x, c)",
             "n in [0, 4] (indices of a table)",
         ),
+        (
+            "m = Equal(n, a) k = Cast<to = 7>(m) h = ConstantOfShape(t) r = Gather(h, k) c = Unsqueeze(n, o)"
+            " g = GatherElements<axis = 1>(x, c) q = Unsqueeze(r, o) y = Add(g, q)",
+            "n in [0, 4] (indices of a table)",
+        ),
         ("c = Unsqueeze(n, o) y = ScatterElements<axis = 1>(x, c, u)", "n in [0, 4] (indices of a table)"),
         ("h = ConstantOfShape(s) b = Cast<to = 2>(n) i = Cast<to = 7>(b) y = Gather(h, i)", "n in [0, 299] (indices"),
     ],
@@ -114,7 +119,8 @@ def test_integers_that_nothing_tells_of_need_a_range() -> None:
 def test_labels_and_indices_range_over_what_they_choose_from(body: str, says: str) -> None:
     model = onnx.parser.parse_model(
         '<ir_version: 10, opset_import: ["": 20]> f (float[2,5] x, int64[2] n) => (y) '
-        f"<int64 a = {{-100}}, int64 o = {{1}}, int64[1] s = {{300}}, float[2,1] u = {{1, 1}}> {{ {body} }}"
+        "<int64 a = {-100}, int64 o = {1}, int64[1] s = {300}, int64[1] t = {2}, float[2,1] u = {1, 1}> "
+        f"{{ {body} }}"
     )
     result = rf.check(model, self_check=False)
     assert result.verdict == "holds" and says in result.notices[0]

@@ -126,7 +126,8 @@ def test_labels_and_settings_are_no_strings_of_inputs(
     classifier: str, body: str, tables: dict[str, list[str]], expected: list[str]
 ) -> None:
     text = f"g (string[2] t, float[2,1] x) => (float[2,1] s, e) {{ {classifier}{body} }}".replace("'", '"')
-    assert string_inputs(read_text(text, **tables).source)["t"][:-1] == expected
+    source = read_text(text, **tables).source
+    assert source is not None and string_inputs(source)["t"][:-1] == expected
 
 
 def test_labels_that_are_compared_are_strings_of_inputs() -> None:

@@ -11,7 +11,7 @@ from dnnv.nn import Operation
 from ranum_falsify.network import Graph, spec_of
 from ranum_falsify.network.order import operands_in
 
-__all__ = ["Choice", "find_choices"]
+__all__ = ["IndexRange", "find_index_ranges"]
 
 _MOVING = frozenset("Cast Expand Flatten Identity Reshape Slice Squeeze Transpose Unsqueeze".split())
 """Operators that only move or copy elements, or convert them, so that indices stay indices."""
@@ -33,7 +33,7 @@ _TABLE = "indices of a table"
 
 
 @dataclass(frozen=True)
-class Choice:
+class IndexRange:
     """What an input chooses from.
 
     Attributes:
@@ -45,7 +45,7 @@ class Choice:
     meaning: str
 
 
-def find_choices(graph: Graph, source: Operation) -> Iterator[Choice]:
+def find_index_ranges(graph: Graph, source: Operation) -> Iterator[IndexRange]:
     """Yield what an input chooses from.
 
     Args:
@@ -54,27 +54,28 @@ def find_choices(graph: Graph, source: Operation) -> Iterator[Choice]:
     """
     carriers, signs = {id(source)}, set[int]()
     for op in graph.order:
-        read = {id(operand) for operand in operands_in(op)} & (carriers | signs)
-        if not read:
+        operands = {id(operand) for operand in operands_in(op)}
+        read = operands & carriers
+        if not (read or operands & signs):
             continue
         kind, first = spec_of(op).op_type, spec_of(op).operands_of(op)[0]
-        if kind in _COMPARING or (kind in (*_MOVING, "Not") and id(first) in signs):
+        if (kind in _COMPARING and read) or (kind in (*_MOVING, "Not") and id(first) in signs):
             signs.add(id(op))
-        elif (kind in _MOVING and id(first) in read) or (kind in _COUNTING and signs):
+        elif (kind in _MOVING and id(first) in read) or (kind in _COUNTING and signs and read):
             carriers.add(id(op))
         else:
-            yield from _find_choice(graph, op, read)
+            yield from _find_index_range(graph, op, read)
 
 
-def _find_choice(graph: Graph, op: Operation, carriers: Collection[int]) -> Iterator[Choice]:
+def _find_index_range(graph: Graph, op: Operation, carriers: Collection[int]) -> Iterator[IndexRange]:
     """Yield what an operator lets its operand choose from, if it is one of the carriers of indices."""
     kind, operands = spec_of(op).op_type, spec_of(op).operands_of(op)
     if kind == "OneHot" and id(op.indices) in carriers:
-        yield Choice(int(np.asarray(op.depth).reshape(-1)[0]), _TABLE)
+        yield IndexRange(int(np.asarray(op.depth).reshape(-1)[0]), _TABLE)
     elif kind in _INDEXED and id(op.indices) in carriers:
-        yield Choice(_size(graph, operands[0], op.axis), _TABLE)
+        yield IndexRange(_size(graph, operands[0], op.axis), _TABLE)
     elif kind in _LABELLED and id(operands[1]) in carriers:
-        yield Choice(_size(graph, operands[0], 1), "class labels")
+        yield IndexRange(_size(graph, operands[0], 1), "class labels")
 
 
 def _size(graph: Graph, operand: Operation | np.ndarray, axis: int) -> int:
