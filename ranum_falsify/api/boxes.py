@@ -68,7 +68,7 @@ def _default(graph: Graph, position: int) -> InputRange:
     if found is None:
         raise UsageError(
             f"box: nothing says what input {_describe(name, graph.input_details[position])} ranges over; "
-            "give it a lower and an upper bound"
+            f"give it a lower and an upper bound (--box {name}=LO,HI, or box={{{name!r}: (LO, HI)}})"
         )
     return InputRange(name=name, lower=found.lower, upper=found.upper, default=found.reason)
 

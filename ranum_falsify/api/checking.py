@@ -51,8 +51,9 @@ def check(
         box: What the inputs range over: `(lower, upper)` for all, or a mapping from names of inputs, in which `...`
             stands for all others. Bounds are numbers, or arrays that broadcast to the input's shape; a single value in
             place of a pair does not vary. What is left out has a default, which the answer names: images [0, 1], other
-            floating numbers [-1, 1], indices those of the table that they choose from, booleans both. Of a
-            module, `(lower, upper)` is about floating numbers; other integers stay as in the example call.
+            floating numbers [-1, 1], indices those of the table that they choose from, labels of a loss its
+            classes, booleans both. Of a module, `(lower, upper)` is about floating numbers; other integers stay as in
+            the example call.
         only: ONNX operator types to look at; all by default.
         nodes: Names of ONNX nodes to look at; all by default.
         gradient: Whether derivatives must be finite too. Of a module: whether its backward pass is looked at as well,

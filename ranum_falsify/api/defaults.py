@@ -10,7 +10,7 @@ import numpy as np
 
 from ranum_falsify.network import Graph
 from ranum_falsify.network.texts import string_inputs
-from ranum_falsify.operators.relations.tables import find_table_sizes
+from ranum_falsify.operators.relations.tables import find_index_ranges
 
 __all__ = ["DefaultRange", "default_range"]
 
@@ -39,8 +39,8 @@ def default_range(graph: Graph, position: int) -> DefaultRange | None:
     """Return what an input ranges over unless users say otherwise; None where nothing tells.
 
     Floating numbers range over [-1, 1], images over [0, 1]: what has such a name, or the shape of one with 1, 3 or 4
-    colours.  Booleans are both, strings may be any; numbers that choose from a table are its indices, masks are 0 and
-    1, and integers of 8 bits all there are.
+    colours.  Booleans are both, strings may be any; numbers that choose from a table are its indices, labels of a loss
+    are the classes that it has scores of, masks are 0 and 1, and integers of 8 bits all there are.
 
     Args:
         graph: The network.
@@ -53,8 +53,10 @@ def default_range(graph: Graph, position: int) -> DefaultRange | None:
     words = set(re.findall("[a-z]+", re.sub(r"([a-z])([A-Z])", r"\1 \2", source.name).lower()))
     if dtype.kind == "b":
         return DefaultRange(lower=0, upper=1, reason="booleans")
-    if sizes := list(find_table_sizes(graph, source)):
-        return DefaultRange(lower=0, upper=min(sizes) - 1, reason="indices of a table")
+    if ranges := list(find_index_ranges(graph, source)):
+        fewest = min(ranges, key=lambda one: one.count)
+        upper = min(max(fewest.count - 1, 0), _greatest(dtype))
+        return DefaultRange(lower=0, upper=upper, reason=fewest.meaning)
     if dtype.kind not in "iu":
         if words & _IMAGES or _is_image(tuple(int(size) for size in details.shape)):
             return DefaultRange(lower=0, upper=1, reason="an image")
@@ -65,6 +67,11 @@ def default_range(graph: Graph, position: int) -> DefaultRange | None:
         ends = np.iinfo(dtype)
         return DefaultRange(lower=int(ends.min), upper=int(ends.max), reason=f"all of {dtype}")
     return None
+
+
+def _greatest(dtype: np.dtype[Any]) -> float:
+    """Return the greatest number of a dtype."""
+    return np.iinfo(dtype).max if dtype.kind in "iu" else np.inf
 
 
 def _is_image(shape: tuple[int, ...]) -> bool:

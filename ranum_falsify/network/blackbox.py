@@ -27,6 +27,7 @@ from torch import Tensor
 
 from ranum_falsify.errors import ModelError, UnsupportedOperatorError
 from ranum_falsify.network.child import ChildDeathError, SharedChild
+from ranum_falsify.network.messages import tidy_message
 from ranum_falsify.network.registry import OperatorSpec, admit
 from ranum_falsify.network.tensors import to_numpy, to_torch
 from ranum_falsify.network.trace import Traced
@@ -35,6 +36,7 @@ __all__ = [
     "BlackBox",
     "Engine",
     "bound_black_box",
+    "describe_domain",
     "evaluate_until",
     "is_black_box",
     "is_bounded",
@@ -54,6 +56,8 @@ _MEMORY, _FACTOR = 2**30, 16
 _INTEGERS = (f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
 _KINDS = frozenset(f"tensor({kind})" for kind in ("float", "double", "float16", "bool", *_INTEGERS))
 """What it may read and write, as ONNX Runtime names types."""
+
+_LAYOUT = "com.microsoft.nchwc"
 
 _DEATH = "ONNX Runtime crashes on it, takes too long, or needs too much memory"
 _LATE = "there is no time left for it"
@@ -101,6 +105,16 @@ def is_black_box(source: Operation | np.ndarray) -> bool:
 def title_of(op_type: str, domain: str) -> str:
     """Return what messages call an operator."""
     return f"{domain}::{op_type}" if domain not in ("", "ai.onnx") else op_type
+
+
+def describe_domain(domain: str) -> str:
+    """Return what users should know of a domain whose operators they did not choose; "" if there is nothing."""
+    if domain != _LAYOUT:
+        return ""
+    return (
+        f"operators of {domain} are what ONNX Runtime makes of a model for the processor at hand, at its highest level "
+        "of optimisation: ask about the model that it was given, or save it at the level ORT_ENABLE_EXTENDED"
+    )
 
 
 _BOUNDS: dict[tuple[str, str], Any] = {}
@@ -179,7 +193,7 @@ class Engine:
         except ChildDeathError as error:
             raise UnsupportedOperatorError(_DEATH) from error
         if kind != "ok":
-            raise UnsupportedOperatorError(f"ONNX Runtime does not run it either ({' '.join(answer.split())[:200]})")
+            raise UnsupportedOperatorError(f"ONNX Runtime does not run it either ({tidy_message(answer)})")
         for given, _ in answer:
             if given not in _KINDS:
                 raise UnsupportedOperatorError(f"it gives {given}, and only tensors of numbers are supported")
@@ -233,7 +247,7 @@ class Engine:
         if not isinstance(found, str):
             self._last = found
         elif not self._last:
-            raise ModelError(f"ONNX Runtime, which alone knows this operator, cannot run it ({found[:200]})")
+            raise ModelError(f"ONNX Runtime, which alone knows this operator, cannot run it ({tidy_message(found)})")
         else:
             found = [np.zeros_like(y) for y in self._last]
         written = iter(found)

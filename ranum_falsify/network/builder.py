@@ -19,7 +19,7 @@ from dnnv.nn.operations import OutputSelect
 from dnnv.nn.utils import TensorDetails
 
 from ranum_falsify.errors import ModelError, UnsupportedAttributeError, UnsupportedOperatorError
-from ranum_falsify.network.blackbox import is_bounded, make_engine, spec_of_black_box, title_of
+from ranum_falsify.network.blackbox import describe_domain, is_bounded, make_engine, spec_of_black_box, title_of
 from ranum_falsify.network.evaluate import apply
 from ranum_falsify.network.explained import explain_errors
 from ranum_falsify.network.fields import fields_of
@@ -41,6 +41,8 @@ from ranum_falsify.network.trace import Run, Scope, Traced, constant
 from ranum_falsify.network.unrolling import MOST_NODES, NotUnrolledError, TooLargeError, is_loop, unroll
 
 __all__ = ["GraphBuilder"]
+
+_ADVICE = "write it with operators of ONNX, as the body of a local function of the model for instance"
 
 
 class GraphBuilder:
@@ -93,7 +95,8 @@ class GraphBuilder:
                     missing[title_of(node.op_type, node.domain)] += 1
                 pending.extend(attribute_graphs(node))
         listed = ", ".join(f"{name} ({count})" for name, count in sorted(missing.items()))
-        head = f"{len(missing)} unsupported operators at opset {self.opset} (with their number of nodes)"
+        noun, whose = ("operator", "its") if len(missing) == 1 else ("operators", "their")
+        head = f"{len(missing)} unsupported {noun} at opset {self.opset} (with {whose} number of nodes)"
         return f"{head}: {listed}" if missing else ""
 
     def find_schema(self, node: onnx.NodeProto) -> onnx.defs.OpSchema | None:
@@ -188,7 +191,7 @@ class GraphBuilder:
             engine = make_engine(node, reads, self.opsets, self.model.ir_version)
         except UnsupportedOperatorError as error:
             listed = self._list_unsupported() or f"node {self.path.title_of(node)!r}: {why}"
-            raise UnsupportedOperatorError(f"{listed}; {node.op_type}: {error}") from error
+            raise UnsupportedOperatorError(f"{listed}; {node.op_type}: {error}; {_ADVICE}") from error
         fields: dict[str, Any] = {
             "x": tuple(None if t is None else t.source for _, t in reads),
             "captured": tuple(captured) if any(attribute_graphs(node)) else None,
@@ -216,6 +219,8 @@ class GraphBuilder:
         if body is not None:
             so = "its bounds are those of any number of iterations"
         self.notices.append(f"node {op.name!r}: {why}, so {so}; ONNX Runtime evaluates it")
+        if (known := describe_domain(domain)) and known not in self.notices:
+            self.notices.append(known)
 
     def _write(
         self,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from dnnv.nn import Operation
 from dnnv.nn.operations import Input, OutputSelect
 
-__all__ = ["UniqueNames", "tensor_name"]
+__all__ = ["UniqueNames", "list_names", "tensor_name"]
+
+_MOST_NAMED = 4
 
 
 class UniqueNames:
@@ -37,3 +39,10 @@ def tensor_name(op: Operation) -> str:
         return str(op.name)
     names, index = (op.operation.output_names, op.index) if isinstance(op, OutputSelect) else (op.output_names, 0)
     return str(names[index])
+
+
+def list_names(noun: str, names: Sequence[str]) -> str:
+    """Return what sentences call things of one kind: `input 'x'`, or `inputs 'x', 'y'`, and how many more there are."""
+    listed = ", ".join(map(repr, names[:_MOST_NAMED]))
+    more = len(names) - _MOST_NAMED
+    return f"{noun}{'s' * (len(names) > 1)} {listed}" + (f" and {more} more" if more > 0 else "")

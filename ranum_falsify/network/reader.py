@@ -29,6 +29,7 @@ from ranum_falsify.network.model_file import (
     is_given,
     load_model,
 )
+from ranum_falsify.network.naming import list_names
 from ranum_falsify.network.narrow import widen_numbers
 from ranum_falsify.network.stored import describe_stored_infinities
 from ranum_falsify.network.tensors import ONNX_TO_NUMPY, to_torch, torch_dtype
@@ -122,7 +123,7 @@ class _Reader(GraphBuilder):
         given = fix_model(free_model(model, options.free), options.fixed)
         super().__init__(lower(collect_lists(widen_numbers(given))), options, known)
         self.source = model
-        self.unset_dims = dict[str, None]()
+        self.unset_dims = dict[str, dict[str, None]]()
         self.unused_dims = set(options.dims)
 
     def graph(self) -> Graph:
@@ -178,6 +179,10 @@ class _Reader(GraphBuilder):
             if not self.known:
                 run.make_examples()
             inputs.append(op)
+        self.notices += [
+            f"symbolic dimension {dim} of {list_names('input', [*of])} is taken as 1; set it with --dim {dim}=VALUE"
+            for dim, of in self.unset_dims.items()
+        ]
         return tuple(inputs)
 
     def _shape(self, info: onnx.ValueInfoProto) -> tuple[int, ...]:
@@ -196,10 +201,7 @@ class _Reader(GraphBuilder):
                 raise ModelError(f"--dim {key}={size}: a dimension must be at least 1")
             if key not in self.options.dims:
                 named = dim.dim_param if dim.dim_param not in ("", "?", "-1") else place
-                self.unset_dims[named] = None
-                self.notices.append(
-                    f"symbolic dimension {named} of input {info.name!r} is taken as 1; set it with --dim {named}=VALUE"
-                )
+                self.unset_dims.setdefault(named, {})[info.name] = None
             shape.append(size)
         return tuple(shape)
 

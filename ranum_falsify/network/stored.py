@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
+from ranum_falsify.network.naming import list_names
 from ranum_falsify.network.trace import Traced
 
 __all__ = ["describe_stored_infinities"]
 
-_MOST_NAMED = 4
 _PORTION = 1 << 22  # elements to look at, at a time
 
 
@@ -27,17 +27,14 @@ def describe_stored_infinities(tensors: Mapping[str, Traced], noun: str = "initi
     nan = [name for name, kinds in bad.items() if "NaN" in kinds]
     infinite = {name: kinds - {"NaN"} for name, kinds in bad.items() if kinds - {"NaN"}}
     if nan:
-        yield f"{_name(noun, nan)} NaN: an operator that computes with it gives NaN"
+        yield f"{_hold(noun, nan)} NaN: an operator that computes with it is violated, one that only hands it on is not"
     if infinite:
         signs = " or ".join(sorted(set().union(*infinite.values())))
-        yield f"{_name(noun, list(infinite))} {signs}: what it makes infinite is no violation, as a mask is none"
+        yield f"{_hold(noun, list(infinite))} {signs}: what it makes infinite is no violation, as a mask is none"
 
 
-def _name(noun: str, names: list[str]) -> str:
-    listed = ", ".join(map(repr, names[:_MOST_NAMED]))
-    more = len(names) - _MOST_NAMED
-    listed += f" and {more} more" if more > 0 else ""
-    return f"{noun} {listed} holds" if len(names) == 1 else f"{noun}s {listed} hold"
+def _hold(noun: str, names: list[str]) -> str:
+    return f"{list_names(noun, names)} {'holds' if len(names) == 1 else 'hold'}"
 
 
 def _kinds(array: np.ndarray) -> set[str]:

@@ -1,9 +1,10 @@
 """Inputs of strings, as integers that choose from a table of strings.
 
 What a model computes of a string is whether it equals one of those that the model holds.  So an input of strings
-becomes one of integers, from which a `Gather` makes the strings: all that the model holds, and one that it does not,
-which stands for every other.  The changed model runs as any other does; runs of it are runs of the original on the
-strings.  Where strings of inputs are compared with each other, :mod:`ranum_falsify.network.lowering` refuses.
+becomes one of integers, from which a `Gather` makes the strings: all that the model may compare it with, and one that
+the model does not hold, which stands for every other.  The changed model runs as any other does; runs of it are runs of
+the original on the strings.  Where strings of inputs are compared with each other,
+:mod:`ranum_falsify.network.lowering` refuses.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from ranum_falsify.network.naming import UniqueNames
 from ranum_falsify.network.nesting import attribute_graphs, names_captured, nested_nodes, rename_captured
+from ranum_falsify.network.registry import schema_of
 
 __all__ = ["describe_strings", "number_strings", "string_inputs"]
 
@@ -98,21 +100,41 @@ def _holds_strings(info: onnx.ValueInfoProto) -> bool:
 
 
 def _list_texts(model: onnx.ModelProto) -> list[bytes]:
-    """Return the strings that a model holds, and one that it does not."""
-    texts = dict.fromkeys(_find_texts(model.graph))
+    """Return the strings that a model holds and may compare, and one that it does not hold."""
+    opsets = {_name_domain(entry.domain): entry.version for entry in model.opset_import}
+    texts = dict.fromkeys(_find_texts(model.graph, opsets))
     other = _OTHER.encode()
     while other in texts:
         other += b"'"
     return [*texts, other]
 
 
-def _find_texts(graph: onnx.GraphProto) -> Iterator[bytes]:
+def _find_texts(graph: onnx.GraphProto, opsets: Mapping[str, int]) -> Iterator[bytes]:
     """Yield the strings in the tensors of a graph, and in lists among the attributes of its nodes."""
     for tensor in graph.initializer:
         yield from tensor.string_data
     for node in graph.node:
+        compares = not _reads_numbers(node, opsets)
         for attribute in node.attribute:
-            yield from attribute.strings
+            yield from attribute.strings if compares else ()
             yield from attribute.t.string_data
         for inner in attribute_graphs(node):
-            yield from _find_texts(inner)
+            yield from _find_texts(inner, opsets)
+
+
+def _reads_numbers(node: onnx.NodeProto, opsets: Mapping[str, int]) -> bool:
+    """Tell whether a node reads, and only reads, what is no string: its own strings are labels, or settings.
+
+    What it makes of labels is not compared with strings of inputs, only with those of the model.
+    """
+    domain = _name_domain(node.domain)
+    schema = schema_of(node.op_type, domain, opsets.get(domain, 1))
+    return (
+        schema is not None
+        and bool(schema.inputs)
+        and not any("string" in kind for operand in schema.inputs for kind in operand.types)
+    )
+
+
+def _name_domain(domain: str) -> str:
+    return "" if domain == "ai.onnx" else domain

@@ -67,6 +67,7 @@ class Assumptions:
         libraries: The libraries that run the networks.
         sources: The files, None if the problem comes from none.
         default_inputs: The inputs whose range users did not give.
+        is_empty: Whether the conditions on the inputs exclude all of them; then the box is none of theirs.
     """
 
     inputs: tuple[InputVariable, ...]
@@ -78,6 +79,7 @@ class Assumptions:
     libraries: tuple[Library, ...] = ()
     sources: Sources | None = None
     default_inputs: tuple[str, ...] = ()
+    is_empty: bool = False
 
 
 def assumptions_of(problem: Problem, runtimes: Iterable[Runtime]) -> Assumptions:
@@ -98,6 +100,7 @@ def assumptions_of(problem: Problem, runtimes: Iterable[Runtime]) -> Assumptions
         unset_dims=tuple(unset),
         element_types=tuple(sorted({name for graph in graphs.values() for name in _element_types(graph)})),
         libraries=tuple(library(runtime, covered=runtime in covered) for runtime in LIBRARIES),
+        is_empty=not problem.regions,
     )
 
 

@@ -98,6 +98,8 @@ def _box(assumptions: Assumptions, *, verbose: bool) -> str:
     if not verbose and len(parts) > _MOST_GROUPS:
         left = sum(map(len, list(groups.values())[_MOST_GROUPS:]))
         parts = [*parts[:_MOST_GROUPS], f"{left} more inputs"]
+    if assumptions.is_empty:
+        parts = ["empty"]
     parts += _describe_further(assumptions)
     return "; ".join(parts)
 
@@ -188,6 +190,7 @@ def as_json(assumptions: Assumptions | None) -> dict[str, Any] | None:
         **_sources(assumptions.sources),
         "default_inputs": list(assumptions.default_inputs),
         "inputs": [_input(variable) for variable in assumptions.inputs],
+        "empty": assumptions.is_empty,
         "regions": [[_input(variable) for variable in region] for region in assumptions.regions] if several else [],
         "side_conditions": list(assumptions.side_conditions),
         "dims": {name: dict(dims) for name, dims in assumptions.dims.items()},

@@ -1,5 +1,6 @@
 """`check`: models without a property file."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -91,8 +92,54 @@ def test_integers_that_nothing_tells_of_need_a_range() -> None:
     model = onnx.parser.parse_model(
         '<ir_version: 10, opset_import: ["": 20]> f (int64[2] n) => (int64[2] m) { m = Neg(n) }'
     )
-    with pytest.raises(rf.UsageError, match=r"input n \(int64 \[2\]\) ranges over; give it a lower and an upper bound"):
+    says = "input n (int64 [2]) ranges over; give it a lower and an upper bound (--box n=LO,HI, or box={'n': (LO, HI)})"
+    with pytest.raises(rf.UsageError, match=re.escape(says)):
         rf.check(model)
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        ("y = SoftmaxCrossEntropyLoss<ignore_index = -100>(x, n)", "n in [0, 4] (class labels)"),
+        ("p = LogSoftmax<axis = 1>(x) y = NegativeLogLikelihoodLoss(p, n)", "n in [0, 4] (class labels)"),
+        ("i = Cast<to = 6>(n) y = SoftmaxCrossEntropyLoss(x, i)", "n in [0, 4] (class labels)"),
+        (
+            "m = Equal(n, a) k = Not(m) w = Where(k, n, o) c = Unsqueeze(w, o) y = GatherElements<axis = 1>(x, c)",
+            "n in [0, 4] (indices of a table)",
+        ),
+        (
+            "m = Equal(n, a) k = Cast<to = 7>(m) h = ConstantOfShape(t) r = Gather(h, k) c = Unsqueeze(n, o)"
+            " g = GatherElements<axis = 1>(x, c) q = Unsqueeze(r, o) y = Add(g, q)",
+            "n in [0, 4] (indices of a table)",
+        ),
+        ("c = Unsqueeze(n, o) y = ScatterElements<axis = 1>(x, c, u)", "n in [0, 4] (indices of a table)"),
+        ("h = ConstantOfShape(s) b = Cast<to = 2>(n) i = Cast<to = 7>(b) y = Gather(h, i)", "n in [0, 299] (indices"),
+    ],
+)
+def test_labels_and_indices_range_over_what_they_choose_from(body: str, says: str) -> None:
+    model = onnx.parser.parse_model(
+        '<ir_version: 10, opset_import: ["": 20]> f (float[2,5] x, int64[2] n) => (y) '
+        "<int64 a = {-100}, int64 o = {1}, int64[1] s = {300}, int64[1] t = {2}, float[2,1] u = {1, 1}> "
+        f"{{ {body} }}"
+    )
+    result = rf.check(model, self_check=False)
+    assert result.verdict == "holds" and says in result.notices[0]
+
+
+def test_indices_are_numbers_that_the_input_can_hold() -> None:
+    model = onnx.parser.parse_model(
+        '<ir_version: 10, opset_import: ["": 20]> f (uint8[2] n) => (float[2] y) <int64[1] s = {300}> '
+        "{ h = ConstantOfShape(s) i = Cast<to = 7>(n) y = Gather(h, i) }"
+    )
+    assert "n in [0, 255] (indices of a table)" in rf.check(model, self_check=False).notices[0]
+
+
+def test_a_loss_over_no_targets_does_not_hold() -> None:
+    model = onnx.parser.parse_model(
+        '<ir_version: 10, opset_import: ["": 20]> f (float[0,5] x, int64[0] n) => (float y) '
+        "{ y = NegativeLogLikelihoodLoss(x, n) }"
+    )
+    assert rf.check(model, self_check=False, n_starts=4).verdict != "holds"
 
 
 WEIGHTS = onnx.parser.parse_model(

@@ -56,6 +56,7 @@ def test_an_empty_box_holds_and_is_said(condition: str) -> None:
     assert result.verdict == "holds"
     assert "no input satisfies the conditions on the inputs" in result.notices[0]
     assert "no input satisfies" in result.report()
+    assert "\nbox: empty\n" in result.report() and result.to_json()["assumptions"]["empty"]
 
 
 def test_one_empty_box_of_several_leaves_the_others() -> None:

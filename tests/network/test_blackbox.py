@@ -15,6 +15,7 @@ from ranum_falsify.domain import Interval, IntervalAnalysis
 from ranum_falsify.errors import ModelError, UnsupportedAttributeError, UnsupportedOperatorError
 from ranum_falsify.network import blackbox, read, registry, spec_of
 from ranum_falsify.network.contents import list_black_boxes
+from ranum_falsify.network.messages import tidy_message
 from ranum_falsify.search.batching import BatchedModel
 from ranum_falsify.search.converter import convert
 
@@ -148,6 +149,26 @@ def test_what_onnx_runtime_does_not_load_is_refused() -> None:
     message = str(caught.value)
     assert "com.microsoft::Inverse (1), my.own::Wavelet (2)" in message
     assert "Wavelet: ONNX Runtime does not run it either" in message and "\n" not in message
+    assert "[ONNXRuntimeError]" not in message and message.endswith("a local function of the model for instance")
+
+
+def test_a_model_that_onnx_runtime_rewrote_for_a_processor_comes_with_advice() -> None:
+    name = "com.microsoft.nchwc"
+    text = f"{name}.ReorderInput(x) y = {name}.ReorderOutput<channels = 16>(a)"
+    made = model(f"g (float[1,16,2,2] x) => (float[1,16,2,2] y) {{ a = {text} }}")
+    made.opset_import.append(onnx.helper.make_opsetid(name, 1))
+    notices = read(made).notices
+    assert sum("save it at the level ORT_ENABLE_EXTENDED" in notice for notice in notices) == 1
+    assert len(notices) == 3
+    assert not any("ORT_ENABLE_EXTENDED" in notice for notice in read(model(SMALL)).notices)
+
+
+def test_one_operator_is_one_and_words_are_whole() -> None:
+    with pytest.raises(
+        UnsupportedOperatorError, match=r"1 unsupported operator at opset .* \(with its number of nodes\)"
+    ):
+        read(model("g (float[3] x) => (float[3] y) { y = my.own.Wavelet(x) }"))
+    assert tidy_message(f"[ONNXRuntimeError] : 1 : FAIL : Fatal error: {'Wavelet' * 100}") == "Fatal error: ..."
 
 
 def test_a_branch_with_such_an_operator_is_refused_too() -> None:

@@ -242,8 +242,11 @@ SYMBOLIC = """g (float[N, 3, M] x, float[N] b) => (float[N, R] y) <int64[2] shap
 def test_symbolic_dimensions_are_1_and_said() -> None:
     graph = same_as_runtime(parse(SYMBOLIC))
     assert [d.shape for d in graph.input_details] == [(1, 3, 1), (1,)]
-    assert any("symbolic dimension N" in notice and "--dim N=VALUE" in notice for notice in graph.notices)
-    assert any("symbolic dimension M" in notice for notice in graph.notices)
+    assert graph.notices == (
+        "symbolic dimension N of inputs 'x', 'b' is taken as 1; set it with --dim N=VALUE",
+        "symbolic dimension M of input 'x' is taken as 1; set it with --dim M=VALUE",
+    )
+    assert "dimension N of input 'b' is" in read(parse(SYMBOLIC), dims={"x:0": 1}).notices[-1]
 
 
 def test_symbolic_dimensions_are_set_by_name_or_place() -> None:

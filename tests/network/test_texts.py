@@ -102,6 +102,43 @@ def test_the_last_string_is_none_of_the_model() -> None:
     assert strings[-1] not in {"another string", *WORDS}
 
 
+CLASSIFIERS = (
+    "l, s = ai.onnx.ml.LinearClassifier<classlabels_strings = ['no', 'yes'], coefficients = [1.0, -2.0],"
+    " intercepts = [0.0, 0.0]>(x) ",
+    "s = ai.onnx.ml.TreeEnsembleRegressor<n_targets = 1, nodes_modes = ['BRANCH_LEQ', 'LEAF', 'LEAF'],"
+    " nodes_featureids = [0, 0, 0], nodes_nodeids = [0, 1, 2], nodes_treeids = [0, 0, 0],"
+    " nodes_truenodeids = [1, 0, 0], nodes_falsenodeids = [2, 0, 0], nodes_values = [0.0, 0.0, 0.0],"
+    " target_ids = [0, 0], target_nodeids = [1, 2],"
+    " target_treeids = [0, 0], target_weights = [1.0, 2.0]>(x) ",
+)
+
+
+@pytest.mark.parametrize("classifier", CLASSIFIERS)
+@pytest.mark.parametrize(
+    ("body", "tables", "expected"),
+    [
+        ("e = ai.onnx.ml.OneHotEncoder<cats_strings = ['b', 'a']>(t)", {}, ["b", "a"]),
+        ("e = Equal(t, w)", {"w": ["yes"]}, ["yes"]),
+        ("e = ai.onnx.ml.LabelEncoder<keys_strings = ['a'], values_strings = ['b']>(t)", {}, ["a", "b"]),
+    ],
+)
+def test_labels_and_settings_are_no_strings_of_inputs(
+    classifier: str, body: str, tables: dict[str, list[str]], expected: list[str]
+) -> None:
+    text = f"g (string[2] t, float[2,1] x) => (float[2,1] s, e) {{ {classifier}{body} }}".replace("'", '"')
+    source = read_text(text, **tables).source
+    assert source is not None and string_inputs(source)["t"][:-1] == expected
+
+
+def test_labels_that_are_compared_are_strings_of_inputs() -> None:
+    body = f"{CLASSIFIERS[0]} k = Where(b, t, l) n = ai.onnx.ml.LabelEncoder<keys_strings = ['no', 'q'], {{}}>(k)"
+    body = body.format("values_floats = [0.0, 1.0], default_float = 2.0") + " y = Log(n)"
+    text = f"g (string[2] t, bool[2] b, float[2,1] x) => (float[2] y) {{ {body} }}".replace("'", '"')
+    model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 20, "ai.onnx.ml" : 3]> {text}')
+    assert string_inputs(number_strings(model))["t"][:-1] == ["no", "q"]
+    assert rf.check(model, box={"x": (1, 1), "b": 1}, timeout=60, self_check=False).verdict == "violated"
+
+
 def test_other_models_stay_as_they_are() -> None:
     model = onnx.parser.parse_model(
         '<ir_version: 9, opset_import: ["": 19]> g (float[2] x) => (float[2] y) { y = Neg(x) }'

@@ -18,6 +18,7 @@ from tests.network.building import unchecked
 from tests.replay.replay_kit import replay
 from tests.search.search_kit import found, in_box, problem, search, valid_in_box
 
+MEANING = "an operator that computes with it is violated, one that only hands it on is not"
 CHOSEN = "c = Greater(x, z) v = Where(c, x, w)"
 
 
@@ -61,7 +62,7 @@ def test_a_search_finds_it() -> None:
 
 
 def test_initializers_are_named() -> None:
-    assert graph("y = Mul(x, w)").notices == ("initializer 'w' holds NaN: an operator that computes with it gives NaN",)
+    assert graph("y = Mul(x, w)").notices == (f"initializer 'w' holds NaN: {MEANING}",)
     (notice,) = graph("y = Add(x, w)", -np.inf).notices
     assert notice == "initializer 'w' holds -inf: what it makes infinite is no violation, as a mask is none"
     assert not graph("y = Add(x, w)", 3.0).notices
@@ -137,6 +138,6 @@ def test_constants_of_nodes_are_named_and_followed_too() -> None:
     made = model("y = Mul(x, k)", 1.0)
     value = onnx.numpy_helper.from_array(np.array([1, np.nan], np.float32))
     made.graph.node.insert(0, onnx.helper.make_node("Constant", [], ["k"], value=value))
-    assert read(made).notices == ("constant 'k' holds NaN: an operator that computes with it gives NaN",)
+    assert read(made).notices == (f"constant 'k' holds NaN: {MEANING}",)
     (mul,) = found(search(valid_in_box(read(made), [(-1.0, 1.0)]))).values()
     assert (mul.kind, mul.runtimes) == ("nan", ("onnxruntime", "torch"))

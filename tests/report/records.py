@@ -62,6 +62,7 @@ def make_report(*operators: Mapping[str, Any], model: str = "a/model.onnx", **fa
             "dtype": None,
             "default_inputs": [],
             "inputs": [{"name": "x", "shape": [1, 2], "dtype": "float32", "lower": -1.0, "upper": 1.0}],
+            "empty": False,
             "regions": [],
             "side_conditions": [],
             "dims": {},

@@ -18,7 +18,8 @@ __all__ = ["CHECK_EPILOG", "Bounds", "Box", "CheckOptions"]
 
 CHECK_EPILOG = """\
 Without --box, images range over [0, 1], other floating numbers over [-1, 1], indices over the table that they choose
-from; the verdict says so. Counterexamples are run again by `ranum-falsify replay cex.json --network N MODEL`.
+from, labels of a loss over its classes; the verdict says so. Counterexamples are run again by
+`ranum-falsify replay cex.json --network N MODEL`.
 
 exit status: 0 holds, 1 violated, 2 usage or input error, 3 unknown
 """

@@ -135,7 +135,7 @@ def _total(shares: Ends, count: int, dtype: torch.dtype) -> Ends:
     size = torch.maximum(low.abs(), high.abs()).sum() * copies
     error = sum_error(count, dtype, 2) * size + count * tiny(dtype)
     least, greatest = low.sum() * copies, high.sum() * copies
-    if bool((low >= 0).all()):  # rounding makes no sum of non-negative numbers smaller than one of them
+    if low.numel() and bool((low >= 0).all()):  # rounding makes no sum of non-negative numbers smaller than one of them
         return torch.maximum(least - error, low.max()), greatest + error
     return least - error, greatest + error
 

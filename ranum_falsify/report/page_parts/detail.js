@@ -94,7 +94,7 @@ function drawGrounds(row, detail) {
   for (const [name, model] of Object.entries(grounds.networks)) facts.push([`network ${name}`, `${model.path} (sha256 ${model.sha256.slice(0, 12)})`]);
   if (grounds.property) facts.push(["property", `${grounds.property.path} (sha256 ${grounds.property.sha256.slice(0, 12)})`]);
   for (const [name, value] of Object.entries(grounds.parameters)) facts.push([`parameter ${name}`, String(value)]);
-  for (const input of grounds.inputs.slice(0, 12)) facts.push([`input ${input.name}`, `${input.dtype} [${input.shape.join(", ")}] in ${showBox(input)}`]);
+  for (const input of grounds.inputs.slice(0, 12)) facts.push([`input ${input.name}`, `${input.dtype} [${input.shape.join(", ")}] ${grounds.empty ? "(the box is empty)" : `in ${showBox(input)}`}`]);
   if (grounds.inputs.length > 12) facts.push(["inputs", `and ${grounds.inputs.length - 12} more`]);
   if (grounds.side_conditions.length) facts.push(["conditions", shorten(grounds.side_conditions.join("; "), 400)]);
   if (grounds.dims_taken_as_1.length) facts.push(["taken as 1", grounds.dims_taken_as_1.join(", ")]);
