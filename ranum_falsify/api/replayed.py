@@ -13,6 +13,7 @@ from ranum_falsify.api.runnable import Runnable
 from ranum_falsify.config import Reach, Runtime
 from ranum_falsify.errors import UsageError
 from ranum_falsify.network import Graph
+from ranum_falsify.network.messages import show_number
 from ranum_falsify.network.model_file import free_model
 from ranum_falsify.network.texts import string_inputs
 from ranum_falsify.properties.formula.applications import NetworkCall, ValidityGoal
@@ -21,7 +22,7 @@ from ranum_falsify.replay.confirmer import Confirmer, is_in_question
 from ranum_falsify.replay.gradients import operand_ranges, steep_in_torch, steep_point
 from ranum_falsify.replay.replayer import Finding, Replayer
 from ranum_falsify.report.arrays import check_arrays
-from ranum_falsify.report.text import KINDS, describe_condition, finding_lines
+from ranum_falsify.report.text import describe_condition, describe_kind, finding_lines
 from ranum_falsify.search.beside import TorchFailure, find_failing_in_torch, runtimes_of
 from ranum_falsify.validity import Constraint
 
@@ -216,7 +217,8 @@ class Playback:
             if violation.get("op_type") not in seen and violation.get("node") not in of_torch:
                 lines.append(f"  not seen again: {violation.get('node')} ({violation.get('op_type')})")
         lines += [
-            f"  only on PyTorch, and so not counted: {node} ({failure.op_type}) gives {KINDS[failure.kind]}"
+            f"  only on PyTorch, and so not counted: {node} ({failure.op_type}) gives "
+            f"{describe_kind(failure.kind, ('torch',))}"
             for node, failure in alone.items()
             if node not in of_torch
         ]
@@ -268,7 +270,7 @@ def _torch_lines(title: str, failure: TorchFailure) -> Iterator[str]:
 def _describe_outputs(call: NetworkCall, values: Sequence[np.ndarray]) -> Iterator[str]:
     for name, value in zip(call.graph.output_names, values, strict=True):
         if 0 < value.size <= 10:
-            text = ", ".join(f"{element:.9g}" for element in value.reshape(-1).tolist())
+            text = ", ".join(map(show_number, value.reshape(-1).tolist()))
         else:
             text = f"shape {list(value.shape)}"
         yield f"    {call.network}: {name} = {text}"
