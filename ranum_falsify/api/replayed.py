@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 import numpy as np
+from dnnv.nn import Operation
 
 from ranum_falsify.api.loading import Loaded
 from ranum_falsify.api.runnable import Runnable
@@ -120,7 +121,8 @@ class Playback:
         feeds = check_arrays(graph.model, arrays, Runnable(case.network).label)
         with Confirmer([graph], threads=self.threads) as confirmer:
             found = confirmer.findings(NetworkCall(network=case.network, graph=graph, arguments=()), feeds)
-        return self.show(found, case, Beside(graph, feeds))
+            operations = {one.output: confirmer.operation(graph, one.output) for one in found}
+        return self.show(found, case, Beside(graph, feeds, operations))
 
     def _replay_gradients(self, graph: Graph, case: ReplayCase, arrays: Mapping[str, np.ndarray]) -> Shown:
         """Differentiate the nodes in question at the operands that ONNX Runtime computes, or PyTorch."""
@@ -231,10 +233,15 @@ class Beside:
     Args:
         graph: The network.
         feeds: One array per input.
+        inner: By the tensor that it writes, operations in subgraphs of it.
     """
 
-    def __init__(self, graph: Graph, feeds: Mapping[str, np.ndarray]) -> None:
-        self._writers = {name: op for op in graph.nodes for name in op.output_names if name}
+    def __init__(
+        self, graph: Graph, feeds: Mapping[str, np.ndarray], inner: Mapping[str, Operation | None] | None = None
+    ) -> None:
+        own = {name: op for op in graph.nodes for name in op.output_names if name}
+        self._nodes = {op.name for op in graph.nodes}
+        self._writers: Mapping[str, Operation | None] = {**(inner or {}), **own}
         self._failing = find_failing_in_torch(graph, feeds)
 
     def find_broken(self, finding: Finding) -> Constraint | None:
@@ -245,14 +252,18 @@ class Beside:
     def runtimes(self, finding: Finding) -> tuple[Runtime, ...]:
         """Return the runtimes on which an operator fails; none if they cannot be compared."""
         op = self._writers.get(finding.output)
-        if op is None or self._failing is None:
+        if op is None or op.name not in self._nodes or self._failing is None:
             return ()
         return runtimes_of(op.name, finding.oracle, self._failing)
 
     def find_torch_alone(self, findings: Sequence[Finding]) -> Mapping[str, TorchFailure]:
         """Return the operators that fail on PyTorch alone, by name."""
         known = {op.name for finding in findings if (op := self._writers.get(finding.output)) is not None}
-        return {node: failure for node, failure in (self._failing or {}).items() if node not in known}
+        return {
+            node: failure
+            for node, failure in (self._failing or {}).items()
+            if node not in known and not any(name.startswith(f"{node}/") for name in known)
+        }
 
 
 def _torch_lines(title: str, failure: TorchFailure) -> Iterator[str]:
