@@ -23,6 +23,7 @@ from ranum_falsify.replay.confirmer import Confirmer, is_in_question
 from ranum_falsify.replay.gradients import operand_ranges, steep_in_torch, steep_point
 from ranum_falsify.replay.replayer import Finding, Replayer
 from ranum_falsify.report.arrays import check_arrays
+from ranum_falsify.report.iterations import describe_iterations, group_iterations
 from ranum_falsify.report.text import describe_condition, describe_kind, finding_lines
 from ranum_falsify.search.beside import TorchFailure, find_failing_in_torch, runtimes_of
 from ranum_falsify.validity import Constraint
@@ -192,7 +193,8 @@ class Playback:
         """
         counted = [finding for finding in findings if self.reach in (None, finding.reach)]
         lines: list[str] = []
-        for finding in counted:
+        alike = ((_name(one), (one.op_type, one.kind, one.reach, one.optimisations), one) for one in counted)
+        for finding, others in group_iterations(alike):
             broken = None if beside is None else beside.find_broken(finding)
             lines += finding_lines(
                 title=f"{_name(finding)} ({finding.op_type})",
@@ -207,6 +209,7 @@ class Playback:
                 condition="" if broken is None else describe_condition(broken.describe(), broken.reason),
                 runtimes=() if beside is None else beside.runtimes(finding),
             )
+            lines += [f"    {describe_iterations(others)}"] if others else []
         if len(counted) < len(findings):
             lines.append(f"  {len(findings) - len(counted)} of another reach left out")
         alone = {} if beside is None else beside.find_torch_alone(findings)

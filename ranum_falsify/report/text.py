@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import shlex
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 
 from ranum_falsify.config import RUNTIMES, ViolationKind
@@ -14,6 +15,7 @@ from ranum_falsify.network.source import Source
 from ranum_falsify.report import sizes
 from ranum_falsify.report.assumptions import as_text, scope, steep_notice
 from ranum_falsify.report.counterexample import Saved
+from ranum_falsify.report.iterations import describe_iterations, group_iterations
 from ranum_falsify.report.json_report import STAGES
 from ranum_falsify.search.result import KIND_NAMES, Answer, OperatorResult
 
@@ -219,9 +221,8 @@ def _files(files: Mapping[str, Path] | None, indent: str) -> Iterator[str]:
 
 
 def _write_violated(result: Answer, saved: Saved, network_count: int) -> Iterator[str]:
-    for operator in result.operators:
-        if operator.verdict != "violated":
-            continue
+    violated = [operator for operator in result.operators if operator.verdict == "violated"]
+    for operator, others in group_iterations((one.node, _likeness(one), one) for one in violated):
         yield from finding_lines(
             title=_title(operator, network_count),
             kind=operator.kind,
@@ -236,9 +237,17 @@ def _write_violated(result: Answer, saved: Saved, network_count: int) -> Iterato
             gradients=operator.gradients,
             returned=operator.returned,
         )
+        if others:
+            yield f"    {describe_iterations(others)}"
         if operator.proved_after_rewriting:
             yield f"    {_rewriting(result, operator)}"
         yield from _files(saved.of(operator.counterexample), "    ")
+
+
+def _likeness(operator: OperatorResult) -> Hashable:
+    """Return what the text says of an operator, but for its operands and the inputs."""
+    own = {"node", "operands", "returned", "counterexample", "after", "inside"}
+    return tuple(getattr(operator, field.name) for field in fields(operator) if field.name not in own)
 
 
 def _rewriting(result: Answer, operator: OperatorResult) -> str:
