@@ -23,6 +23,7 @@ from ranum_falsify.option import (
 __all__ = [
     "RUNTIMES",
     "ConfirmConfig",
+    "FailureKind",
     "FixConfig",
     "HalfPrecision",
     "Optimisations",
@@ -31,6 +32,7 @@ __all__ = [
     "Runtime",
     "SearchConfig",
     "TrainingConfig",
+    "ViolationKind",
 ]
 
 Runtime = str
@@ -41,6 +43,12 @@ Reach = Literal["output", "masked"]
 """Whether a violation shows at an output of the network, or a later operator swallows it."""
 
 Optimisations = Literal["any", "off", "default"]
+
+FailureKind = Literal["nan", "inf", "error", "crash"]
+"""What an invalid operator gives; `error` where a runtime refuses to go on, `crash` where its process ends."""
+
+ViolationKind = Literal[FailureKind, "gradient"]
+"""What violates; `gradient` for a derivative that is not finite."""
 """Which graph optimisations of ONNX Runtime a violation shows with: any, none, those of the default level."""
 
 HalfPrecision = Literal["float16", "bfloat16"]

@@ -102,11 +102,15 @@ class Constraint(ABC):
         needs_infinity: Whether only an infinite operand can violate it, so that a search over finite tensors may
             skip it.
         refuses: Whether ONNX Runtime ends the run where it is violated, instead of writing NaN or infinity.
+        crashes: Whether its process ends there.
+        only_onnxruntime: Whether PyTorch runs the operator all the same.
     """
 
     reason: str
     needs_infinity: bool = False
     refuses: bool = False
+    crashes: bool = False
+    only_onnxruntime: bool = False
 
     @abstractmethod
     def margin(self, op: Operation, operands: Operands) -> Tensor:
@@ -279,6 +283,8 @@ class Condition(Constraint):
     crossing_of: Callable[[Operation, Operands], Tensor | None] | None = None
     needs_infinity: bool = False
     refuses: bool = False
+    crashes: bool = False
+    only_onnxruntime: bool = False
     holds_of: Callable[[Operation, Bounds], bool] | None = None
     fails_of: Callable[[Operation, Bounds], bool] | None = None
     ranges_of: Callable[[torch.dtype], tuple[InvalidRange, ...]] | None = None

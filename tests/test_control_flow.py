@@ -272,6 +272,52 @@ def test_what_fails_in_a_loop_of_any_length_is_named() -> None:
     assert "loop/body/Sqrt_t" in violated(result) and verdicts(result)["loop"] == "open"
 
 
+def test_a_violation_in_what_an_input_steers_says_where_it_is_valid() -> None:
+    chosen = parse_model(
+        f"""{HEAD} g (float[2] x) => (float[2] y) <float zero = {{0}}> {{ m = ReduceMax<keepdims = 0>(x)
+        c = Greater(m, zero) [choice] y = If(c) <then_branch = t () => (float[2] p) {{ [log] p = Log(x) }},
+        else_branch = e () => (float[2] q) {{ q = Neg(x) }}> }}"""
+    )
+    condition = ("x > 0", "logarithm of a non-positive number")
+    for model, box, says in (
+        (chosen, {"x": (-1, 1)}, condition),
+        (ROOTS, {"x": (-3, -2), "n": (1, 2)}, ("x >= 0", "square root of a negative number")),
+    ):
+        result = rf.check(model, box=box, n_starts=10, prove_timeout=0)
+        found = [op for op in result.operators if "/" in op.node]
+        assert found and {(op.condition, op.reason) for op in found} == {says}
+        again = str(rf.replay(None, result))
+        assert f"valid where {says[0]} (else: {says[1]})" in again and "not counted" not in again
+
+
+def test_a_loop_that_its_condition_ends_long_before_its_count_is_followed() -> None:
+    model = steered(
+        "g (float x) => (float y) <int64 n = {100000}, bool go = {1}> { y = Hole(x) }",
+        ["n", "go", "x"],
+        "b (int64 i, bool c, float s) => (bool d, float t) <float one = {1}, float end = {95}> {"
+        " d = Less(s, end) a = Add(s, one) [exp] e = Exp(a) l = Log(e) z = Sub(l, a) t = Add(a, z) }",
+    )
+    result = rf.check(model, box=(70, 80), n_starts=5, prove_timeout=0)
+    assert result.verdict == "violated"
+    assert any(name.startswith("loop/body/exp[") for name in violated(result))
+
+
+def test_iterations_that_fail_the_same_way_are_one_block() -> None:
+    model = loop("n = Neg(s) q = Sqrt(n) p = Greater(s, big) e = Abs(s) t = Where(p, q, e)", 4)
+    result = rf.check(model, box=(1, 1.5), n_starts=5, prove_timeout=0)
+    assert len(violated(result)) == 4
+    for text in (result.report(), str(rf.replay(None, result))):
+        assert text.count("gives NaN") == 1
+        assert "loop/body/Sqrt_q[0] (Sqrt) gives NaN" in text and "likewise in 3 more iterations: 1 to 3\n" in text
+
+
+def test_a_node_in_what_an_input_steers_is_explained_by_what_holds_it() -> None:
+    result = rf.check(ROOTS, box={"x": (1, 2), "n": (1, 2)}, n_starts=0)
+    with pytest.raises(rf.RanumFalsifyError, match=r"an input decides what runs in 'loop'.* --explain loop shows"):
+        result.explain("loop/body/Sqrt_t")
+    assert "in [1, 2]" in result.explain("loop")
+
+
 def test_what_stays_open_in_a_body_or_a_branch_is_named() -> None:
     result = rf.check(ROOTS, box={"x": (-3, -2), "n": (1, 2)}, n_starts=0, prove_timeout=0)
     (loop, _) = result.operators

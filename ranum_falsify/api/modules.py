@@ -21,17 +21,9 @@ from ranum_falsify.api.tracing import TrainingStep
 from ranum_falsify.errors import UsageError
 from ranum_falsify.network import Graph
 from ranum_falsify.network.functions import first_line
-from ranum_falsify.search.result import Answer, Counterexample, OperatorResult
+from ranum_falsify.search.result import KIND_NAMES, Answer, Counterexample, OperatorResult
 
 __all__ = ["check_module"]
-
-_GIVES = {
-    "nan": "NaN",
-    "inf": "infinity",
-    "error": "an error",
-    "gradient": "a derivative that is not finite",
-    None: "an invalid number",
-}
 
 
 def check_module(
@@ -122,6 +114,8 @@ class _Blame:
             yield f"the backward pass goes from the sum of the floating outputs to {leaves}, {formulas}"
 
     def _show(self, operator: OperatorResult, counterexample: Counterexample, notices: list[str]) -> OperatorResult:
+        if operator.kind == "crash":
+            return operator  # the module would end this process
         run = self._run(counterexample)
         stops = operator.kind == "error" and isinstance(run, str)
         if stops or (isinstance(run, ModuleRun) and run.shows(operator.source)):
@@ -130,9 +124,10 @@ class _Blame:
             gradients = run.gradients if isinstance(run, ModuleRun) and backward else ()
             return replace(operator, oracle="module", runtimes=("torch", *others), gradients=gradients)
         place = "" if operator.source is None else f" at {operator.source}"
+        gives = KIND_NAMES[operator.kind] if operator.kind else "an invalid number"
         model = "the exported model" if operator.oracle == "torch" else "ONNX Runtime"
         notices.append(
-            f"{operator.node} ({operator.op_type}){place}: {model} gives {_GIVES[operator.kind]}, "
+            f"{operator.node} ({operator.op_type}){place}: {model} gives {gives}, "
             f"the module itself {run if isinstance(run, str) else _describe(run)}"
         )
         config = self.settings.config.prove

@@ -7,12 +7,14 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 import numpy as np
+from dnnv.nn import Operation
 
 from ranum_falsify.api.loading import Loaded
 from ranum_falsify.api.runnable import Runnable
 from ranum_falsify.config import Reach, Runtime
 from ranum_falsify.errors import UsageError
 from ranum_falsify.network import Graph
+from ranum_falsify.network.messages import show_number
 from ranum_falsify.network.model_file import free_model
 from ranum_falsify.network.texts import string_inputs
 from ranum_falsify.properties.formula.applications import NetworkCall, ValidityGoal
@@ -21,7 +23,8 @@ from ranum_falsify.replay.confirmer import Confirmer, is_in_question
 from ranum_falsify.replay.gradients import operand_ranges, steep_in_torch, steep_point
 from ranum_falsify.replay.replayer import Finding, Replayer
 from ranum_falsify.report.arrays import check_arrays
-from ranum_falsify.report.text import KINDS, describe_condition, finding_lines
+from ranum_falsify.report.iterations import describe_iterations, group_iterations
+from ranum_falsify.report.text import describe_condition, describe_kind, finding_lines
 from ranum_falsify.search.beside import TorchFailure, find_failing_in_torch, runtimes_of
 from ranum_falsify.validity import Constraint
 
@@ -119,7 +122,8 @@ class Playback:
         feeds = check_arrays(graph.model, arrays, Runnable(case.network).label)
         with Confirmer([graph], threads=self.threads) as confirmer:
             found = confirmer.findings(NetworkCall(network=case.network, graph=graph, arguments=()), feeds)
-        return self.show(found, case, Beside(graph, feeds))
+            operations = {one.output: confirmer.operation(graph, one.output) for one in found}
+        return self.show(found, case, Beside(graph, feeds, operations))
 
     def _replay_gradients(self, graph: Graph, case: ReplayCase, arrays: Mapping[str, np.ndarray]) -> Shown:
         """Differentiate the nodes in question at the operands that ONNX Runtime computes, or PyTorch."""
@@ -189,7 +193,8 @@ class Playback:
         """
         counted = [finding for finding in findings if self.reach in (None, finding.reach)]
         lines: list[str] = []
-        for finding in counted:
+        alike = ((_name(one), (one.op_type, one.kind, one.reach, one.optimisations), one) for one in counted)
+        for finding, others in group_iterations(alike):
             broken = None if beside is None else beside.find_broken(finding)
             lines += finding_lines(
                 title=f"{_name(finding)} ({finding.op_type})",
@@ -204,6 +209,7 @@ class Playback:
                 condition="" if broken is None else describe_condition(broken.describe(), broken.reason),
                 runtimes=() if beside is None else beside.runtimes(finding),
             )
+            lines += [f"    {describe_iterations(others)}"] if others else []
         if len(counted) < len(findings):
             lines.append(f"  {len(findings) - len(counted)} of another reach left out")
         alone = {} if beside is None else beside.find_torch_alone(findings)
@@ -216,7 +222,8 @@ class Playback:
             if violation.get("op_type") not in seen and violation.get("node") not in of_torch:
                 lines.append(f"  not seen again: {violation.get('node')} ({violation.get('op_type')})")
         lines += [
-            f"  only on PyTorch, and so not counted: {node} ({failure.op_type}) gives {KINDS[failure.kind]}"
+            f"  only on PyTorch, and so not counted: {node} ({failure.op_type}) gives "
+            f"{describe_kind(failure.kind, ('torch',))}"
             for node, failure in alone.items()
             if node not in of_torch
         ]
@@ -229,10 +236,15 @@ class Beside:
     Args:
         graph: The network.
         feeds: One array per input.
+        inner: By the tensor that it writes, operations in subgraphs of it.
     """
 
-    def __init__(self, graph: Graph, feeds: Mapping[str, np.ndarray]) -> None:
-        self._writers = {name: op for op in graph.nodes for name in op.output_names if name}
+    def __init__(
+        self, graph: Graph, feeds: Mapping[str, np.ndarray], inner: Mapping[str, Operation | None] | None = None
+    ) -> None:
+        own = {name: op for op in graph.nodes for name in op.output_names if name}
+        self._nodes = {op.name for op in graph.nodes}
+        self._writers: Mapping[str, Operation | None] = {**(inner or {}), **own}
         self._failing = find_failing_in_torch(graph, feeds)
 
     def find_broken(self, finding: Finding) -> Constraint | None:
@@ -243,14 +255,18 @@ class Beside:
     def runtimes(self, finding: Finding) -> tuple[Runtime, ...]:
         """Return the runtimes on which an operator fails; none if they cannot be compared."""
         op = self._writers.get(finding.output)
-        if op is None or self._failing is None:
+        if op is None or op.name not in self._nodes or self._failing is None:
             return ()
         return runtimes_of(op.name, finding.oracle, self._failing)
 
     def find_torch_alone(self, findings: Sequence[Finding]) -> Mapping[str, TorchFailure]:
         """Return the operators that fail on PyTorch alone, by name."""
         known = {op.name for finding in findings if (op := self._writers.get(finding.output)) is not None}
-        return {node: failure for node, failure in (self._failing or {}).items() if node not in known}
+        return {
+            node: failure
+            for node, failure in (self._failing or {}).items()
+            if node not in known and not any(name.startswith(f"{node}/") for name in known)
+        }
 
 
 def _torch_lines(title: str, failure: TorchFailure) -> Iterator[str]:
@@ -268,7 +284,7 @@ def _torch_lines(title: str, failure: TorchFailure) -> Iterator[str]:
 def _describe_outputs(call: NetworkCall, values: Sequence[np.ndarray]) -> Iterator[str]:
     for name, value in zip(call.graph.output_names, values, strict=True):
         if 0 < value.size <= 10:
-            text = ", ".join(f"{element:.9g}" for element in value.reshape(-1).tolist())
+            text = ", ".join(map(show_number, value.reshape(-1).tolist()))
         else:
             text = f"shape {list(value.shape)}"
         yield f"    {call.network}: {name} = {text}"

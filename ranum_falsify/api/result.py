@@ -12,7 +12,7 @@ import numpy as np
 
 from ranum_falsify.api.loading import Loaded
 from ranum_falsify.api.statement import Statement
-from ranum_falsify.config import Optimisations, ProveConfig, Reach, Runtime, SearchConfig
+from ranum_falsify.config import Optimisations, ProveConfig, Reach, Runtime, SearchConfig, ViolationKind
 from ranum_falsify.escaping import escape
 from ranum_falsify.network.source import Source
 from ranum_falsify.prove.assumptions import Assumptions
@@ -42,8 +42,8 @@ class OperatorReport:
             invalid, whatever other operators do.
         condition: Where its operands are valid, in words.
         reason: What they are otherwise.
-        kind: What came out on violation; `error` where ONNX Runtime refuses to go on, `gradient` for a derivative that
-            is not finite.
+        kind: What came out on violation; `error` where ONNX Runtime refuses to go on, `crash` where its process ends,
+            `gradient` for a derivative that is not finite.
         reach: Whether the violation shows at an output of the network.
         runtimes: Runtimes that it occurs on, where violated.
         optimisations: Which graph optimisations of ONNX Runtime it shows with.
@@ -66,7 +66,7 @@ class OperatorReport:
     verdict: Literal["proved", "violated", "open"]
     condition: str
     reason: str = ""
-    kind: Literal["nan", "inf", "error", "gradient"] | None = None
+    kind: ViolationKind | None = None
     reach: Reach | None = None
     runtimes: tuple[Runtime, ...] = ()
     optimisations: Optimisations | None = None

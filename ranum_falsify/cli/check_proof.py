@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ranum_falsify.cli.options.check_proof import CheckProofOptions
 from ranum_falsify.cli.output import say
 from ranum_falsify.errors import UsageError, reason_of
+from ranum_falsify.network.messages import show_range
 
 if TYPE_CHECKING:
     from ranum_falsify.checker.check import CheckedProof
@@ -55,7 +56,7 @@ def _describe(checked: CheckedProof, proof: ProofFile) -> Iterator[str]:
     for name in proof.inputs:
         box = proof.bounds[name]
         if box.lower.size:
-            yield f"box: {name} in [{float(box.lower.min()):.9g}, {float(box.upper.max()):.9g}]"
+            yield f"box: {name} {show_range(box.lower.min().item(), box.upper.max().item())}"
 
 
 def _list(label: str, found: Mapping[str, str]) -> Iterator[str]:

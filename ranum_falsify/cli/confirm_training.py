@@ -21,6 +21,7 @@ from ranum_falsify.report.json_report import FORMAT
 from ranum_falsify.report.text import plural
 from ranum_falsify.report.versions import versions
 from ranum_falsify.saving import Content, save_together
+from ranum_falsify.search.result import KIND_NAMES
 
 __all__ = ["run"]
 
@@ -102,7 +103,7 @@ def _outcome(operator: TrainedOperator) -> str:
     if not rehearsed.found.strategy:
         return "fails with the weights in the file, before any training"
     steps = describe_training(rehearsed.recipe.optimiser, rehearsed.found.steps)
-    kind = {"nan": "NaN", "inf": "infinity"}.get(rehearsed.found.trigger.kind, "a derivative that is not finite")
+    kind = KIND_NAMES[rehearsed.found.trigger.kind]
     return f"{kind} after training ({steps}; by {rehearsed.found.strategy})"
 
 

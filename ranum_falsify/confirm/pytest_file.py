@@ -40,7 +40,7 @@ class Case:
     Attributes:
         file: Name of the .npz file.
         operator: Label of its operator.
-        kind: `nan`, `inf` or `gradient`.
+        kind: What comes out: `nan`, `inf`, `error`, `crash` or `gradient`.
         tensor: The tensor in question.
         index: Position of the offending element in it.
         flushed: Whether denormal numbers are to be replaced by 0.

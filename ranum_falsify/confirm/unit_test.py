@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from ranum_falsify.config import Runtime
+from ranum_falsify.config import Runtime, ViolationKind
 
 __all__ = ["OperatorTests", "Span", "Trigger", "UnitTest"]
 
@@ -38,7 +38,8 @@ class Trigger:
 
     Attributes:
         feeds: One array per input of the network (weights and random draws among them), by ONNX name.
-        kind: What comes out; `gradient` is a derivative that is not finite.
+        kind: What comes out; `error` and `crash` where integers have no quotient, `gradient` is a derivative that is
+            not finite.
         tensor: The tensor in question: the operator's output, or, for a derivative, the operand.
         index: Position of the offending element in it.
         alone: Whether no earlier operator is invalid too.
@@ -47,7 +48,7 @@ class Trigger:
     """
 
     feeds: Mapping[str, np.ndarray]
-    kind: Literal["nan", "inf", "gradient"]
+    kind: ViolationKind
     tensor: str
     index: tuple[int, ...]
     alone: bool

@@ -1,7 +1,8 @@
 """Lists that loops fill, as tensors that they collect.
 
 Scripted modules write `rows.append(h)` in a loop and `torch.stack(rows)` after it: a sequence that each iteration hands
-to the next.  Before a model is read, such a sequence becomes an output of the loop that collects its items.
+to the next.  Before a model is read, such a sequence becomes an output of the loop that collects its items.  Where both
+branches of an `If` append to the list, the `If` chooses the item, which is appended after it.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 import onnx
 from onnx import helper
 
-from ranum_falsify.network.nesting import names_read
+from ranum_falsify.network.nesting import attribute_graphs, names_read
 
 __all__ = ["collect_lists"]
 
@@ -24,9 +25,57 @@ def collect_lists(model: onnx.ModelProto) -> onnx.ModelProto:
         return model
     changed = onnx.ModelProto()
     changed.CopyFrom(model)
+    _append_after_branches(changed.graph)
     while (found := next(_find_lists(changed.graph), None)) is not None:
         _collect(changed.graph, found)
     return changed
+
+
+def _append_after_branches(graph: onnx.GraphProto) -> None:
+    """Take what both branches of an `If` append to the same list out of them, in subgraphs too."""
+    nodes: list[onnx.NodeProto] = []
+    for node in graph.node:
+        nodes.append(node)
+        for inner in attribute_graphs(node):
+            _append_after_branches(inner)
+        if node.op_type == "If":
+            nodes += [after for place in range(len(node.output)) if (after := _append_after(node, place)) is not None]
+    copies = [onnx.NodeProto.FromString(node.SerializeToString()) for node in nodes]
+    del graph.node[:]
+    graph.node.extend(copies)
+
+
+def _append_after(node: onnx.NodeProto, place: int) -> onnx.NodeProto | None:
+    """Make an output of an `If` the item that its branches append; return what appends it, None if they do not."""
+    branches = list(attribute_graphs(node))
+    inserts = [_find_insert_in_branch(branch, place) for branch in branches]
+    found = [insert for insert in inserts if insert is not None]
+    if len(found) != 2 or found[0].input[0] != found[1].input[0]:
+        return None
+    after, item = node.output[place], f"{node.output[place]}/item"
+    append = helper.make_node("SequenceInsert", [found[0].input[0], item], [after], name=f"{found[0].name}/after")
+    for branch, insert in zip(branches, found, strict=True):
+        output = branch.output[place]
+        kind = output.type.sequence_type.elem_type.tensor_type.elem_type
+        # Its shape, if it says one, is that of any item.
+        output.CopyFrom(onnx.ValueInfoProto(name=output.name))
+        output.type.tensor_type.elem_type = kind
+        insert.CopyFrom(helper.make_node("Identity", [insert.input[1]], [output.name], name=insert.name))
+    node.output[place] = item
+    return append
+
+
+def _find_insert_in_branch(branch: onnx.GraphProto, place: int) -> onnx.NodeProto | None:
+    """Return the node of a branch that appends to a list from around it, and writes an output that nothing reads."""
+    after = branch.output[place].name
+    own = {name for node in branch.node for name in node.output}
+    reads = Counter(name for node in branch.node for name in names_read(node))
+    reads.update(output.name for output in branch.output)
+    for node in branch.node:
+        if node.op_type == "SequenceInsert" and node.output[0] == after and reads[after] == 1:
+            at_end = len(node.input) < 3 or not node.input[2]
+            return node if at_end and node.input[0] not in own else None
+    return None
 
 
 @dataclass(frozen=True)

@@ -158,7 +158,7 @@ class Surroundings:
         """
         name = self.resolve(node.input[position])
         if name not in self.sequences:
-            raise refuse(node, "its sequence is an input, or comes out of a loop")
+            raise refuse(node, "its sequence is an input, or comes out of a branch or a loop")
         return self.sequences[name]
 
     def position(self, node: onnx.NodeProto, place: int, length: int, default: int) -> int:

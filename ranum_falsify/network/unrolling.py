@@ -149,7 +149,8 @@ class _Loop(_Unrolled):
             if decided is None:
                 raise NotUnrolledError("an input decides when it ends")
             going = int(decided)
-            if count == 1 and going and limit is not None and limit < _NO_LIMIT:
+            # On an example, a condition may end it sooner.
+            if count == 1 and going and ends.is_constant and limit is not None and limit < _NO_LIMIT:
                 self.builder.check_loops(limit * (self.builder.spent - before))
         for name, traced in zip(self.node.output, self.states, strict=False):
             if name:

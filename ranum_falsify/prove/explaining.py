@@ -62,8 +62,13 @@ def histories(problem: Problem, node: str, config: ProveConfig) -> Mapping[str, 
         for call, analysis, op in _analysed(problem, config, lambda _, op: op.name == node)
     }
     if not found:
-        near = name_near(node, (op.name for call in problem.calls for op in call.graph.nodes))
-        raise PropertyError(f"--explain {node}: no network of the property has this node; {near}")
+        names = [op.name for call in problem.calls for op in call.graph.nodes]
+        if holder := next((name for name in names if node.startswith(f"{name}/")), None):
+            raise PropertyError(
+                f"--explain {node}: an input decides what runs in {holder!r}, so that its nodes have no bounds of one "
+                f"run; --explain {holder} shows what comes to it"
+            )
+        raise PropertyError(f"--explain {node}: no network of the property has this node; {name_near(node, names)}")
     return found
 
 

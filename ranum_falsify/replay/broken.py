@@ -44,7 +44,8 @@ def find_broken(op: Operation, finding: Finding) -> Constraint | None:
         None where that cannot be told, because the finding does not hold all operands.
     """
     spec = spec_of(op)
-    if finding.kind == "error" and not list_refusals(op):
+    refusals = list_refusals(op, integers=True) if finding.kind in ("error", "crash") else ()
+    if finding.kind == "error" and not refusals:
         return Accepted()
     if finding.kind == "nan" and _reads_nan(finding):
         return ReadsNan()
@@ -54,7 +55,7 @@ def find_broken(op: Operation, finding: Finding) -> Constraint | None:
     if any(x is None and value is not None for x, value in zip(operands, spec.operands_of(op), strict=True)):
         return None
     broken = find_broken_at(op, operands)
-    return broken if broken.refuses or finding.kind != "error" else Accepted()
+    return broken if broken in refusals or finding.kind != "error" else Accepted()
 
 
 def _reads_nan(finding: Finding) -> bool:

@@ -128,6 +128,7 @@ class Confirmer:
             with Replayer(path.as_onnx(), threads=self._threads, flush=self._flush) as replayer:
                 if not _agree(self._replayers[id(graph)].outputs(feeds), replayer.outputs(feeds)):
                     return ()
+                self._writers[id(graph)] |= _writers(path, inner=True)
                 return _find_inner(replayer.run(feeds).findings, path)
         except (ModelError, ReplayError):
             return ()  # the model as a whole has shown what fails
@@ -168,7 +169,10 @@ class Confirmer:
         return [results[id(v)] if isinstance(v, Operation) else v for v in values]
 
     def operation(self, graph: Graph, tensor: str) -> Operation | None:
-        """Return the operation that writes an ONNX tensor, None where it was folded or lies in a subgraph."""
+        """Return the operation that writes an ONNX tensor, None where it was folded or lies in a subgraph.
+
+        Where inputs decide what runs in a subgraph, its operations are those of the last findings.
+        """
         return self._writers[id(graph)].get(tensor)
 
 
@@ -191,8 +195,10 @@ def _agree(a: Mapping[str, np.ndarray], b: Mapping[str, np.ndarray]) -> bool:
     return all(np.array_equal(x, y, equal_nan=x.dtype.kind in "fV") for x, y in pairs)
 
 
-def _writers(graph: Graph) -> dict[str, Operation]:
-    return {name: op for op in graph.nodes for name in op.output_names if name}
+def _writers(graph: Graph, *, inner: bool = False) -> dict[str, Operation]:
+    """Return which operation writes a tensor, by its name; of `inner` ones only, those that lie in subgraphs."""
+    nodes = (op for op in graph.nodes if not inner or op.name in graph.origins)
+    return {name: op for op in nodes for name in op.output_names if name}
 
 
 def is_in_question(goal: ValidityGoal, finding: Finding, confirmer: Confirmer) -> bool:

@@ -98,7 +98,7 @@ def has_finite_derivative(op: Operation, operands: Sequence[np.ndarray | None]) 
 
 
 def operand_ranges(op: Operation, operands: Sequence[np.ndarray | None]) -> dict[str, tuple[float, float]]:
-    """Return least and greatest value of each floating operand, by operand name."""
+    """Return least and greatest value of each operand that holds numbers, by operand name."""
     named = spec_of(op).name_values(operands)
-    floating = {name: x for name, x in named.items() if x is not None and x.size and x.dtype.kind == "f"}
-    return {name: (float(x.min()), float(x.max())) for name, x in floating.items()}
+    numbers = {name: x for name, x in named.items() if x is not None and x.size and x.dtype.kind in "fiu"}
+    return {name: (x.min().item(), x.max().item()) for name, x in numbers.items()}

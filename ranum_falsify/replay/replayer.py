@@ -15,11 +15,11 @@ Operands are what the node reads: inputs, tensors captured by its subgraphs, and
 its attributes. A subgraph (If, Loop, Scan) counts as one node. An elementwise operator is judged
 element by element: what it reads is the elements of its operands at the same place. In (b) an infinity is a
 constant when no input's value can change it, such as an attention mask computed from weights.
-An integer division by zero, at which ONNX Runtime refuses to go on, is (a), and so is a division
-of the least integer of 32 or 64 bits by -1, at which processors may end the process: if the
+An integer division by zero, at which ONNX Runtime refuses to go on, is a finding, too, and so is a division
+of the least integer of 32 or 64 bits by -1, at which processors end the process: if the
 operands of a division allow it, the graph first runs up to there, and no further. Where ONNX Runtime
 refuses to run an operator whose row says that there are such operands (an index outside of its table),
-the graph runs without it and what depends on it, and the node is a finding, too.
+the graph runs without it and what depends on it, and the node is a finding as well.
 
 The second run shows what users see. Where the two differ, the graph that ONNX Runtime's optimiser
 writes runs too, every tensor exposed: a finding whose tensors are finite there shows only with
@@ -45,7 +45,7 @@ from typing import Any, Literal, Self
 import numpy as np
 import onnx
 
-from ranum_falsify.config import Optimisations, Reach
+from ranum_falsify.config import FailureKind, Optimisations, Reach
 from ranum_falsify.content import is_compressed
 from ranum_falsify.errors import ReplayCrashError, ReplayError, ReplayRefusalError, ReplayTimeoutError
 from ranum_falsify.network.child import Child, ChildDeathError, SpareChild
@@ -74,7 +74,8 @@ class Finding:
         node: ONNX name of the node; names may be empty or shared.
         op_type: operator.
         output: name of its first offending output tensor, unique in a model.
-        kind: ``nan`` (rule (a) of this module), ``inf`` (rule (b)), or ``error`` where ONNX Runtime refuses to go on.
+        kind: ``nan`` (rule (a) of this module), ``inf`` (rule (b)), ``error`` where ONNX Runtime refuses to go on, or
+            ``crash`` where its process would end.
         index: position of the first offending element in ``output``, if there is one.
         operands: least and greatest element of each numeric operand, by tensor name.
         values: if the operator is elementwise, the elements of its operands that give the offending one.
@@ -95,7 +96,7 @@ class Finding:
     node: str
     op_type: str
     output: str
-    kind: Literal["nan", "inf", "error"]
+    kind: FailureKind
     index: tuple[int, ...]
     operands: Mapping[str, tuple[float, float]]
     values: Mapping[str, float]

@@ -10,6 +10,7 @@ import numpy as np
 
 from ranum_falsify.config import Runtime
 from ranum_falsify.network.fingerprint import Fingerprint
+from ranum_falsify.network.messages import show_range
 from ranum_falsify.properties.problem.problem import InputVariable
 from ranum_falsify.prove.assumptions import Assumptions, Library, Sources, library
 from ranum_falsify.report.counterexample import number
@@ -120,11 +121,12 @@ def _range(variable: InputVariable) -> str:
     lower, upper = (_elements(bound).astype(np.float64) for bound in (variable.lower, variable.upper))
     if not lower.size:
         return f"empty ({variable.dtype.name})"
-    low, high = float(lower.min()), float(upper.max())
-    if low == high:
-        return f"= {low:.9g} ({variable.dtype.name})"
-    by_element = "" if _is_uniform(lower) and _is_uniform(upper) else f", at most {(upper - lower).max():.4g} wide"
-    return f"in [{low:.9g}, {high:.9g}]{by_element} ({variable.dtype.name})"
+    low, high = lower.min(), upper.max()
+    if variable.dtype.kind in "iu":
+        low, high = int(_elements(variable.lower).min()), int(_elements(variable.upper).max())
+    is_uniform = low == high or (_is_uniform(lower) and _is_uniform(upper))
+    by_element = "" if is_uniform else f", at most {(upper - lower).max():.4g} wide"
+    return f"{show_range(low, high)}{by_element} ({variable.dtype.name})"
 
 
 def _elements(bound: np.ndarray) -> np.ndarray:

@@ -18,10 +18,10 @@ from ranum_falsify.report.json_report import FORMAT
 from ranum_falsify.report.names import is_plain_name
 from ranum_falsify.report.text import plural
 from ranum_falsify.report.versions import versions
+from ranum_falsify.search.result import KIND_NAMES
 
 __all__ = ["Standing", "TestedOperator", "TestedRun", "as_json", "lines", "summary"]
 
-_KINDS = {"nan": "NaN", "inf": "infinity", "gradient": "a derivative that is not finite"}
 _MOST_FILES = 3
 
 
@@ -115,7 +115,7 @@ def lines(tested: TestedOperator, *, several: bool, verbosity: int) -> Iterator[
         yield f"{name} ({tested.op_type}): not tested"
         return
     tests = tested.tests
-    kinds = " or ".join(_KINDS[kind] for kind in sorted({test.kind for test in tests}))
+    kinds = " or ".join(KIND_NAMES[kind] for kind in sorted({test.kind for test in tests}))
     parts = [f"{len(tests)} of {plural(len(tested.runs), 'run')} trigger {kinds}".rstrip()]
     parts += [text for text in (_spans(tests), _median(tested)) if text]
     yield f"{name} ({tested.op_type}): {'; '.join(parts)}"
@@ -176,7 +176,7 @@ def _run_line(run: TestedRun) -> str:
     if test is None:
         return f"{start}, nothing"
     span = "no span" if test.span is None else f"span of radius {_power(test.span.radius)}"
-    return f"{start}, {_KINDS[test.kind]} at {test.tensor}[{', '.join(map(str, test.index))}], {span}"
+    return f"{start}, {KIND_NAMES[test.kind]} at {test.tensor}[{', '.join(map(str, test.index))}], {span}"
 
 
 # JSON -----------------------------------------------------------------------------------------------------------------

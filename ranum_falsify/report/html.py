@@ -6,6 +6,7 @@ import html
 from collections.abc import Iterable, Iterator, Sequence
 
 from ranum_falsify.escaping import escape
+from ranum_falsify.network.messages import show_range
 from ranum_falsify.search.result import Answer, OperatorResult
 
 __all__ = ["as_html"]
@@ -53,7 +54,7 @@ def _describe(operator: OperatorResult) -> Iterable[str]:
     if operator.source is not None:
         yield str(operator.source)
     if operator.verdict == "violated":
-        yield from (f"{name} in [{low:.9g}, {high:.9g}]" for name, (low, high) in operator.operands.items())
+        yield from (f"{name} {show_range(*limits)}" for name, limits in operator.operands.items())
         yield f"reach: {operator.reach}" if operator.reach else "its derivative is not finite"
         if operator.runtimes:
             yield f"on {', '.join(operator.runtimes)}"

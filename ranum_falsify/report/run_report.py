@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from ranum_falsify.config import Optimisations, Reach
+from ranum_falsify.config import Optimisations, Reach, ViolationKind
 from ranum_falsify.errors import UsageError
 from ranum_falsify.network.source import Source
 from ranum_falsify.report.json_report import FORMAT
@@ -45,7 +45,7 @@ class ReportedOperator:
     verdict: Literal["proved", "violated", "open"]
     constraint: str
     reason: str
-    kind: Literal["nan", "inf", "error", "gradient"] | None
+    kind: ViolationKind | None
     reach: Reach | None
     optimisations: Optimisations | None
     fused: str
@@ -180,7 +180,7 @@ def _operator(data: Mapping[str, Any]) -> ReportedOperator:
         verdict=_one_of(data["verdict"], ("proved", "violated", "open")),
         constraint=_text(data["constraint"]),
         reason=_text(data.get("reason")),
-        kind=_one_of(data.get("kind"), (None, "nan", "inf", "error", "gradient")),
+        kind=_one_of(data.get("kind"), (None, *get_args(ViolationKind))),
         reach=_one_of(data["reach"], (None, *get_args(Reach))),
         optimisations=_one_of(data["optimisations"], (None, *get_args(Optimisations))),
         fused=_text(data["fused"]),
@@ -203,8 +203,8 @@ def _source(data: Mapping[str, Any]) -> Source:
 
 
 def _pair(limits: Sequence[Any]) -> tuple[float, float]:
-    low, high = limits
-    return float(low), float(high)
+    low, high = (limit if type(limit) is int else float(limit) for limit in limits)
+    return low, high
 
 
 def _one_of(value: Any, known: Sequence[Any]) -> Any:

@@ -5,18 +5,21 @@ from __future__ import annotations
 import math
 import shlex
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 
-from ranum_falsify.config import RUNTIMES
+from ranum_falsify.config import RUNTIMES, ViolationKind
+from ranum_falsify.network.messages import show_number, show_range
 from ranum_falsify.network.source import Source
 from ranum_falsify.report import sizes
 from ranum_falsify.report.assumptions import as_text, scope, steep_notice
 from ranum_falsify.report.counterexample import Saved
+from ranum_falsify.report.iterations import describe_iterations, group_iterations
 from ranum_falsify.report.json_report import STAGES
-from ranum_falsify.search.result import Answer, OperatorResult
+from ranum_falsify.search.result import KIND_NAMES, Answer, OperatorResult
 
-__all__ = ["KINDS", "describe_condition", "finding_lines", "plural", "ranges", "report"]
+__all__ = ["describe_condition", "describe_kind", "finding_lines", "plural", "ranges", "report"]
 
 _ORACLES = {
     "onnxruntime": "ONNX Runtime",
@@ -27,13 +30,7 @@ _ORACLES = {
     "autograd-torch": "autograd, at the operands that PyTorch computes",
     "autograd-flushed": "autograd, at the operands that ONNX Runtime computes with denormal numbers flushed to 0",
 }
-KINDS = {
-    "nan": "NaN",
-    "inf": "infinity",
-    "error": "an error: ONNX Runtime refuses this input",
-    "gradient": "a derivative that is not finite",
-}
-"""What an invalid operator gives."""
+_AT_OPERANDS = "at the operands that ONNX Runtime computes"  # it is not run on them
 
 _REACHES = {"output": "an output turns non-finite", "masked": "a later operator swallows it"}
 _NOWHERE = "no output turns non-finite with the default graph optimisations"
@@ -77,7 +74,7 @@ def report(result: Answer, saved: Saved, *, verbosity: int = 0, network_count: i
 def finding_lines(
     *,
     title: str,
-    kind: str | None,
+    kind: ViolationKind | None,
     operands: Mapping[str, tuple[float, float]],
     reach: str | None,
     oracle: str | None,
@@ -94,7 +91,7 @@ def finding_lines(
 
     Args:
         title: Names the operator.
-        kind: `nan`, `inf`, `error` or `gradient`.
+        kind: What it gives.
         operands: Least and greatest element of each operand.
         reach: `output` or `masked`, None where only a derivative is not finite.
         oracle: Who saw it.
@@ -107,7 +104,7 @@ def finding_lines(
         gradients: Parameters and inputs whose gradients are not finite there.
         returned: Least and greatest number that ONNX Runtime returns in place of the NaN that others show.
     """
-    yield f"  {title}" + (f" gives {KINDS[kind]}" if kind else "")
+    yield f"  {title}" + (f" gives {describe_kind(kind, runtimes)}" if kind else "")
     if source is not None:
         yield f"    {source}"
     if condition:
@@ -115,7 +112,8 @@ def finding_lines(
     if operands:
         yield f"    operands{f' of {fused}' if fused else ''}: {ranges(operands)}"
     if values:
-        yield "    at the first offending element: " + ", ".join(f"{name} = {v:.9g}" for name, v in values.items())
+        shown = ", ".join(f"{name} {show_range(value, value)}" for name, value in values.items())
+        yield f"    at the first offending element: {shown}"
     if reach:
         yield f"    reach: {reach} ({_write_reach(kind, reach, optimisations)})"
     if optimisations in _OPTIMISATIONS:
@@ -123,25 +121,34 @@ def finding_lines(
     if gradients:
         yield f"    gradients that are not finite: {_names(gradients)}"
     if oracle:
-        yield f"    confirmed by {_ORACLES[oracle]}{_beside(oracle, runtimes)}"
+        by = _AT_OPERANDS if kind == "crash" and oracle == "onnxruntime" else f"by {_ORACLES[oracle]}"
+        yield f"    confirmed {by}{_beside(kind, oracle, runtimes)}"
     if returned:
         low, high = returned
-        numbers = f"{low:.9g}" if low == high else f"numbers in [{low:.9g}, {high:.9g}]"
+        numbers = show_number(low) if low == high else f"numbers {show_range(low, high)}"
         yield f"    instead, ONNX Runtime returns {numbers}"
 
 
-def _write_reach(kind: str | None, reach: str, optimisations: str | None) -> str:
-    if kind == "error" and reach == "output":
+def describe_kind(kind: ViolationKind, runtimes: Sequence[str]) -> str:
+    """Return what an invalid operator gives, on all runtimes that are named; on ONNX Runtime if none is."""
+    runtime = "PyTorch" if tuple(runtimes) == ("torch",) else "ONNX Runtime"
+    ends = {"error": f": {runtime} refuses this input", "crash": f": this input ends the process of {runtime}"}
+    return f"{KIND_NAMES[kind]}{ends.get(kind, '')}"
+
+
+def _write_reach(kind: ViolationKind | None, reach: str, optimisations: str | None) -> str:
+    if kind in ("error", "crash") and reach == "output":
         return "there is no output"
     return _REACHES[reach] if optimisations != "off" else _NOWHERE
 
 
-def _beside(oracle: str, runtimes: Sequence[str]) -> str:
+def _beside(kind: ViolationKind | None, oracle: str, runtimes: Sequence[str]) -> str:
     """Return what the other runtime shows, as the end of a phrase; nothing where they were not compared."""
     if not runtimes:
         return ""
+    only = "" if kind == "crash" else " only"
     other, name = ("onnxruntime", "ONNX Runtime") if oracle in ("torch", "module") else ("torch", "PyTorch")
-    return f", and by {name}" if other in runtimes else f" only, not by {name}"
+    return f", and by {name}" if other in runtimes else f"{only}, not by {name}"
 
 
 def describe_condition(condition: str, reason: str) -> str:
@@ -164,7 +171,7 @@ def plural(count: int, noun: str) -> str:
 def _range(name: str, low: float, high: float) -> str:
     if math.isnan(low):
         return f"{name} with NaN"
-    return f"{name} = {low:.9g}" if low == high else f"{name} in [{low:.9g}, {high:.9g}]"
+    return f"{name} {show_range(low, high)}"
 
 
 def _verdict(result: Answer) -> str:
@@ -214,9 +221,8 @@ def _files(files: Mapping[str, Path] | None, indent: str) -> Iterator[str]:
 
 
 def _write_violated(result: Answer, saved: Saved, network_count: int) -> Iterator[str]:
-    for operator in result.operators:
-        if operator.verdict != "violated":
-            continue
+    violated = [operator for operator in result.operators if operator.verdict == "violated"]
+    for operator, others in group_iterations((one.node, _likeness(one), one) for one in violated):
         yield from finding_lines(
             title=_title(operator, network_count),
             kind=operator.kind,
@@ -231,9 +237,17 @@ def _write_violated(result: Answer, saved: Saved, network_count: int) -> Iterato
             gradients=operator.gradients,
             returned=operator.returned,
         )
+        if others:
+            yield f"    {describe_iterations(others)}"
         if operator.proved_after_rewriting:
             yield f"    {_rewriting(result, operator)}"
         yield from _files(saved.of(operator.counterexample), "    ")
+
+
+def _likeness(operator: OperatorResult) -> Hashable:
+    """Return what the text says of an operator, but for its operands and the inputs."""
+    own = {"node", "operands", "returned", "counterexample", "after", "inside"}
+    return tuple(getattr(operator, field.name) for field in fields(operator) if field.name not in own)
 
 
 def _rewriting(result: Answer, operator: OperatorResult) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 import torch
@@ -12,7 +11,7 @@ from dnnv.nn import Operation
 from dnnv.nn.operations import OutputSelect
 from torch import Tensor
 
-from ranum_falsify.config import Reach, Runtime
+from ranum_falsify.config import FailureKind, Reach, Runtime
 from ranum_falsify.errors import is_interruption, is_out_of_memory
 from ranum_falsify.network import Graph, spec_of
 from ranum_falsify.network.contents import is_evaluated_outside
@@ -44,14 +43,14 @@ class TorchFailure:
 
     Attributes:
         op_type: ONNX operator.
-        kind: What came out; `error` where it has no result.
+        kind: What came out; `error` where it has no result, `crash` where the process ends.
         reach: `output` where non-finite tensors lead from it to an output.
-        operands: Least and greatest element of each floating operand.
+        operands: Least and greatest element of each operand that holds numbers.
         broken: The condition that it breaks.
     """
 
     op_type: str
-    kind: Literal["nan", "inf", "error"]
+    kind: FailureKind
     reach: Reach
     operands: Mapping[str, tuple[float, float]]
     broken: Constraint
@@ -80,20 +79,19 @@ def find_failing_in_torch(graph: Graph, feeds: Mapping[str, np.ndarray]) -> Mapp
         written = [_status(value) for value in results]
         if any(nan or inf for nan, inf in written):
             bad.add(id(op))
-        refused = _is_refused(op, operands, results)
-        if refused:
+        refusal = _find_refusal(op, operands, results)
+        if refusal is not None:
             bad.add(id(op))
             stopping.add(id(op))
-        if refused or _fails(op, stored.replace(op, operands, results), results):
-            kind: Literal["nan", "inf", "error"] = "error" if refused else _kind(written)
+        if refusal is not None or _fails(op, stored.replace(op, operands, results), results):
             failing[op.name] = (
                 op,
                 TorchFailure(
                     op_type=spec_of(op).op_type,
-                    kind=kind,
+                    kind=_kind(refusal, written),
                     reach="masked",
                     operands=operand_ranges(op, [_to_array(value) for value in operands]),
-                    broken=find_broken_at(op, operands, results),
+                    broken=refusal or find_broken_at(op, operands, results),
                 ),
             )
 
@@ -111,15 +109,18 @@ def find_failing_in_torch(graph: Graph, feeds: Mapping[str, np.ndarray]) -> Mapp
     }
 
 
-def _kind(written: Sequence[tuple[bool, bool]]) -> Literal["nan", "inf"]:
-    """Return what came out, given of each output whether it holds NaN, and infinity."""
+def _kind(refusal: Constraint | None, written: Sequence[tuple[bool, bool]]) -> FailureKind:
+    """Return what came out, given why there is no result, and of each output whether it holds NaN, and infinity."""
+    if refusal is not None:
+        return "crash" if refusal.crashes else "error"
     return "inf" if any(inf for _, inf in written) and not any(nan for nan, _ in written) else "nan"
 
 
-def _is_refused(op: Operation, operands: Sequence[Value], results: Sequence[Tensor]) -> bool:
-    """Tell whether runtimes end the run at an operator; here it has some result, so that a batch can go on."""
-    refusals = list_refusals(op)
-    return bool(refusals) and bool((least_margins(refusals, op, operands, results) < 0).any())
+def _find_refusal(op: Operation, operands: Sequence[Value], results: Sequence[Tensor]) -> Constraint | None:
+    """Return the condition without which PyTorch ends the run; here there is some result, so that a batch can go on."""
+    integers = not any(isinstance(y, Tensor) and y.is_floating_point() for y in results)
+    refusals = (c for c in list_refusals(op, integers=integers) if not c.only_onnxruntime)
+    return next((c for c in refusals if bool((least_margins([c], op, operands, results) < 0).any())), None)
 
 
 def _reach_outputs(graph: Graph, bad: Collection[int]) -> frozenset[int]:
@@ -181,7 +182,7 @@ class StoredNan:
 
 
 def _fails(op: Operation, operands: Sequence[Value], results: tuple[Tensor, ...]) -> bool:
-    conditions = list_stated_conditions(op)
+    conditions = [c for c in list_stated_conditions(op) if not c.only_onnxruntime]
     if conditions and not any(isinstance(y, Tensor) and y.is_floating_point() for y in results):
         return bool((least_margins(conditions, op, operands, results) < 0).any())
     read = [to_torch(value) if isinstance(value, np.ndarray) else value for value in operands]

@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from ranum_falsify.config import Optimisations, Reach, Runtime
+from ranum_falsify.config import Optimisations, Reach, Runtime, ViolationKind
 from ranum_falsify.network.source import Source
 from ranum_falsify.prove.assumptions import Assumptions
 
@@ -33,6 +33,16 @@ class Counterexample:
     feeds: Mapping[str, np.ndarray] = field(default_factory=dict)
 
 
+KIND_NAMES: Mapping[ViolationKind, str] = {
+    "nan": "NaN",
+    "inf": "infinity",
+    "error": "an error",
+    "crash": "a crash",
+    "gradient": "a derivative that is not finite",
+}
+"""What an invalid operator gives, in words."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class OperatorResult:
     """What is known about one operator.
@@ -45,8 +55,8 @@ class OperatorResult:
             property's box makes it invalid, whatever other operators do.
         constraint: The condition on its operands, in words.
         reason: Why a violation is invalid.
-        kind: What came out on violation; `error` where ONNX Runtime refuses to go on, `gradient` for a derivative that
-            is not finite.
+        kind: What came out on violation; `error` where ONNX Runtime refuses to go on, `crash` where its process ends,
+            `gradient` for a derivative that is not finite.
         reach: Whether the violation shows at an output, at ONNX Runtime's default level of graph optimisations.
         optimisations: Which of them it shows with; None where that is unknown.
         fused: If the violation shows at the default level alone: the operator that the optimiser put in place of this
@@ -78,7 +88,7 @@ class OperatorResult:
     verdict: Literal["proved", "violated", "open"]
     constraint: str
     reason: str = ""
-    kind: Literal["nan", "inf", "error", "gradient"] | None = None
+    kind: ViolationKind | None = None
     reach: Reach | None = None
     optimisations: Optimisations | None = None
     fused: str = ""

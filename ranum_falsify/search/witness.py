@@ -15,14 +15,12 @@ from ranum_falsify.replay.confirmer import is_in_question
 from ranum_falsify.replay.gradients import operand_ranges, steep_in_torch, steep_point
 from ranum_falsify.replay.replayer import Finding
 from ranum_falsify.search.beside import TorchFailure, find_failing_in_torch
-from ranum_falsify.search.result import Counterexample, OperatorResult
+from ranum_falsify.search.result import KIND_NAMES, Counterexample, OperatorResult
 from ranum_falsify.search.search import SearchContext
 from ranum_falsify.search.standing import describe_shown
 from ranum_falsify.validity import Constraint
 
 __all__ = ["Witness"]
-
-_GIVES = {"nan": "NaN", "inf": "infinity", "error": "an error"}
 
 
 class Witness:
@@ -132,7 +130,7 @@ class Witness:
 
     def _note_elsewhere(self, number: int, name: str, finding: Finding) -> None:
         self._elsewhere[number, name] = (
-            f"{name} ({finding.op_type}) gives {_GIVES[finding.kind]} on ONNX Runtime, where PyTorch does not: "
+            f"{name} ({finding.op_type}) gives {KIND_NAMES[finding.kind]} on ONNX Runtime, where PyTorch does not: "
             "not counted, because the answer is about torch"
         )
 

@@ -21,11 +21,40 @@ LOOKUP = """g (int64[1, 2] ids, bool[1] flag, float[1, 3, 32, 32] image) => (flo
 }"""
 WEIGHT = "g (float[1, 2] x) => (float[1, 2] y) <float[2] w = {1, 1}> { [quotient] y = Div(x, w) }"
 ROOT_FIRST = "g (float[1, 2] x) => (float[1, 2] y) { [root] r = Sqrt(x) [logarithm] y = Log(r) }"
+INTEGERS = "g (int32[1] a, int32[1] b) => (int32[1] y) {{ [quotient] y = {}(a, b) }}"
 SLOPE = "g (float[1, 2] x) => (float[1, 2] y) { [root] y = Sqrt(x) }"
 
 
 def check(workshop: Workshop, words: str, model: str = LOG) -> Outcome:
     return workshop.run("check", workshop.model(model), *shlex.split(words), "--n_starts", "20", "--n_steps", "20")
+
+
+class TestIntegerDivision:
+    @pytest.mark.parametrize(
+        ("op_type", "words", "kind", "says"),
+        [
+            ("Div", "a=-5,5 --box b=0", "error", "gives an error: ONNX Runtime refuses this input"),
+            ("Mod", "a=7 --box b=0", "error", "confirmed by ONNX Runtime, and by PyTorch"),
+            ("Div", "a=-2147483648 --box b=-1", "crash", "this input ends the process of ONNX Runtime"),
+            ("Mod", "a=-2147483648 --box b=-1", "crash", "the operands that ONNX Runtime computes, not by PyTorch"),
+        ],
+    )
+    def test_every_report_says_what_happens(
+        self, workshop: Workshop, op_type: str, words: str, kind: str, says: str
+    ) -> None:
+        written = {name: workshop.folder / f"report.{name}" for name in ("json", "sarif")}
+        options = " ".join(f"--{name} {path}" for name, path in written.items())
+        saved = workshop.folder / "cex.npy"
+        run = check(workshop, f"--box {words} {options} --save-violation {saved}", INTEGERS.format(op_type))
+        assert run.status == 1 and says in run.out and "(there is no output)" in run.out and "NaN" not in run.out
+        (operator,) = json.loads(written["json"].read_text())["operators"]
+        operands = {name: limits[0] for name, limits in operator["operands"].items()}
+        assert operator["kind"] == kind and all(type(value) is int for value in operands.values())
+        (result,) = json.loads(written["sarif"].read_text())["runs"][0]["results"]
+        assert f"gives {'an error' if kind == 'error' else 'a crash'}: " in result["message"]["text"]
+        assert all(f"{name} = {value}" in run.out for name, value in operands.items())
+        again = workshop.run("replay", workshop.folder / "cex.json", "-N", "N", workshop.folder / "model.onnx")
+        assert again.status == 1 and says in again.out and "NaN" not in again.out
 
 
 class TestAnswers:

@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
+import ranum_falsify as rf
 from ranum_falsify.errors import UnsupportedOperatorError
 from ranum_falsify.network import read
 from ranum_falsify.network.collecting import collect_lists
@@ -35,12 +36,56 @@ class Recurrent(torch.nn.Module):
         return torch.stack(rows, 0 if self.joined == "first" else 1 if self.joined == "second" else -1)
 
 
+class Chosen(torch.nn.Module):
+    """Appends something else under each of three conditions."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        rows = torch.jit.annotate(list[Tensor], [])
+        for i in range(x.size(0)):
+            total = x[i].sum()
+            if bool(total > 1):
+                rows.append(torch.log(total) + x[i])
+            elif bool(total > -1):
+                rows.append(torch.sqrt(total + 1) * x[i])
+            else:
+                rows.append(x[i] / total)
+        return torch.stack(rows)
+
+
+class Uneven(torch.nn.Module):
+    """Appends rows of two lengths."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        rows = torch.jit.annotate(list[Tensor], [])
+        for i in range(x.size(0)):
+            if bool(x[i].sum() > 0):
+                rows.append(x[i])
+            else:
+                rows.append(x[i][:2])
+        return 1 / (torch.tensor(torch.cat(rows).size(0)).to(torch.float32) - 7)
+
+
+class Kept(torch.nn.Module):
+    """Appends, or not."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        rows = [x[0]]
+        for i in range(x.size(0)):
+            if bool(x[i].sum() > 0):
+                rows.append(x[i])
+        return torch.stack(rows)
+
+
 def script(joined: str) -> onnx.ModelProto:
+    return scripted(Recurrent(joined), torch.ones(5, 2, 3))
+
+
+def scripted(module: torch.nn.Module, x: Tensor) -> onnx.ModelProto:
     target: Any = io.BytesIO()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        module = torch.jit.script(Recurrent(joined))
-        torch.onnx.export(module, (torch.ones(5, 2, 3),), target, dynamo=False, opset_version=17, input_names=["x"])
+        module = torch.jit.script(module)
+        torch.onnx.export(module, (x,), target, dynamo=False, opset_version=17, input_names=["x"])
     return onnx.load_model_from_string(target.getvalue())
 
 
@@ -62,6 +107,29 @@ def test_a_list_that_a_loop_fills_is_what_it_collects(joined: str) -> None:
     assert sum("/body/Sigmoid" in op.name for op in graph.nodes) == 5
 
 
+def test_a_list_to_which_every_branch_appends_is_what_the_loop_collects() -> None:
+    model = scripted(Chosen(), torch.ones(3, 4))
+    graph, random = read(model), np.random.default_rng(0)
+    for scale in (0.3, 1, 3) * 5:
+        x = (scale * random.normal(size=(3, 4))).astype(np.float32)
+        expected = run(model, x)
+        for found in (graph(x), run(graph.as_onnx(), x)):
+            np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+    assert rf.check(model, box=(-2, 2), n_starts=0).verdict == "holds"
+
+
+def test_rows_of_several_lengths_prove_nothing() -> None:
+    model = scripted(Uneven(), torch.ones(2, 4))
+    assert run(model, np.array([[1] * 4, [-1] * 4], np.float32)) == -1.0
+    result = rf.check(model, box=(-1, 1), n_starts=0)
+    assert result.verdict == "unknown"
+
+
+def test_a_list_to_which_one_branch_appends_is_refused_for_that() -> None:
+    with pytest.raises(UnsupportedOperatorError, match="out of a branch or a loop"):
+        read(scripted(Kept(), torch.ones(3, 4)))
+
+
 def test_a_model_without_lists_is_left_alone() -> None:
     model = onnx.parser.parse_model(
         '<ir_version: 8, opset_import: ["" : 17]> g (float[2] x) => (float[2] y) { y = Neg(x) }'
@@ -70,7 +138,7 @@ def test_a_model_without_lists_is_left_alone() -> None:
 
 
 @pytest.mark.parametrize("change", ["position", "read", "output"])
-def test_other_lists_are_not_collected(change: str) -> None:
+def test_other_lists_are_not_collected_but_followed_item_by_item(change: str) -> None:
     model = script("first")
     (loop,) = (node for node in model.graph.node if node.op_type == "Loop")
     (body,) = (attribute.g for attribute in loop.attribute)
@@ -82,5 +150,6 @@ def test_other_lists_are_not_collected(change: str) -> None:
     else:
         model.graph.output.append(onnx.ValueInfoProto(name=loop.output[1]))
     assert [node.op_type for node in collect_lists(model).graph.node].count("ConcatFromSequence") == 1
-    with pytest.raises(UnsupportedOperatorError):
-        read(model)
+    x = np.random.default_rng(0).uniform(-1, 1, (5, 2, 3)).astype(np.float32)
+    found = read(model)(x)
+    np.testing.assert_allclose(found[0] if isinstance(found, tuple) else found, run(model, x), rtol=1e-5, atol=1e-6)

@@ -9,6 +9,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from ranum_falsify.errors import ReplayRefusalError
 from ranum_falsify.replay.replayer import Finding, Replayer
 from tests.replay.replay_kit import model, replay
 
@@ -258,7 +259,7 @@ def test_reference_is_not_asked_where_it_ignores_an_attribute() -> None:
 @pytest.mark.parametrize("op_type", ["Div", "Mod"])
 def test_integer_division_by_zero(op_type: str, dtype: Any) -> None:
     (finding,) = one(op_type, np.array([6, 7, 8], dtype), np.array([2, 0, 3], dtype))
-    assert (finding.op_type, finding.kind, finding.index) == (op_type, "nan", (1,))
+    assert (finding.op_type, finding.kind, finding.index) == (op_type, "error", (1,))
     assert (finding.oracle, finding.reach) == ("onnxruntime", "output")
     assert finding.values == {"i0": 7, "i1": 0}
 
@@ -281,8 +282,30 @@ def test_narrow_integers_and_fmod_divide_by_minus_one(op_type: str, attributes: 
 @pytest.mark.parametrize("op_type", ["Div", "Mod"])
 def test_the_least_integer_divided_by_minus_one(op_type: str, dtype: Any) -> None:
     (finding,) = least_by_minus_one(op_type, dtype)
-    assert (finding.op_type, finding.kind, finding.index) == (op_type, "nan", (2,))
+    assert (finding.op_type, finding.kind, finding.index) == (op_type, "crash", (2,))
     assert (finding.oracle, finding.reach) == ("onnxruntime", "output")
+
+
+@pytest.mark.parametrize("op_type", ["Div", "Mod"])
+def test_of_both_divisions_without_a_result_onnx_runtime_refuses_that_by_zero(op_type: str) -> None:
+    least = np.iinfo(np.int32).min
+    dividend, divisor = np.array([least, 5], np.int32), np.array([-1, 0], np.int32)
+    (finding,) = one(op_type, dividend, divisor)
+    assert (finding.kind, finding.index) == ("error", (1,))
+    net = helper.make_node(op_type, ["a", "b"], ["y"])
+    with (
+        Replayer(model([net], {"a": dividend, "b": divisor}, ["y"])) as replayer,
+        pytest.raises(ReplayRefusalError, match="by zero"),
+    ):
+        replayer.outputs({"a": dividend, "b": divisor})
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.uint64])
+def test_integer_operands_are_exact(dtype: Any) -> None:
+    greatest = int(np.iinfo(dtype).max)
+    (finding,) = one("Div", np.array([greatest], dtype), np.array([0], dtype))
+    assert finding.operands == {"i0": (greatest, greatest), "i1": (0, 0)}
+    assert finding.values == {"i0": greatest, "i1": 0}
 
 
 def test_divisions_that_end_the_process_are_found_before_they_run() -> None:

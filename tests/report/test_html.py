@@ -2,6 +2,7 @@
 
 from html.parser import HTMLParser
 
+import numpy as np
 import onnx
 
 import ranum_falsify as rf
@@ -40,3 +41,13 @@ def test_names_are_text_and_violations_come_first() -> None:
     assert reader.text.startswith("violated") and reader.text.index(f"{HOSTILE} (Log)") < reader.text.index(
         "first (Add)"
     )
+
+
+def test_integers_are_exact() -> None:
+    tensors = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.INT64, [1]) for name in "aby"]
+    nodes = [onnx.helper.make_node("Div", ["a", "b"], ["y"])]
+    graph = onnx.helper.make_graph(nodes, "g", tensors[:2], tensors[2:])
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 20)], ir_version=10)
+    box = {"a": np.array([2**62]), "b": np.array([0])}
+    result = rf.check(model, box={name: (value, value) for name, value in box.items()}, self_check=False)
+    assert f"a = {2**62}" in result._repr_html_()

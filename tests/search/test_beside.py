@@ -50,6 +50,19 @@ def test_an_integer_division_by_zero_fails() -> None:
     assert find_failing_in_torch(made, {"x": np.array([1, 2])}) == {}
     seen = find_failing_in_torch(made, {"x": np.array([1, 0])})
     assert seen is not None and [type(op).__name__ for op in made.nodes if op.name in seen] == ["Div"]
+    (failure,) = seen.values()
+    assert (failure.kind, failure.reach, failure.operands) == ("error", "output", {"a": (0, 2), "b": (0, 1)})
+
+
+@pytest.mark.parametrize(("op_type", "kinds"), [("Div", ["crash"]), ("Mod", [])])
+def test_the_least_integer_divided_by_minus_one(op_type: str, kinds: list[str]) -> None:
+    made = graph(f"a = Neg(x) y = {op_type}(x, a)", "int32[1] x")
+    x = np.array([np.iinfo(np.int32).min], np.int32)
+    seen = find_failing_in_torch(made, {"x": x})
+    assert seen == {}  # its negative is itself, so that the quotient is 1
+    made = graph(f"y = {op_type}(x, d)", "int32[1] x, int32[1] d")
+    seen = find_failing_in_torch(made, {"x": x, "d": np.array([-1], np.int32)})
+    assert seen is not None and [failure.kind for failure in seen.values()] == kinds
 
 
 def test_random_numbers_are_not_compared() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import torch
 from dnnv.nn import Operation
@@ -141,6 +142,7 @@ _FITS = Condition(
     holds_of=_fits,
     fails_of=_fits_never,
     ranges_of=lambda dtype: (),
+    crashes=True,
 )
 
 
@@ -228,7 +230,7 @@ def _finite_dividend(op: Operation, operands: Operands) -> Tensor:
     kernel=None,
     valid=[
         NotZero("b", reason="remainder of a division by zero"),
-        _FITS,
+        replace(_FITS, only_onnxruntime=True),
         Condition("a is finite", "remainder of an infinite number", _finite_dividend, needs_infinity=True),
     ],
     overflow=False,

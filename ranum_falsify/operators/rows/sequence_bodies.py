@@ -46,7 +46,7 @@ def unroll_over_items(around: Surroundings, node: onnx.NodeProto) -> Nodes | Non
     if not any(name in around.sequences for name in reads):
         return None
     count, going = (around.value_of(name) if name else None for name in node.input[:2])
-    if count is None or (node.input[1] and (going is None or not going.all())) or not _goes_on(body):
+    if count is None or (node.input[1] and (going is None or not going.all())) or not _goes_on(around, body):
         raise refuse(node, "it reads sequences, and an input decides how long it runs")
     if len(body.node) * int(count) > MOST_NODES:
         raise refuse(node, f"its iterations are more than {MOST_NODES:,} nodes")
@@ -82,13 +82,16 @@ def _stack(around: Surroundings, node: onnx.NodeProto, rows: list[str], name: st
     return [*nodes, helper.make_node("Concat", tall, [name], name=f"{name_of(node)}/{name}", axis=0)]
 
 
-def _goes_on(body: onnx.GraphProto) -> bool:
-    """Tell whether the condition that a body hands on is the one that it is given."""
+def _goes_on(around: Surroundings, body: onnx.GraphProto) -> bool:
+    """Tell whether the condition that a body hands on is the one that it is given, or a constant that is true."""
     copies = {node.output[0]: node.input[0] for node in body.node if node.op_type == "Identity"}
     name = body.output[0].name
     while name in copies:
         name = copies[name]
-    return bool(name == body.input[1].name)
+    if name == body.input[1].name:
+        return True
+    value = None if any(name in inner.output for inner in body.node) else around.value_of(name)
+    return value is not None and bool(value.all())
 
 
 def _repeat(around: Surroundings, node: onnx.NodeProto, own: dict[str, str], place: int) -> Nodes:

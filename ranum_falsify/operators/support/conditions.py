@@ -30,9 +30,15 @@ def list_stated_conditions(op: Operation) -> tuple[Constraint, ...]:
     return spec_of(op).valid  # type: ignore[return-value]
 
 
-def list_refusals(op: Operation) -> tuple[Constraint, ...]:
-    """Return the conditions without which ONNX Runtime does not run an operator."""
-    return tuple(condition for condition in list_stated_conditions(op) if condition.refuses)
+def list_refusals(op: Operation, *, integers: bool = False) -> tuple[Constraint, ...]:
+    """Return the conditions without which ONNX Runtime does not run an operator.
+
+    Args:
+        op: The operator.
+        integers: Whether it reads integers, of which there are some that it cannot divide.
+    """
+    divides = integers and spec_of(op).divides
+    return tuple(condition for condition in list_stated_conditions(op) if condition.refuses or divides)
 
 
 def computes(op: Operation) -> bool:

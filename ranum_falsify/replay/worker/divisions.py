@@ -1,7 +1,7 @@
 """Divisions of integers that have no result: by zero, and of the least integer by -1.
 
 ONNX Runtime refuses the first with an error; at the second the processor may end the process (SIGFPE), so it must be
-found before it is run.
+found before it is run.  Where an operand asks for both, ONNX Runtime refuses: it looks for zeros first.
 """
 
 from __future__ import annotations
@@ -16,15 +16,16 @@ __all__ = ["find_impossible", "may_trap"]
 _TRAPPING = (np.dtype(np.int32), np.dtype(np.int64))  # C computes shorter ones in 32 bits, where the quotient fits
 
 
-def find_impossible(node: onnx.NodeProto, dividend: Value, divisor: Value) -> np.ndarray:
-    """Return where a division of integers has no result, in the shape of its output; nowhere for floats."""
-    shape = np.broadcast_shapes(np.shape(dividend), np.shape(divisor))
+def find_impossible(node: onnx.NodeProto, dividend: Value, divisor: Value) -> tuple[str, np.ndarray] | None:
+    """Return the kind of the finding where a division of integers has no result, and the places in its output."""
     if divisor.dtype.kind not in "iu":
-        return np.zeros(shape, bool)
-    bad = divisor == 0
+        return None
+    shape = np.broadcast_shapes(np.shape(dividend), np.shape(divisor))
+    kinds = [("error", divisor == 0)]
     if _overflows(node, divisor):
-        bad = bad | ((divisor == -1) & (dividend == np.iinfo(divisor.dtype).min))
-    return np.broadcast_to(bad, shape)
+        kinds.append(("crash", (divisor == -1) & (dividend == np.iinfo(divisor.dtype).min)))
+    places = ((kind, np.broadcast_to(bad, shape)) for kind, bad in kinds)
+    return next(((kind, bad) for kind, bad in places if bad.any()), None)
 
 
 def may_trap(node: onnx.NodeProto, dividend: Value, divisor: Value) -> bool:

@@ -27,6 +27,7 @@ __all__ = [
     "status_of",
     "subgraphs",
     "tensor_status",
+    "to_number",
 ]
 
 Value = Any  # an array, or a list of arrays for an ONNX sequence, or of dictionaries for one of maps
@@ -75,10 +76,15 @@ def range_of(value: Value, *, skips_nan: bool = False) -> tuple[float, float] | 
     """Return the least and greatest element, NaN if one is that is not skipped; None for a value that has none."""
     if not is_numeric(value):
         return None
-    wide = value.astype(np.float64)
+    exact = value if value.dtype.kind in "iu" else value.astype(np.float64)
     if skips_nan:
-        wide = wide[~np.isnan(wide)]
-    return (float(wide.min()), float(wide.max())) if wide.size else None
+        exact = exact[~np.isnan(exact)]
+    return (to_number(exact.min()), to_number(exact.max())) if exact.size else None
+
+
+def to_number(element: np.ndarray | np.generic) -> float:
+    """Return the only element of an array: an integer where it is one, which a float may not hold exactly."""
+    return element.item() if element.dtype.kind in "iu" else float(element.item())
 
 
 def subgraphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:

@@ -27,6 +27,7 @@ from .graph import (
     sort_nodes,
     status_of,
     tensor_status,
+    to_number,
 )
 from .recurrent import find_hidden_nan
 from .session import Session, Setting
@@ -255,12 +256,12 @@ class InspectedModel:
         return self.record(k, name, kind, tuple(map(int, index)), oracle)
 
     def _stop_finding(self, k: int, feeds: Mapping[str, np.ndarray], values: Mapping[str, Value]) -> dict[str, Any]:
-        if not self._operators.may_divide(self._nodes[k]):
-            name = next(name for name in self._nodes[k].output if name)
-            return self.record(k, name, "error", (), "onnxruntime")
-        bad = find_impossible(self._nodes[k], *(self._value(name, feeds, values) for name in self._nodes[k].input))
-        index = tuple(int(i) for i in np.unravel_index(int(np.argmax(bad)), bad.shape))
-        return self.record(k, self._nodes[k].output[0], "nan", index, "onnxruntime")
+        node = self._nodes[k]
+        impossible = None
+        if self._operators.may_divide(node):
+            impossible = find_impossible(node, *(self._value(name, feeds, values) for name in node.input))
+        kind, bad = impossible or ("error", None)
+        return self.finding(k, next(name for name in node.output if name), kind, bad, "onnxruntime")
 
     def record(self, k: int, name: str, kind: str, index: tuple[int, ...], oracle: str) -> dict[str, Any]:
         """Return the fields of a finding about a node: its operands, its tensor ``name``, and who saw it."""
@@ -286,7 +287,7 @@ class InspectedModel:
         elements = {}
         if self._operators.is_elementwise(node):
             arrays = {name: element_at(value, index) for name, value in arrays.items()}
-            elements = {name: float(arrays[name].item()) for name in limits}
+            elements = {name: to_number(arrays[name]) for name in limits}
         few = sum(value.size for value in arrays.values()) <= _MOST_ELEMENTS
         told = arrays if few and self._operators.has_conditions(node) else {}
         return {"operands": limits, "values": elements, "arrays": told}

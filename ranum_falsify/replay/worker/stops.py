@@ -78,7 +78,7 @@ class Stops:
                 if dividend is None or divisor is None:
                     continue
                 known.add(k)
-                if find_impossible(self._nodes[k], dividend, divisor).any():
+                if find_impossible(self._nodes[k], dividend, divisor) is not None:
                     stops.append(k)
             if stops:
                 return values, stops

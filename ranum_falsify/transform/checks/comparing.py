@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ranum_falsify.network.messages import show_number
 from ranum_falsify.transform.guarantee import Guarantee
 
 __all__ = ["Difference", "Tolerance", "compare", "distance_of"]
@@ -72,7 +73,7 @@ class Difference:
             return self.why
         where = f" at {list(self.index)}" if self.index else ""
         many = f"; {self.elements} elements differ" if self.elements > 1 else ""
-        before, after = (str(n) if isinstance(n, int) else f"{n:.9g}" for n in (self.expected, self.actual))
+        before, after = map(show_number, (self.expected, self.actual))
         return f"{before} became {after}{where}{many}"
 
 

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ranum_falsify.network.messages import show_range
 from ranum_falsify.replay.replayer import Finding
+from ranum_falsify.search.result import KIND_NAMES
 from ranum_falsify.transform.checks.comparing import Difference, Tolerance, compare
 from ranum_falsify.transform.checks.metrics import metric_faults
 from ranum_falsify.transform.checks.runs import Runs, SampleRun
@@ -154,11 +156,10 @@ def _expectations(
 
 
 def _invalid(finding: Finding) -> str:
-    kind = {"nan": "NaN", "inf": "infinity", "error": "an error"}[finding.kind]
-    ranges = ", ".join(f"{name} in [{low:.9g}, {high:.9g}]" for name, (low, high) in finding.operands.items())
+    ranges = ", ".join(f"{name} {show_range(*limits)}" for name, limits in finding.operands.items())
     return (
         f"operator {finding.node!r} ({finding.op_type}) receives invalid input where the old model receives none: "
-        f"it gives {kind}" + (f" at {ranges}" if ranges else "")
+        f"it gives {KIND_NAMES[finding.kind]}" + (f" at {ranges}" if ranges else "")
     )
 
 
