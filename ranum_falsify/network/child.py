@@ -59,11 +59,9 @@ class Child:
 
     Attributes:
         is_closed: Whether it was ended here.
-        environment: The environment variables that it was started with.
     """
 
     def __init__(self, worker: Path) -> None:
-        self.environment = dict(os.environ)
         self._folder = tempfile.TemporaryDirectory(prefix="ranum-falsify-", ignore_cleanup_errors=True)
         self._process = subprocess.Popen(
             [sys.executable, "-P", str(_SERVER), str(worker), self._folder.name],
@@ -265,7 +263,7 @@ class SpareChild:
         """Return the child that waits, if it is as good as a new one, or else a new one."""
         child = self._waiting.pop(os.getpid(), None)
         if child is not None:
-            if child.is_alive and child.folder.is_dir() and child.environment == os.environ:
+            if child.is_alive and child.folder.is_dir():
                 return child
             child.close()
         return Child(self._worker)

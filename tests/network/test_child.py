@@ -221,7 +221,7 @@ def test_a_child_that_is_left_is_taken_again_without_its_files(spare: SpareChild
     assert other.is_closed and not child.is_closed
 
 
-@pytest.mark.parametrize("what", ["process", "folder", "environment", "memory"])
+@pytest.mark.parametrize("what", ["process", "folder", "memory"])
 def test_a_child_that_is_not_as_good_as_new_is_not_taken(
     what: str, spare: SpareChild, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -235,8 +235,6 @@ def test_a_child_that_is_not_as_good_as_new_is_not_taken(
         child._process.wait()
     if what == "folder":
         shutil.rmtree(child.folder)
-    if what == "environment":
-        monkeypatch.setenv("OMP_NUM_THREADS", "7")
     other = spare.take()
     assert other is not child and child.is_closed
     other.close()
