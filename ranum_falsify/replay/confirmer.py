@@ -152,6 +152,10 @@ class Confirmer:
             self._batched[id(graph)] = Replayer(model, threads=self._threads, flush=self._flush)
         return tuple(self._batched[id(graph)].outputs(feeds).values())
 
+    def find_telling(self, graph: Graph, samples: Mapping[str, np.ndarray], seconds: float) -> list[int]:
+        """Run the graph's model on many inputs `(count, *shape)`; see `Replayer.find_telling`."""
+        return self._replayers[id(graph)].find_telling(samples, seconds)
+
     def apply(self, call: NetworkCall, arguments: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
         """Return the outputs of an application on concrete arguments."""
         return self.outputs(call.graph, dict(zip(call.graph.input_names, arguments, strict=True)))

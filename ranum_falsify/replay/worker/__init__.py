@@ -1,7 +1,7 @@
 """The child process of `ranum_falsify.replay.replayer`: ONNX Runtime, inspecting every tensor.
 
 Commands: ``load`` ({"path"} and the fields of `Setting`, with the fields of `Operators` in place of that), ``run``,
-    ``outputs``, ``plain`` and ``look`` (the inputs by name).
+    ``outputs``, ``plain`` and ``look`` (the inputs by name), ``tell`` (many inputs by name, and seconds).
 
 It starts in a fraction of a second, because it imports neither torch nor the package around it.
 """
@@ -36,6 +36,8 @@ def service() -> Callable[[str, Any], Any]:
         if not loaded:
             raise RuntimeError("no model is loaded")
         levels = loaded[0]
+        if command == "tell":
+            return levels.find_telling(*argument)
         answers = {"run": levels.run, "outputs": levels.outputs, "plain": levels.run_plain, "look": levels.look}
         return answers[command](argument)
 
