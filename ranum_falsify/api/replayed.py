@@ -118,7 +118,7 @@ class Playback:
             return self._replay_gradients(graph, case, arrays)
         feeds = check_arrays(graph.model, arrays, Runnable(case.network).label)
         with Confirmer([graph], threads=self.threads) as confirmer:
-            found = confirmer.findings(NetworkCall(network=case.network, graph=graph, arguments=()), feeds)
+            found = confirmer.findings(NetworkCall(network=case.network, graph=graph, arguments=()), feeds, inside=True)
         return self.show(found, case, Beside(graph, feeds))
 
     def _replay_gradients(self, graph: Graph, case: ReplayCase, arrays: Mapping[str, np.ndarray]) -> Shown:
@@ -169,7 +169,7 @@ class Playback:
                 return values
 
             def is_valid(goal: ValidityGoal, arguments: tuple[np.ndarray, ...]) -> bool:
-                found = confirmer.findings(goal.call, name(goal.call, arguments))
+                found = confirmer.findings(goal.call, name(goal.call, arguments), inside=True)
                 return not any(
                     self.reach in (None, finding.reach) and is_in_question(goal, finding, confirmer)
                     for finding in found

@@ -82,20 +82,28 @@ class Confirmer:
         self._inlined[id(call)] = graph
         self._writers[id(call.graph)] = _writers(graph) | self._writers[id(call.graph)]
 
-    def findings(self, call: NetworkCall, feeds: Mapping[str, np.ndarray]) -> tuple[Finding, ...]:
+    def findings(
+        self, call: NetworkCall, feeds: Mapping[str, np.ndarray], *, inside: bool = False
+    ) -> tuple[Finding, ...]:
         """Run an application's original model; report the operators in its subgraphs that fail under their own names.
 
         What runs in a subgraph shows in a model without subgraphs, of the same operators, and only if that gives the
         same outputs.
+
+        Args:
+            call: The application.
+            feeds: One array per input of its network.
+            inside: Whether to look into subgraphs, which takes long, also where inputs decide what runs there and the
+                model as a whole shows nothing: a later operator may swallow what fails.
         """
         found = self.run(call.graph, feeds).findings
         steering = [finding for finding in found if finding.op_type in _STEERING]
         graph = self._inlined.get(id(call), call.graph)
-        if steering and has_subgraphs(graph):
-            inside = self._follow(call.graph, feeds)
+        if (steering or inside) and has_subgraphs(graph):
+            inner = self._follow(call.graph, feeds)
         else:
-            inside = self._look_inside(call.graph, graph, feeds, shown=bool(steering))
-        return tuple(finding for finding in found if not inside or finding not in steering) + inside
+            inner = self._look_inside(call.graph, graph, feeds, shown=bool(steering))
+        return tuple(finding for finding in found if not inner or finding not in steering) + inner
 
     def _look_inside(
         self, whole: Graph, graph: Graph, feeds: Mapping[str, np.ndarray], *, shown: bool

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ranum_falsify.errors import ReplayCrashError, ReplayError, ReplayRefusalError, ReplayTimeoutError
+from ranum_falsify.network.contents import has_subgraphs
 from ranum_falsify.network.tensors import to_torch
 from ranum_falsify.properties.problem.targets import Target
 from ranum_falsify.replay.confirmer import feeds_of, meets_conditions
@@ -23,6 +24,7 @@ from ranum_falsify.search.result import Counterexample, OperatorResult
 from ranum_falsify.search.scan import NEAR, find_strange
 from ranum_falsify.search.search import Progress, Region, SearchContext, descend, find_worst_vertices
 from ranum_falsify.search.standing import describe_standing, is_aside
+from ranum_falsify.search.starts import mix, replace_row
 from ranum_falsify.search.target_state import TargetState
 from ranum_falsify.search.trials import find_telling
 from ranum_falsify.search.witness import Witness
@@ -49,6 +51,9 @@ _PARENTS = 4
 
 _UNSEEN = 8
 """Starts of each region that are replayed although torch sees nothing there."""
+
+_INSIDE_SECONDS = 2.0
+"""Time of a round for looking into subgraphs of which inputs decide what runs there."""
 
 
 class OperatorSearch:
@@ -192,18 +197,21 @@ class OperatorSearch:
         for counterexample in list(known.values())[:_PARENTS]:
             starts = self.context.starts(region, self.context.config.batch, first=first)
             arrays = (to_torch(counterexample.inputs[v.name]).to(self.context.device) for v in region.variables)
-            mixed = [_mix(x, parent, self.context.generator) for x, parent in zip(starts, arrays, strict=True)]
+            mixed = [mix(x, parent, self.context.generator) for x, parent in zip(starts, arrays, strict=True)]
             self._visit(states, objective.evaluate(mixed).margins, mixed)
 
     def _replay_unseen(self, region: Region, first: bool) -> None:
         """Replay starts at which torch sees nothing: what makes constants, or merges operators, may fail by itself."""
-        if not first or (self.is_done and self.found):
+        hides = not (self.found or self._witness.is_torch) and any(has_subgraphs(model.graph) for model in self.context.models)
+        if not (first or hides) or (self.is_done and self.found):
             return
         self._report("replay of starts", 0.98)
-        starts = self.context.starts(region, min(self.context.config.batch, _UNSEEN), first=True)
+        starts = self.context.starts(region, min(self.context.config.batch, _UNSEEN), first=first)
+        until = time.monotonic() + _INSIDE_SECONDS
         for position in range(len(starts[0])):
             if not self.context.budget.expired:
-                self._attempt(None, starts, position)
+                inside = hides and not self.found and time.monotonic() < until
+                self._attempt(None, starts, position, inside=inside)
 
     def _scan(self, region: Region, first: bool) -> None:
         """Where nothing is found, run many points in ONNX Runtime if margins are so small that rounding matters."""
@@ -243,7 +251,7 @@ class OperatorSearch:
         assigned = torch.arange(self.context.config.batch) % len(states)
         for position, state in enumerate(states):
             if state.points and position < self.context.config.batch:
-                starts = [_replace_row(x, position, p) for x, p in zip(starts, state.points, strict=True)]
+                starts = [replace_row(x, position, p) for x, p in zip(starts, state.points, strict=True)]
         objective = self.context.objective([s.target for s in states])
         waited = 0
         goals = [state.best for state in states]
@@ -303,7 +311,7 @@ class OperatorSearch:
         if replayed and self._is_open(state) and state.best < state.limit:
             state.refuse(inputs, position)
 
-    def _attempt(self, target: Target | None, inputs: Sequence[Tensor], position: int) -> bool:
+    def _attempt(self, target: Target | None, inputs: Sequence[Tensor], position: int, *, inside: bool = False) -> bool:
         """Replay one sample, unless that was done; every operator that it shows to be invalid counts as found."""
         env = self.context.arrays(inputs, position)
         # One replay shows all that is invalid, but differentiates the target's operator only.
@@ -316,14 +324,14 @@ class OperatorSearch:
         try:
             if not meets_conditions(self.context.problem, env, self.context.confirmer):
                 return False
-            self._replay(target, env)
+            self._replay(target, env, inside=inside)
         except (ReplayCrashError, ReplayRefusalError, ReplayTimeoutError) as error:
             self._failures[str(error)] = None
         finally:
             self.context.budget.replay_seconds += time.monotonic() - began
         return True
 
-    def _replay(self, target: Target | None, env: Mapping[str, np.ndarray]) -> None:
+    def _replay(self, target: Target | None, env: Mapping[str, np.ndarray], *, inside: bool = False) -> None:
         """Add what concrete inputs show.
 
         Raises:
@@ -332,7 +340,7 @@ class OperatorSearch:
         for number, goal in enumerate(self.goals):
             feeds = feeds_of(self.context.problem, goal.call, env, self.context.confirmer)
             example = Counterexample(inputs=env, network=goal.call.network, feeds=feeds)
-            for shown in self._witness.list_shown(number, example, self._violated):
+            for shown in self._witness.list_shown(number, example, self._violated, inside=inside):
                 self._add(number, shown)
             if not self._witness.is_torch:
                 self.found |= compare(self.found, self.context.model_of(goal.call).graph, example)
@@ -386,13 +394,3 @@ class OperatorSearch:
 def _weight(seen: OperatorResult) -> tuple[bool, bool]:
     """Return what makes one violation of an operator more important than another: whether users see it."""
     return seen.reach == "output", seen.optimisations != "off"
-
-
-def _mix(x: Tensor, parent: Tensor, generator: torch.Generator) -> Tensor:
-    """Replace half of the samples, chosen at random, by a known one."""
-    keep = torch.rand(len(x), generator=generator).to(x.device) < 0.5
-    return torch.where(keep.reshape(-1, *([1] * (x.dim() - 1))), x, parent)
-
-
-def _replace_row(x: Tensor, position: int, row: Tensor) -> Tensor:
-    return torch.cat([x[:position], row, x[position + 1 :]])
