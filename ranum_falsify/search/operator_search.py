@@ -55,6 +55,9 @@ _UNSEEN = 8
 _INSIDE_SECONDS = 2.0
 """Time of a round for looking into subgraphs of which inputs decide what runs there."""
 
+_INSIDE_NODES = 1_000
+"""Most nodes of unrolled loops there."""
+
 
 class OperatorSearch:
     """Finds, for each operator in question, a confirmed input on which it is invalid.
@@ -202,7 +205,9 @@ class OperatorSearch:
 
     def _replay_unseen(self, region: Region, first: bool) -> None:
         """Replay starts at which torch sees nothing: what makes constants, or merges operators, may fail by itself."""
-        hides = not (self.found or self._witness.is_torch) and any(has_subgraphs(model.graph) for model in self.context.models)
+        hides = not (self.found or self._witness.is_torch) and any(
+            has_subgraphs(model.graph) for model in self.context.models
+        )
         if not (first or hides) or (self.is_done and self.found):
             return
         self._report("replay of starts", 0.98)
@@ -210,8 +215,8 @@ class OperatorSearch:
         until = time.monotonic() + _INSIDE_SECONDS
         for position in range(len(starts[0])):
             if not self.context.budget.expired:
-                inside = hides and not self.found and time.monotonic() < until
-                self._attempt(None, starts, position, inside=inside)
+                looks = hides and not self.found and time.monotonic() < until
+                self._attempt(None, starts, position, inside=_INSIDE_NODES if looks else 0)
 
     def _scan(self, region: Region, first: bool) -> None:
         """Where nothing is found, run many points in ONNX Runtime if margins are so small that rounding matters."""
@@ -311,7 +316,7 @@ class OperatorSearch:
         if replayed and self._is_open(state) and state.best < state.limit:
             state.refuse(inputs, position)
 
-    def _attempt(self, target: Target | None, inputs: Sequence[Tensor], position: int, *, inside: bool = False) -> bool:
+    def _attempt(self, target: Target | None, inputs: Sequence[Tensor], position: int, *, inside: int = 0) -> bool:
         """Replay one sample, unless that was done; every operator that it shows to be invalid counts as found."""
         env = self.context.arrays(inputs, position)
         # One replay shows all that is invalid, but differentiates the target's operator only.
@@ -331,7 +336,7 @@ class OperatorSearch:
             self.context.budget.replay_seconds += time.monotonic() - began
         return True
 
-    def _replay(self, target: Target | None, env: Mapping[str, np.ndarray], *, inside: bool = False) -> None:
+    def _replay(self, target: Target | None, env: Mapping[str, np.ndarray], *, inside: int = 0) -> None:
         """Add what concrete inputs show.
 
         Raises:

@@ -28,8 +28,8 @@ _ELEMENTS = 1 << 20
 _SHARE = 8
 """Part of the memory for samples that the points of a round may take, one after the other: few of a large network."""
 
-_SECONDS = 1.0
-"""Time of one round."""
+_SECONDS = 2.0
+"""Time of one round, which only slow networks take."""
 
 
 def find_telling(context: SearchContext, region: Region, near: Sequence[Sequence[Tensor]]) -> list[list[Tensor]]:

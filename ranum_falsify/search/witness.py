@@ -44,7 +44,7 @@ class Witness:
         return self._context.config.judge == "torch"
 
     def list_shown(
-        self, number: int, example: Counterexample, violated: Target | None, *, inside: bool = False
+        self, number: int, example: Counterexample, violated: Target | None, *, inside: int = 0
     ) -> list[OperatorResult]:
         """Return the operators in question that are invalid.
 
@@ -52,7 +52,7 @@ class Witness:
             number: Position of the goal.
             example: The inputs.
             violated: What the search found there.
-            inside: Whether to look into all subgraphs; see `Confirmer.findings`.
+            inside: How far to look into subgraphs; see `Confirmer.findings`.
 
         Raises:
             ReplayError: ONNX Runtime refuses, crashes or takes too long.
@@ -72,7 +72,7 @@ class Witness:
             for target in self._list_targets(number, failing)
         ]
 
-    def _find(self, number: int, example: Counterexample, *, inside: bool) -> Iterator[tuple[str, Finding]]:
+    def _find(self, number: int, example: Counterexample, *, inside: int) -> Iterator[tuple[str, Finding]]:
         """Yield what ONNX Runtime shows, by the name of the operator."""
         goal, confirmer = self._context.problem.goals[number], self._context.confirmer
         for finding in confirmer.findings(goal.call, example.feeds, inside=inside):
