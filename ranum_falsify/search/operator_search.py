@@ -52,11 +52,8 @@ _PARENTS = 4
 _UNSEEN = 8
 """Starts of each region that are replayed although torch sees nothing there."""
 
-_INSIDE_SECONDS = 2.0
-"""Time of a round for looking into subgraphs of which inputs decide what runs there."""
-
-_INSIDE_NODES = 1_000
-"""Most nodes of unrolled loops there."""
+_INSIDE_NODES, _INSIDE_SECONDS = 1_000, 2.0
+"""Most nodes of loops whose length inputs decide, unrolled to look into them, and the time of a round for that."""
 
 
 class OperatorSearch:
@@ -215,8 +212,8 @@ class OperatorSearch:
         until = time.monotonic() + _INSIDE_SECONDS
         for position in range(len(starts[0])):
             if not self.context.budget.expired:
-                looks = hides and not self.found and time.monotonic() < until
-                self._attempt(None, starts, position, inside=_INSIDE_NODES if looks else 0)
+                nodes = _INSIDE_NODES if hides and not self.found and time.monotonic() < until else 0
+                self._attempt(None, starts, position, inside=nodes)
 
     def _scan(self, region: Region, first: bool) -> None:
         """Where nothing is found, run many points in ONNX Runtime if margins are so small that rounding matters."""
