@@ -351,6 +351,23 @@ def test_the_condition_of_a_loop_bounds_what_it_hands_on() -> None:
         assert rf.check(model, box=(1, 2), n_starts=20).verdict == verdict
 
 
+SWALLOWING = steered(
+    "g (float[1] x, int64 n) => (float[1] y) { y = Hole(x) }",
+    ["n", "", "x"],
+    "b (int64 i, bool c, float[1] s) => (bool d, float[1] t) <float one = {1}> {"
+    " d = Identity(c) u = Add(s, one) e = Exp(u) v = Tanh(e) t = Add(u, v) }",
+)
+
+
+@pytest.mark.parametrize("lengths", [(0, 100), (60, 60)], ids=str)
+def test_what_a_loop_of_any_length_swallows_is_found_and_replays(lengths: tuple[int, int]) -> None:
+    result = rf.check(SWALLOWING, box={"x": (-1, 1), "n": lengths}, n_starts=20, prove_timeout=0)
+    assert violated(result) and all(name.startswith("loop/body/Exp_e[") for name in violated(result))
+    assert {op.reach for op in result.operators if op.verdict == "violated"} == {"masked"}
+    shown = rf.replay(SWALLOWING, result)
+    assert shown.violated and {finding.node for finding in shown.findings} == violated(result)
+
+
 def test_a_body_reads_from_around_it() -> None:
     model = steered(
         "g (float[2] x, float[2] w, int64 n) => (float[2] z) { y = Hole(x) z = Log(y) }",

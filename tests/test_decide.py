@@ -141,12 +141,12 @@ def test_a_child_that_dies_keeps_what_was_found(monkeypatch: pytest.MonkeyPatch)
     replay = Confirmer.findings
     replays = 0
 
-    def findings(self: Confirmer, *arguments: Any) -> tuple[Finding, ...]:
+    def findings(self: Confirmer, *arguments: Any, **options: Any) -> tuple[Finding, ...]:
         nonlocal replays
         replays += 1
         if replays == 1:
             raise ReplayCrashError("ONNX Runtime crashed")
-        return replay(self, *arguments)
+        return replay(self, *arguments, **options)
 
     monkeypatch.setattr(Confirmer, "findings", findings)
     result = search(natural("log_mel"))

@@ -54,7 +54,7 @@ STAND_ALONE = frozenset(
     {"network/child_server.py", "network/optimiser_worker.py"}
     | {
         f"replay/worker/{name}.py"
-        for name in "__init__ divisions graph levels model operators recurrent session stops".split()
+        for name in "__init__ divisions graph levels model operators recurrent session stops trials".split()
     }
 )
 

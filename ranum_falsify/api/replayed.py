@@ -17,6 +17,7 @@ from ranum_falsify.network import Graph
 from ranum_falsify.network.messages import show_number
 from ranum_falsify.network.model_file import free_model
 from ranum_falsify.network.texts import string_inputs
+from ranum_falsify.network.unrolling import MOST_NODES
 from ranum_falsify.properties.formula.applications import NetworkCall, ValidityGoal
 from ranum_falsify.replay.broken import find_broken
 from ranum_falsify.replay.confirmer import Confirmer, is_in_question
@@ -121,7 +122,8 @@ class Playback:
             return self._replay_gradients(graph, case, arrays)
         feeds = check_arrays(graph.model, arrays, Runnable(case.network).label)
         with Confirmer([graph], threads=self.threads) as confirmer:
-            found = confirmer.findings(NetworkCall(network=case.network, graph=graph, arguments=()), feeds)
+            call = NetworkCall(network=case.network, graph=graph, arguments=())
+            found = confirmer.findings(call, feeds, inside=MOST_NODES)
             operations = {one.output: confirmer.operation(graph, one.output) for one in found}
         return self.show(found, case, Beside(graph, feeds, operations))
 
@@ -173,7 +175,7 @@ class Playback:
                 return values
 
             def is_valid(goal: ValidityGoal, arguments: tuple[np.ndarray, ...]) -> bool:
-                found = confirmer.findings(goal.call, name(goal.call, arguments))
+                found = confirmer.findings(goal.call, name(goal.call, arguments), inside=MOST_NODES)
                 return not any(
                     self.reach in (None, finding.reach) and is_in_question(goal, finding, confirmer)
                     for finding in found

@@ -302,8 +302,9 @@ class GraphBuilder:
         Raises:
             TooLargeError: They may not.
         """
-        if self.spent + nodes > MOST_NODES:
-            raise TooLargeError(f"its iterations are more than {MOST_NODES:,} nodes")
+        most = MOST_NODES if self.options.unrolled is None else self.options.unrolled
+        if self.spent + nodes > most:
+            raise TooLargeError(f"its iterations are more than {most:,} nodes")
 
     def _unroll(self, node: onnx.NodeProto, scope: Scope) -> None:
         folded, notices, names = len(self.folded), len(self.notices), self.names.copy()

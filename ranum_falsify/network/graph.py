@@ -44,6 +44,7 @@ class ReadOptions:
         strict: Whether operators without a row are refused.
         sample: Values of inputs, by name, on which reading finds out shapes; zeros of what is left out.
         example: Values of all inputs that decide branches and loops; None where only constants do.
+        unrolled: How many nodes loops may unroll to, None for the usual number.
     """
 
     dims: Mapping[str, int] = field(default_factory=dict)
@@ -52,6 +53,7 @@ class ReadOptions:
     strict: bool = False
     sample: Mapping[str, np.ndarray] = field(default_factory=dict)
     example: Mapping[str, np.ndarray] | None = None
+    unrolled: int | None = None
 
 
 ReadAgain = Callable[[ReadOptions], "Graph"]

@@ -18,6 +18,7 @@ from ranum_falsify.network.contents import has_subgraphs
 from ranum_falsify.network.lowering import has_others
 from ranum_falsify.network.model_file import free_first_dimension
 from ranum_falsify.network.tensors import to_numpy, to_torch
+from ranum_falsify.network.unrolling import MOST_NODES
 from ranum_falsify.properties.formula.applications import NetworkCall, ValidityGoal
 from ranum_falsify.properties.problem.problem import Problem
 from ranum_falsify.replay.replayer import Finding, Replay, Replayer
@@ -82,20 +83,26 @@ class Confirmer:
         self._inlined[id(call)] = graph
         self._writers[id(call.graph)] = _writers(graph) | self._writers[id(call.graph)]
 
-    def findings(self, call: NetworkCall, feeds: Mapping[str, np.ndarray]) -> tuple[Finding, ...]:
+    def findings(self, call: NetworkCall, feeds: Mapping[str, np.ndarray], *, inside: int = 0) -> tuple[Finding, ...]:
         """Run an application's original model; report the operators in its subgraphs that fail under their own names.
 
         What runs in a subgraph shows in a model without subgraphs, of the same operators, and only if that gives the
         same outputs.
+
+        Args:
+            call: The application.
+            feeds: One array per input of its network.
+            inside: How many nodes loops may unroll to so that they are looked into although an input decides their
+                length and the model as a whole shows nothing: a later operator may swallow what fails.
         """
         found = self.run(call.graph, feeds).findings
         steering = [finding for finding in found if finding.op_type in _STEERING]
         graph = self._inlined.get(id(call), call.graph)
-        if steering and has_subgraphs(graph):
-            inside = self._follow(call.graph, feeds)
+        if (steering or inside) and has_subgraphs(graph):
+            inner = self._follow(call.graph, feeds, MOST_NODES if steering else inside)
         else:
-            inside = self._look_inside(call.graph, graph, feeds, shown=bool(steering))
-        return tuple(finding for finding in found if not inside or finding not in steering) + inside
+            inner = self._look_inside(call.graph, graph, feeds, shown=bool(steering))
+        return tuple(finding for finding in found if not inner or finding not in steering) + inner
 
     def _look_inside(
         self, whole: Graph, graph: Graph, feeds: Mapping[str, np.ndarray], *, shown: bool
@@ -119,12 +126,12 @@ class Confirmer:
             return ()
         return found
 
-    def _follow(self, graph: Graph, feeds: Mapping[str, np.ndarray]) -> tuple[Finding, ...]:
+    def _follow(self, graph: Graph, feeds: Mapping[str, np.ndarray], most: int) -> tuple[Finding, ...]:
         """Return the operators in subgraphs that fail where inputs decide what runs there."""
         if graph.read_again is None:
             return ()
         try:
-            path = graph.read_again(replace(graph.options, example=feeds))
+            path = graph.read_again(replace(graph.options, example=feeds, unrolled=most))
             with Replayer(path.as_onnx(), threads=self._threads, flush=self._flush) as replayer:
                 if not _agree(self._replayers[id(graph)].outputs(feeds), replayer.outputs(feeds)):
                     return ()
@@ -152,6 +159,10 @@ class Confirmer:
             model = free_first_dimension(graph.model)
             self._batched[id(graph)] = Replayer(model, threads=self._threads, flush=self._flush)
         return tuple(self._batched[id(graph)].outputs(feeds).values())
+
+    def find_telling(self, graph: Graph, samples: Mapping[str, np.ndarray], seconds: float) -> list[int]:
+        """Run the graph's model on many inputs `(count, *shape)`; see `Replayer.find_telling`."""
+        return self._replayers[id(graph)].find_telling(samples, seconds)
 
     def apply(self, call: NetworkCall, arguments: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
         """Return the outputs of an application on concrete arguments."""

@@ -58,7 +58,7 @@ _WORKER = Path(__file__).with_name("worker")
 _spare = SpareChild(_WORKER)
 _FORGETTING = 5.0  # seconds
 _LARGEST = 2**31 - 1  # bytes that protobuf can hold in one message
-_VERB = {"load": "load", "run": "run", "outputs": "run", "plain": "run", "look": "run"}
+_VERB = {"load": "load", "run": "run", "outputs": "run", "plain": "run", "look": "run", "tell": "run"}
 _ADVICE = {
     "load": "repair the model, or convert it to operators and an opset that ONNX Runtime supports",
     "run": "give each input the name, type and shape that the model declares",
@@ -239,6 +239,22 @@ class Replayer:
         outputs: dict[str, np.ndarray] = self._request("plain", inputs)
         return outputs
 
+    def find_telling(self, samples: Mapping[str, np.ndarray], seconds: float) -> list[int]:
+        """Run many inputs, one after the other; return the positions of a few that are worth a `run`.
+
+        Half of them run as users run the model, which tells of outputs that are not finite; the others without
+        optimisations, which tells of any tensor that is not.  Of inputs that show the same, few are returned.
+
+        Args:
+            samples: the inputs by name, `(count, *shape)`.
+            seconds: after this time no further input is run.
+
+        Raises:
+            ReplayError: see `run`.
+        """
+        found: list[int] = self._request("tell", samples, seconds)
+        return found
+
     def close(self) -> None:
         """Delete temporary files, and leave the child to the next replayer, or end it; a later request takes one."""
         child, idle = self._child, not self._loading
@@ -275,14 +291,14 @@ class Replayer:
             "save it with external data and pass the path of its file"
         )
 
-    def _request(self, command: str, inputs: Mapping[str, np.ndarray]) -> Any:
+    def _request(self, command: str, inputs: Mapping[str, np.ndarray], *settings: float) -> Any:
         # ONNX Runtime rejects NumPy scalars and views.
         feeds = {name: np.ascontiguousarray(array).reshape(np.shape(array)) for name, array in inputs.items()}
         self.start()
         if self._loading:
             self._exchange("load", None)
             self._loading = False
-        return self._exchange(command, feeds)
+        return self._exchange(command, (feeds, *settings) if settings else feeds)
 
     def _exchange(self, command: str, argument: Any) -> Any:
         """Send a request (``load`` has been sent at the start) and wait for the answer."""

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
@@ -13,10 +12,10 @@ import torch
 from torch import Tensor
 
 from ranum_falsify.errors import ReplayCrashError, ReplayError, ReplayRefusalError, ReplayTimeoutError
+from ranum_falsify.network.contents import has_subgraphs
 from ranum_falsify.network.tensors import to_torch
 from ranum_falsify.properties.problem.targets import Target
 from ranum_falsify.replay.confirmer import feeds_of, meets_conditions
-from ranum_falsify.replay.gradients import DENORMAL
 from ranum_falsify.search.beside import compare
 from ranum_falsify.search.bisection import bisect
 from ranum_falsify.search.memory import chunks
@@ -25,6 +24,9 @@ from ranum_falsify.search.result import Counterexample, OperatorResult
 from ranum_falsify.search.scan import NEAR, find_strange
 from ranum_falsify.search.search import Progress, Region, SearchContext, descend, find_worst_vertices
 from ranum_falsify.search.standing import describe_standing, is_aside
+from ranum_falsify.search.starts import mix, replace_row
+from ranum_falsify.search.target_state import TargetState
+from ranum_falsify.search.trials import find_telling
 from ranum_falsify.search.witness import Witness
 
 __all__ = ["OperatorSearch"]
@@ -50,30 +52,8 @@ _PARENTS = 4
 _UNSEEN = 8
 """Starts of each region that are replayed although torch sees nothing there."""
 
-_REFUSALS = 16
-"""Candidates of a target that ONNX Runtime may refuse before the search turns to others."""
-
-
-@dataclass
-class _State:
-    """What the search knows about one target."""
-
-    target: Target
-    best: float = float("inf")
-    at_start: float = float("inf")
-    points: list[Tensor] = field(default_factory=list)
-    refused: int = 0
-
-    @property
-    def limit(self) -> float:
-        """A margin below this is worth a replay."""
-        return DENORMAL if self.target.is_gradient else 0.0
-
-    def note(self, margins: Tensor, inputs: Sequence[Tensor]) -> None:
-        """Remember the best point of a batch, with a batch of 1."""
-        least, position = margins.min(0)
-        self.best = float(least)
-        self.points = [x[int(position)][None].clone() for x in inputs]
+_INSIDE_NODES, _INSIDE_SECONDS = 1_000, 2.0
+"""Most nodes of loops whose length inputs decide, unrolled to look into them, and the time of a round for that."""
 
 
 class OperatorSearch:
@@ -81,14 +61,15 @@ class OperatorSearch:
 
     Passes: the portfolio of starts on all targets; a wide descent in which targets share batches; a deep one for each
     target that moved; bisection towards exact zeros; replay of near misses; descent on overflows that are within reach;
-    replay of a few starts at which torch sees nothing; many points in ONNX Runtime itself, where margins are small.
+    replay of a few starts at which torch sees nothing; where margins are small, many points in ONNX Runtime itself, in
+    batches and one by one.
     """
 
     def __init__(self, context: SearchContext) -> None:
         self.context = context
         self.goals = context.problem.goals
         self.targets = context.targets()
-        self.states = [_State(target) for target in self.targets]
+        self.states = [TargetState(target) for target in self.targets]
         self._rounds = 0
         self.found: dict[tuple[int, str], OperatorResult] = {}
         self._seen: set[tuple[bytes, int | None]] = set()
@@ -107,7 +88,7 @@ class OperatorSearch:
     @property
     def is_done(self) -> bool:
         """Whether nothing is left to find."""
-        return not self._list_open() and not self._list_open(remote=True)
+        return all(self._is_decided(state) for state in self.states)
 
     def run(self, *, endless: bool = False) -> None:
         """Search all regions, once more or, `endless`, until everything is found or time is up."""
@@ -115,7 +96,7 @@ class OperatorSearch:
             return
         passes = (
             *(self._portfolio, self._search_wide, self._search_deep, self._bisection, self._replay_near_misses),
-            *(self._overflow, self._crossover, self._replay_unseen, self._scan),
+            *(self._overflow, self._crossover, self._replay_unseen, self._scan, self._try_out),
         )
         while not endless or not self._rounds or (self._list_open() and not self.context.budget.expired):
             for region in self.context.regions():
@@ -124,6 +105,8 @@ class OperatorSearch:
                         return
                     part(region, self._rounds == 0)
             self._rounds += 1
+            for state in self.states:
+                state.refused = 0
             if not endless:
                 return
 
@@ -140,15 +123,15 @@ class OperatorSearch:
                 if self._is_open(state):
                     yield self.context.objective([state.target]), region, partial(self._replays, state)
 
-    def _replays(self, state: _State, inputs: Sequence[Tensor]) -> bool:
+    def _replays(self, state: TargetState, inputs: Sequence[Tensor]) -> bool:
         self._confirm(state, inputs, 0)
         return not self._is_open(state)
 
-    def _list_open(self, *, remote: bool = False) -> list[_State]:
+    def _list_open(self, *, remote: bool = False) -> list[TargetState]:
         """Return the states of targets whose operator is not found yet."""
         return [state for state in self.states if state.target.is_remote == remote and self._is_open(state)]
 
-    def _list_descended(self) -> list[_State]:
+    def _list_descended(self) -> list[TargetState]:
         return [s for s in self._list_open() if not is_aside(s.target, self.context.proof, self.found)]
 
     def _portfolio(self, region: Region, first: bool) -> None:
@@ -214,30 +197,55 @@ class OperatorSearch:
         for counterexample in list(known.values())[:_PARENTS]:
             starts = self.context.starts(region, self.context.config.batch, first=first)
             arrays = (to_torch(counterexample.inputs[v.name]).to(self.context.device) for v in region.variables)
-            mixed = [_mix(x, parent, self.context.generator) for x, parent in zip(starts, arrays, strict=True)]
+            mixed = [mix(x, parent, self.context.generator) for x, parent in zip(starts, arrays, strict=True)]
             self._visit(states, objective.evaluate(mixed).margins, mixed)
 
     def _replay_unseen(self, region: Region, first: bool) -> None:
         """Replay starts at which torch sees nothing: what makes constants, or merges operators, may fail by itself."""
-        if not first or (self.is_done and self.found):
+        hides = not (self.found or self._witness.is_torch) and any(
+            has_subgraphs(model.graph) for model in self.context.models
+        )
+        if not (first or hides) or (self.is_done and self.found):
             return
         self._report("replay of starts", 0.98)
-        starts = self.context.starts(region, min(self.context.config.batch, _UNSEEN), first=True)
+        starts = self.context.starts(region, min(self.context.config.batch, _UNSEEN), first=first)
+        until = time.monotonic() + _INSIDE_SECONDS
         for position in range(len(starts[0])):
             if not self.context.budget.expired:
-                self._attempt(None, starts, position)
+                nodes = _INSIDE_NODES if hides and not self.found and time.monotonic() < until else 0
+                self._attempt(None, starts, position, inside=nodes)
 
     def _scan(self, region: Region, first: bool) -> None:
         """Where nothing is found, run many points in ONNX Runtime if margins are so small that rounding matters."""
-        near = [state.points for state in self._list_open() if state.points and state.best < NEAR]
-        if near and not self.found and not self._witness.is_torch and self.context.varies:
+        near = self._list_near()
+        if near and self._is_unseen():
             self._report("scan", 0.99)
-            for inputs in find_strange(self.context, region, near):
-                self._attempt(None, inputs, 0)
-                if self.found:
-                    return
+            self._attempt_each(find_strange(self.context, region, near))
 
-    def _descend(self, region: Region, states: Sequence[_State]) -> None:
+    def _try_out(self, region: Region, first: bool) -> None:
+        """Where nothing is found, run points in ONNX Runtime one by one; at first only if margins are small."""
+        near = self._list_near()
+        if (near or not first) and self._is_unseen():
+            self._report("trials", 0.99)
+            self._attempt_each(find_telling(self.context, region, near))
+
+    def _is_unseen(self) -> bool:
+        """Tell whether ONNX Runtime may show what torch has not shown."""
+        return not self.found and not self._witness.is_torch and self.context.varies
+
+    def _list_near(self) -> list[list[Tensor]]:
+        """Return the points of small margins, those among them that ONNX Runtime did not confirm."""
+        states = [s for s in self.states if not (s.target.is_remote or self._is_decided(s))]
+        return [points for s in states for points in (*([s.points] * (s.best < NEAR)), *s.doubtful) if points]
+
+    def _attempt_each(self, candidates: Iterable[list[Tensor]]) -> None:
+        """Replay candidates, each with a batch of 1, until one shows a violation."""
+        for inputs in candidates:
+            self._attempt(None, inputs, 0)
+            if self.found or self.context.budget.expired:
+                return
+
+    def _descend(self, region: Region, states: Sequence[TargetState]) -> None:
         """Descend from a batch that the states' targets share, the best known points among its starts."""
         if not states:
             return
@@ -245,7 +253,7 @@ class OperatorSearch:
         assigned = torch.arange(self.context.config.batch) % len(states)
         for position, state in enumerate(states):
             if state.points and position < self.context.config.batch:
-                starts = [_replace_row(x, position, p) for x, p in zip(starts, state.points, strict=True)]
+                starts = [replace_row(x, position, p) for x, p in zip(starts, state.points, strict=True)]
         objective = self.context.objective([s.target for s in states])
         waited = 0
         goals = [state.best for state in states]
@@ -263,9 +271,11 @@ class OperatorSearch:
 
     # candidates -------------------------------------------------------------------------------------------------
 
-    def _is_open(self, state: _State) -> bool:
-        decided = self._is_found(state.target) or self.context.is_proved(state.target)
-        return not decided and state.refused < _REFUSALS
+    def _is_open(self, state: TargetState) -> bool:
+        return not self._is_decided(state) and not state.is_given_up
+
+    def _is_decided(self, state: TargetState) -> bool:
+        return self._is_found(state.target) or self.context.is_proved(state.target)
 
     def _is_found(self, target: Target) -> bool:
         """Tell whether an operator, or one in a subgraph of it, is known to be invalid."""
@@ -274,7 +284,7 @@ class OperatorSearch:
             goal == target.goal and (name == target.op.name or name.startswith(inside)) for goal, name in self.found
         )
 
-    def _visit(self, states: Sequence[_State], margins: Tensor, inputs: Sequence[Tensor]) -> bool:
+    def _visit(self, states: Sequence[TargetState], margins: Tensor, inputs: Sequence[Tensor]) -> bool:
         """Note the best points and replay the violated ones; return whether nothing is left to find."""
         least = margins.amin(0).tolist()
         for column, state in enumerate(states):
@@ -284,7 +294,7 @@ class OperatorSearch:
                     self._confirm_violated(state, margins[:, column], inputs)
         return not any(self._is_open(state) for state in states) or self.context.budget.expired
 
-    def _confirm_violated(self, state: _State, margins: Tensor, inputs: Sequence[Tensor]) -> None:
+    def _confirm_violated(self, state: TargetState, margins: Tensor, inputs: Sequence[Tensor]) -> None:
         """Replay the violated samples of a batch, the worst first, until one is confirmed or the target is given up.
 
         Kernels that differ in the last bit disagree on most exact zeros, not on all.
@@ -297,13 +307,13 @@ class OperatorSearch:
                 return
         state.best = 0.0
 
-    def _confirm(self, state: _State, inputs: Sequence[Tensor], position: int) -> None:
+    def _confirm(self, state: TargetState, inputs: Sequence[Tensor], position: int) -> None:
         """Replay one sample, and count a refusal if ONNX Runtime does not show what torch does."""
         replayed = self._attempt(state.target, inputs, position)
         if replayed and self._is_open(state) and state.best < state.limit:
-            state.refused += 1
+            state.refuse(inputs, position)
 
-    def _attempt(self, target: Target | None, inputs: Sequence[Tensor], position: int) -> bool:
+    def _attempt(self, target: Target | None, inputs: Sequence[Tensor], position: int, *, inside: int = 0) -> bool:
         """Replay one sample, unless that was done; every operator that it shows to be invalid counts as found."""
         env = self.context.arrays(inputs, position)
         # One replay shows all that is invalid, but differentiates the target's operator only.
@@ -316,14 +326,14 @@ class OperatorSearch:
         try:
             if not meets_conditions(self.context.problem, env, self.context.confirmer):
                 return False
-            self._replay(target, env)
+            self._replay(target, env, inside=inside)
         except (ReplayCrashError, ReplayRefusalError, ReplayTimeoutError) as error:
             self._failures[str(error)] = None
         finally:
             self.context.budget.replay_seconds += time.monotonic() - began
         return True
 
-    def _replay(self, target: Target | None, env: Mapping[str, np.ndarray]) -> None:
+    def _replay(self, target: Target | None, env: Mapping[str, np.ndarray], *, inside: int = 0) -> None:
         """Add what concrete inputs show.
 
         Raises:
@@ -332,7 +342,7 @@ class OperatorSearch:
         for number, goal in enumerate(self.goals):
             feeds = feeds_of(self.context.problem, goal.call, env, self.context.confirmer)
             example = Counterexample(inputs=env, network=goal.call.network, feeds=feeds)
-            for shown in self._witness.list_shown(number, example, self._violated):
+            for shown in self._witness.list_shown(number, example, self._violated, inside=inside):
                 self._add(number, shown)
             if not self._witness.is_torch:
                 self.found |= compare(self.found, self.context.model_of(goal.call).graph, example)
@@ -369,7 +379,7 @@ class OperatorSearch:
             f"{s.target.spec.op_type} {s.target.op.name}: {s.target.constraint.describe()} fails in torch, "
             f"which {judge} does not confirm"
             for s in self.states
-            if s.refused and not self._is_found(s.target) and (s.target.goal, s.target.op.name) not in self._unwanted
+            if s.doubtful and not self._is_found(s.target) and (s.target.goal, s.target.op.name) not in self._unwanted
         )
         return (*refused, *self._failures)
 
@@ -386,13 +396,3 @@ class OperatorSearch:
 def _weight(seen: OperatorResult) -> tuple[bool, bool]:
     """Return what makes one violation of an operator more important than another: whether users see it."""
     return seen.reach == "output", seen.optimisations != "off"
-
-
-def _mix(x: Tensor, parent: Tensor, generator: torch.Generator) -> Tensor:
-    """Replace half of the samples, chosen at random, by a known one."""
-    keep = torch.rand(len(x), generator=generator).to(x.device) < 0.5
-    return torch.where(keep.reshape(-1, *([1] * (x.dim() - 1))), x, parent)
-
-
-def _replace_row(x: Tensor, position: int, row: Tensor) -> Tensor:
-    return torch.cat([x[:position], row, x[position + 1 :]])

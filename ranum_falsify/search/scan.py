@@ -14,9 +14,11 @@ from torch import Tensor
 
 from ranum_falsify.errors import ReplayError
 from ranum_falsify.network.tensors import to_numpy
+from ranum_falsify.properties.formula.applications import NetworkCall
 from ranum_falsify.search.search import Region, SearchContext
+from ranum_falsify.search.starts import Box
 
-__all__ = ["NEAR", "find_strange"]
+__all__ = ["NEAR", "draw_around", "feeds_of_points", "find_strange"]
 
 NEAR = 1e-5
 """A margin below this may be one that rounding makes negative."""
@@ -47,7 +49,7 @@ def find_strange(context: SearchContext, region: Region, near: Sequence[Sequence
     calls = context.problem.calls
     if len(calls) != 1 or None in calls[0].variables or not context.models[0].batches:
         return
-    graph, names = context.models[0].graph, [variable.name for variable in region.variables]
+    graph = context.models[0].graph
     if graph is not calls[0].graph:
         return
     size = sum(math.prod(variable.shape) for variable in region.variables)
@@ -55,9 +57,10 @@ def find_strange(context: SearchContext, region: Region, near: Sequence[Sequence
     for _ in range(_RUNS):
         if context.budget.expired:
             return
-        points = [_draw(context, region, number, count, near) for number in range(len(names))]
-        stacked = {name: to_numpy(x.flatten(0, 1)) for name, x in zip(names, points, strict=True)}
-        feeds = {name: stacked[str(of)] for name, of in zip(graph.input_names, calls[0].variables, strict=True)}
+        around = draw_around(context, region, near, count // 2)
+        anywhere = (box.at(_draw_shares(context, box.lower, count - count // 2)) for box in region.boxes)
+        points = [torch.cat(pair) for pair in zip(anywhere, around, strict=True)]
+        feeds = {name: x.reshape(-1, *x.shape[2:]) for name, x in feeds_of_points(calls[0], region, points).items()}
         try:
             outputs = context.confirmer.outputs_of_batch(graph, feeds)
         except ReplayError:
@@ -66,17 +69,32 @@ def find_strange(context: SearchContext, region: Region, near: Sequence[Sequence
             yield [x[position][None] for x in points]
 
 
-def _draw(context: SearchContext, region: Region, number: int, count: int, near: Sequence[Sequence[Tensor]]) -> Tensor:
-    """Return points of one input, `(count, *shape)`: half anywhere, half around known ones, at all scales."""
-    box, generator = region.boxes[number], context.generator
-    shape = tuple(box.lower.shape)
-    anywhere = box.at(torch.rand((count - count // 2, *shape), generator=generator, dtype=torch.float64))
-    centres = torch.cat([point[number].cpu() for point in near]).double()
-    chosen = centres[torch.randint(len(centres), (count // 2,), generator=generator)]
+def draw_around(context: SearchContext, region: Region, near: Sequence[Sequence[Tensor]], count: int) -> list[Tensor]:
+    """Return points around known ones, at all scales: `(count, *shape)` per input."""
+    generator = context.generator
+    chosen = torch.randint(len(near), (count,), generator=generator)
+    scales = torch.exp2(_FINEST * torch.rand(count, generator=generator))
+    return [
+        _move(box, torch.cat([point[number].cpu() for point in near])[chosen], scales, generator)
+        for number, box in enumerate(region.boxes)
+    ]
+
+
+def _move(box: Box, points: Tensor, scales: Tensor, generator: torch.Generator) -> Tensor:
+    """Return points moved at random, each by a share of the box's width."""
+    steps = torch.randn(points.shape, generator=generator, dtype=torch.float64)
     width = box.upper.double() - box.lower.double()
-    scales = torch.exp2(_FINEST * torch.rand((count // 2, *[1] * len(shape)), generator=generator))
-    steps = torch.randn((count // 2, *shape), generator=generator, dtype=torch.float64)
-    return torch.cat([anywhere, box.find_nearest(chosen + scales * width * steps)])
+    return box.find_nearest(points.double() + scales.reshape(-1, *[1] * box.lower.dim()) * width * steps)
+
+
+def _draw_shares(context: SearchContext, like: Tensor, count: int) -> Tensor:
+    return torch.rand((count, *like.shape), generator=context.generator, dtype=torch.float64)
+
+
+def feeds_of_points(call: NetworkCall, region: Region, points: Sequence[Tensor]) -> dict[str, np.ndarray]:
+    """Return the feeds of a network that takes variables as they are, by ONNX input name, `(count, *shape)` each."""
+    arrays = {variable.name: to_numpy(x) for variable, x in zip(region.variables, points, strict=True)}
+    return {name: arrays[str(of)] for name, of in zip(call.graph.input_names, call.variables, strict=True)}
 
 
 def _find_rows(outputs: Sequence[np.ndarray], count: int) -> list[int]:

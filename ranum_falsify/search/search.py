@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -75,6 +76,11 @@ class Budget:
     def expired(self) -> bool:
         """Whether the timeout has passed."""
         return self.deadline is not None and time.monotonic() >= self.deadline
+
+    @property
+    def left(self) -> float:
+        """Seconds until the timeout, at least 0."""
+        return math.inf if self.deadline is None else max(0.0, self.deadline - time.monotonic())
 
     def check(self) -> None:
         """Do nothing while there is time left.

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ranum_falsify.operators.support.unsigned import SIGNED
 
-__all__ = ["Box", "sample_starts"]
+__all__ = ["Box", "mix", "replace_row", "sample_starts"]
 
 
 @dataclass(frozen=True)
@@ -164,3 +164,14 @@ def _sample(box: Box, count: int, generator: torch.Generator, *, first: bool, sh
         rest = torch.cat(drawn)
         drawn = [rest[torch.randperm(len(rest), generator=generator)]]
     return torch.cat([*fixed, *drawn])
+
+
+def mix(x: Tensor, parent: Tensor, generator: torch.Generator) -> Tensor:
+    """Replace half of the samples, chosen at random, by a known one."""
+    keep = torch.rand(len(x), generator=generator).to(x.device) < 0.5
+    return torch.where(keep.reshape(-1, *([1] * (x.dim() - 1))), x, parent)
+
+
+def replace_row(x: Tensor, position: int, row: Tensor) -> Tensor:
+    """Put another sample in the place of one."""
+    return torch.cat([x[:position], row, x[position + 1 :]])

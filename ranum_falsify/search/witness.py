@@ -41,18 +41,21 @@ class Witness:
         """Whether PyTorch decides."""
         return self._context.config.judge == "torch"
 
-    def list_shown(self, number: int, example: Counterexample, violated: Target | None) -> list[OperatorResult]:
+    def list_shown(
+        self, number: int, example: Counterexample, violated: Target | None, *, inside: int = 0
+    ) -> list[OperatorResult]:
         """Return the operators in question that are invalid.
 
         Args:
             number: Position of the goal.
             example: The inputs.
             violated: What the search found there.
+            inside: How far to look into subgraphs; see `Confirmer.findings`.
 
         Raises:
             ReplayError: ONNX Runtime refuses, crashes or takes too long.
         """
-        pairs = list(self._find(number, example))
+        pairs = list(self._find(number, example, inside=inside))
         failing = find_failing_in_torch(self._graph(number), example.feeds) if self.is_torch else None
         if failing is None:
             return [
@@ -67,10 +70,10 @@ class Witness:
             for target in self._list_targets(number, failing)
         ]
 
-    def _find(self, number: int, example: Counterexample) -> Iterator[tuple[str, Finding]]:
+    def _find(self, number: int, example: Counterexample, *, inside: int) -> Iterator[tuple[str, Finding]]:
         """Yield what ONNX Runtime shows, by the name of the operator."""
         goal, confirmer = self._context.problem.goals[number], self._context.confirmer
-        for finding in confirmer.findings(goal.call, example.feeds):
+        for finding in confirmer.findings(goal.call, example.feeds, inside=inside):
             if is_in_question(goal, finding, confirmer):
                 op = confirmer.operation(goal.call.graph, finding.output)
                 yield finding.node or finding.output if op is None else op.name, finding

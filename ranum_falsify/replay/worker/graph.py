@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from graphlib import TopologicalSorter
 from typing import Any
 
@@ -58,6 +58,11 @@ def status_of(value: Value) -> Status:
     if array.dtype.kind not in "fV" or np.isfinite(array).all():
         return GOOD
     return bool(np.isnan(array).any()), bool(np.isinf(array).any())
+
+
+def find_statuses(values: Mapping[str, Value]) -> dict[str, Status]:
+    """Return the status of each tensor that is not finite, by name."""
+    return {name: status for name, value in values.items() if any(status := status_of(value))}
 
 
 def find_bad(value: Value, kind: str) -> np.ndarray | None:

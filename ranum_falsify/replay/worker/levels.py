@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from .graph import GOOD, Status, Value, find_bad, status_of
-from .model import STOP, InspectedModel, Look
+from .graph import GOOD, Status, Value, find_bad, find_statuses, status_of
+from .model import STOP, STOPPED, InspectedModel, Look
 from .session import Session, Setting, write_optimised
+from .trials import find_telling
 
 __all__ = ["Levels"]
 
@@ -96,6 +97,25 @@ class Levels:
         findings = look.findings | added
         ordered = [findings[k] for k in self._written.order if k in findings] if added else list(findings.values())
         return {"outputs": seen.outputs, "findings": ordered}
+
+    def find_telling(self, samples: Mapping[str, np.ndarray], seconds: float) -> list[int]:
+        """Return a few of many inputs on which an output, or without optimisations any tensor, is not finite.
+
+        Args:
+            samples: the inputs by name, `(count, *shape)`.
+            seconds: after this time no further input is run.
+        """
+        return find_telling(samples, (self._find_bad_ends, self._written.find_bad), seconds)
+
+    def _find_bad_ends(self, feeds: Mapping[str, np.ndarray]) -> dict[str, Status]:
+        """Return the outputs that are not finite at the default level, with their status; `STOP` where it stops."""
+        if self._written.may_trap(feeds):
+            return STOPPED
+        try:
+            values = self._run_default(feeds)
+        except Exception:
+            return STOPPED
+        return find_statuses(values)
 
     def _run_default(self, feeds: Mapping[str, np.ndarray]) -> dict[str, Value]:
         if self._default is None:

@@ -20,6 +20,7 @@ from .graph import (
     Value,
     attribute_status,
     find_bad,
+    find_statuses,
     is_numeric,
     range_of,
     read_stored,
@@ -33,9 +34,10 @@ from .recurrent import find_hidden_nan
 from .session import Session, Setting
 from .stops import Stops
 
-__all__ = ["STOP", "InspectedModel", "Look"]
+__all__ = ["STOP", "STOPPED", "InspectedModel", "Look"]
 
 STOP = ""  # among outputs: the run stopped, at a node that ONNX Runtime refuses to run
+STOPPED = {STOP: (True, False)}
 _MOST_ELEMENTS = 1 << 20  # of all operands of a finding, to be passed on
 
 
@@ -135,9 +137,22 @@ class InspectedModel:
             found,
             {k: reaches[k] for k in found},
             {name for name, status in known.items() if any(status)},
-            {name: status for name, status in ends.items() if any(status)} | ({STOP: (True, False)} if stops else {}),
+            {name: status for name, status in ends.items() if any(status)} | (STOPPED if stops else {}),
             any(k in self._find_trapping(feeds) for k in stops),
         )
+
+    def find_bad(self, feeds: Mapping[str, np.ndarray]) -> dict[str, Status]:
+        """Return the tensors that are not finite, with their status; `STOP` where the run stops. Explains nothing."""
+        if self.may_trap(feeds):
+            return STOPPED
+        try:
+            return find_statuses(self._exposed.run(feeds))
+        except Exception:
+            return STOPPED
+
+    def may_trap(self, feeds: Mapping[str, np.ndarray]) -> bool:
+        """Tell whether a division may end the process, judging by the inputs alone."""
+        return bool(self._find_trapping(feeds))
 
     def _find_trapping(self, feeds: Mapping[str, np.ndarray]) -> list[int]:
         return self._stops.find_trapping(feeds, self._exposed.types)
