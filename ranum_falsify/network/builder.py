@@ -215,10 +215,14 @@ class GraphBuilder:
         op = make_node(spec, self.path.title_of(node), fields)
         operands = [traced for _, traced in reads]
         self._write(node, op, operands, scope, fixed_shape=_has_fixed_shape(spec, operands), stand_in=stand_in)
+        self._notice(op.name, why, domain, bounded=body is not None)
+
+    def _notice(self, name: str, why: str, domain: str, *, bounded: bool) -> None:
+        """Say what it means that only ONNX Runtime runs a node, whose result has bounds all the same, or none."""
         so = "nothing is known of its result, and the network is never proved"
-        if body is not None:
+        if bounded:
             so = "its bounds are those of any number of iterations"
-        self.notices.append(f"node {op.name!r}: {why}, so {so}; ONNX Runtime evaluates it")
+        self.notices.append(f"node {name!r}: {why}, so {so}; ONNX Runtime evaluates it")
         if (known := describe_domain(domain)) and known not in self.notices:
             self.notices.append(known)
 

@@ -15,7 +15,7 @@ from ranum_falsify.replay.operator_facts import operator_facts
 from ranum_falsify.replay.replayer import Finding, Replay
 from ranum_falsify.replay.worker import Levels, Operators, Setting
 
-__all__ = ["OPERATORS", "model", "replay"]
+__all__ = ["OPERATORS", "model", "one", "replay"]
 
 OPERATORS = Operators(**operator_facts())
 
@@ -51,3 +51,11 @@ def replay(
         result = Levels(str(path), Setting(folder, OPERATORS, 1, scratch=folder)).run(inputs)
     findings = tuple(Finding(**finding) for finding in result["findings"])
     return Replay(outputs=result["outputs"], findings=findings)
+
+
+def one(op_type: str, *operands: Any, outputs: int = 1, opset: int = 21, **attributes: Any) -> tuple[Finding, ...]:
+    """Findings of one operator on operands that all are inputs."""
+    names = [f"i{k}" for k in range(len(operands))]
+    results = [f"o{k}" for k in range(outputs)]
+    node = helper.make_node(op_type, names, results, **attributes)
+    return replay([node], dict(zip(names, operands, strict=True)), results, opset=opset).findings

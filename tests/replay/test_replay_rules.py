@@ -9,20 +9,11 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from ranum_falsify.errors import ReplayRefusalError
-from ranum_falsify.replay.replayer import Finding, Replayer
-from tests.replay.replay_kit import model, replay
+from ranum_falsify.replay.replayer import Finding
+from tests.replay.replay_kit import one, replay
 
 INF, NAN = np.inf, np.nan
 F16, F32, F64 = np.float16, np.float32, np.float64
-
-
-def one(op_type: str, *operands: Any, outputs: int = 1, opset: int = 21, **attributes: Any) -> tuple[Finding, ...]:
-    """Findings of one operator on operands that all are inputs."""
-    names = [f"i{k}" for k in range(len(operands))]
-    results = [f"o{k}" for k in range(outputs)]
-    node = helper.make_node(op_type, names, results, **attributes)
-    return replay([node], dict(zip(names, operands, strict=True)), results, opset=opset).findings
 
 
 def f32(*values: float) -> np.ndarray:
@@ -253,92 +244,6 @@ def test_reference_is_not_asked_where_it_ignores_an_attribute() -> None:
     assert recurrent("LSTM", x, True, activations=["Relu", "Tanh", "Tanh"]) == ()
     (finding,) = recurrent("LSTM", x, True, activations=["Sigmoid", "Tanh", "Tanh"])
     assert finding.oracle == "reference"
-
-
-@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int32, np.int64, np.uint64])
-@pytest.mark.parametrize("op_type", ["Div", "Mod"])
-def test_integer_division_by_zero(op_type: str, dtype: Any) -> None:
-    (finding,) = one(op_type, np.array([6, 7, 8], dtype), np.array([2, 0, 3], dtype))
-    assert (finding.op_type, finding.kind, finding.index) == (op_type, "error", (1,))
-    assert (finding.oracle, finding.reach) == ("onnxruntime", "output")
-    assert finding.values == {"i0": 7, "i1": 0}
-
-
-def least_by_minus_one(op_type: str, dtype: Any, **attributes: int) -> tuple[Finding, ...]:
-    least = np.iinfo(dtype).min
-    return one(op_type, np.array([6, least, least], dtype), np.array([-1, 2, -1], dtype), **attributes)
-
-
-NARROW: list[Any] = [(op_type, {}, dtype) for op_type in ("Div", "Mod") for dtype in (np.int8, np.int16)]
-FMOD: list[Any] = [("Mod", {"fmod": 1}, dtype) for dtype in (np.int8, np.int16, np.int32, np.int64)]
-
-
-@pytest.mark.parametrize(("op_type", "attributes", "dtype"), [*NARROW, *FMOD])
-def test_narrow_integers_and_fmod_divide_by_minus_one(op_type: str, attributes: dict[str, int], dtype: Any) -> None:
-    assert least_by_minus_one(op_type, dtype, **attributes) == ()
-
-
-@pytest.mark.parametrize("dtype", [np.int32, np.int64])
-@pytest.mark.parametrize("op_type", ["Div", "Mod"])
-def test_the_least_integer_divided_by_minus_one(op_type: str, dtype: Any) -> None:
-    (finding,) = least_by_minus_one(op_type, dtype)
-    assert (finding.op_type, finding.kind, finding.index) == (op_type, "crash", (2,))
-    assert (finding.oracle, finding.reach) == ("onnxruntime", "output")
-
-
-@pytest.mark.parametrize("op_type", ["Div", "Mod"])
-def test_of_both_divisions_without_a_result_onnx_runtime_refuses_that_by_zero(op_type: str) -> None:
-    least = np.iinfo(np.int32).min
-    dividend, divisor = np.array([least, 5], np.int32), np.array([-1, 0], np.int32)
-    (finding,) = one(op_type, dividend, divisor)
-    assert (finding.kind, finding.index) == ("error", (1,))
-    net = helper.make_node(op_type, ["a", "b"], ["y"])
-    with (
-        Replayer(model([net], {"a": dividend, "b": divisor}, ["y"])) as replayer,
-        pytest.raises(ReplayRefusalError, match="by zero"),
-    ):
-        replayer.outputs({"a": dividend, "b": divisor})
-
-
-@pytest.mark.parametrize("dtype", [np.int64, np.uint64])
-def test_integer_operands_are_exact(dtype: Any) -> None:
-    greatest = int(np.iinfo(dtype).max)
-    (finding,) = one("Div", np.array([greatest], dtype), np.array([0], dtype))
-    assert finding.operands == {"i0": (greatest, greatest), "i1": (0, 0)}
-    assert finding.values == {"i0": greatest, "i1": 0}
-
-
-def test_divisions_that_end_the_process_are_found_before_they_run() -> None:
-    nodes = [
-        helper.make_node("Log", ["x"], ["log"], name="log"),
-        helper.make_node("Cast", ["x"], ["i"], to=TensorProto.INT32),
-        helper.make_node("Div", ["i", "two"], ["a"]),
-        helper.make_node("Sub", ["a", "two"], ["b"]),
-        helper.make_node("Div", ["least", "b"], ["c"], name="trap"),
-        helper.make_node("Mod", ["c", "two"], ["y"]),
-    ]
-    constants = {"two": np.array([2], np.int32), "least": np.array([np.iinfo(np.int32).min], np.int32)}
-    with Replayer(model(nodes, {"x": f32(1)}, ["y", "log"], constants)) as replayer:
-        runs = [replayer.run({"x": f32(value)}) for value in (8, 2, 4, 8)]
-    assert [[f.node for f in run.findings] for run in runs] == [[], ["trap"], ["trap"], []]
-    assert runs[3].outputs["y"] == [0] and runs[1].outputs == {}
-
-
-def test_integer_division_by_zero_behind_others() -> None:
-    nodes = [
-        helper.make_node("Log", ["x"], ["log"], name="log"),
-        helper.make_node("Cast", ["x"], ["i"], to=TensorProto.INT64),
-        helper.make_node("Div", ["i", "two"], ["a"]),
-        helper.make_node("Div", ["two", "a"], ["b"], name="zero"),
-        helper.make_node("Mod", ["b", "two"], ["y"]),
-    ]
-    net = model(nodes, {"x": f32(1)}, ["y", "log"], {"two": np.array([2])})
-    with Replayer(net) as replayer:
-        good = replayer.run({"x": f32(5)})
-        bad = [replayer.run({"x": f32(value)}) for value in (1, 0)]
-    assert good.findings == () and good.outputs["y"] == [1]
-    assert [[f.node for f in replay.findings] for replay in bad] == [["zero"], ["log", "zero"]]
-    assert bad[0].outputs == {}
 
 
 def test_findings_come_in_topological_order_whatever_the_file_says() -> None:
