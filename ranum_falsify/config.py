@@ -40,7 +40,7 @@ RUNTIMES: tuple[Runtime, ...] = ("onnxruntime", "torch", "exact")
 """ONNX Runtime on the CPU, PyTorch on the CPU, and a correctly rounded evaluation."""
 
 Reach = Literal["output", "masked"]
-"""Whether a violation shows at an output of the network, or a later operator swallows it."""
+"""Whether a violation shows at an output of the network, or no output shows it."""
 
 Optimisations = Literal["any", "off", "default"]
 

@@ -255,8 +255,8 @@ class GraphBuilder:
         op.name = self.names.take(op.name)
         if (origin := self.path.origin_of(node)) is not None:
             self.origins[op.name] = origin
-        if _may_stop(spec_of(op), operands):
-            scope.stops.append(op)
+        if spec_of(op).valid:
+            scope.conditioned.append(op)
         written = known or [details_of(value) for value in values]
         for index, (name, details) in enumerate(zip(node.output, written, strict=False)):
             if name:
@@ -365,9 +365,3 @@ def _stand_in(states: Sequence[Traced], written: Sequence[TensorDetails]) -> tup
     rows = written[len(states) :]
     zeros = (torch.zeros((), dtype=torch_dtype(one.dtype)).expand(tuple(one.shape)) for one in rows)
     return (*(traced.tensor() for traced in states), *zeros)
-
-
-def _may_stop(spec: OperatorSpec, operands: Sequence[Traced | None]) -> bool:
-    """Tell whether ONNX Runtime may end a run at a node: it refuses an operand, or divides integers by 0."""
-    integers = all(np.issubdtype(t.details.dtype, np.integer) for t in operands if t is not None)
-    return any(condition.refuses or integers for condition in spec.valid)

@@ -80,8 +80,8 @@ class Graph(OperationGraph):
         origins: Where the operations lie that are in subgraphs of the model, by name: those of branches, and of loops,
             which are unrolled.
         read_again: Reads the model of a whole network with other options; None for slices, compositions and branches.
-        stops: Operations at which ONNX Runtime may end a run, although no output depends on some; none for slices,
-            which keep what their outputs depend on.
+        conditioned: Operations that have conditions, although no output depends on some: ONNX Runtime runs them, too.
+            None for slices, which keep what their outputs depend on.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class Graph(OperationGraph):
         shapes: Mapping[str, TensorDetails] | None = None,
         origins: Mapping[str, NodeOrigin] | None = None,
         read_again: ReadAgain | None = None,
-        stops: Sequence[Operation] = (),
+        conditioned: Sequence[Operation] = (),
     ) -> None:
         super().__init__(list(output_operations))
         self.inputs = inputs
@@ -115,7 +115,7 @@ class Graph(OperationGraph):
         self.shapes = shapes or {}
         self.origins = origins or {}
         self.read_again = read_again
-        self.stops = tuple(stops)
+        self.conditioned = tuple(conditioned)
 
     @property
     def input_names(self) -> tuple[str, ...]:
@@ -146,7 +146,7 @@ class Graph(OperationGraph):
     @cached_property
     def order(self) -> tuple[Operation, ...]:
         """All operations in topological order."""
-        return tuple(topological_order((*self.inputs, *self.output_operations, *self.stops)))
+        return tuple(topological_order((*self.inputs, *self.output_operations, *self.conditioned)))
 
     @cached_property
     def nodes(self) -> tuple[Operation, ...]:
@@ -240,7 +240,7 @@ class Graph(OperationGraph):
     def copy(self) -> Graph:
         """Return a graph of the same nodes; nodes are never changed in place."""
         whole: dict[str, Any] = {"source": self.source, "options": self.options, "shapes": self.shapes}
-        whole |= {"origins": self.origins, "stops": self.stops}
+        whole |= {"origins": self.origins, "conditioned": self.conditioned}
         return self._derive(self.output_operations, self.output_names, read_again=self.read_again, **whole)
 
     def __getitem__(self, index: Any) -> Graph:
@@ -349,7 +349,7 @@ class Graph(OperationGraph):
         changes: dict[str, Any] = {"inputs": other.inputs, "details": details, "opset": max(self.opset, other.opset)}
         changes |= {"notices": (*other.notices, *self.notices), "folded": (*other.folded, *self.folded)}
         changes |= {"unset_dims": tuple(dict.fromkeys((*other.unset_dims, *self.unset_dims)))}
-        changes |= {"stops": (*other.stops, *(clones[id(op)] for op in self.stops))}
+        changes |= {"conditioned": (*other.conditioned, *(clones[id(op)] for op in self.conditioned))}
         return self._derive(outputs, self.output_names, **changes)
 
     def free(self, names: Sequence[str]) -> Graph:

@@ -159,7 +159,7 @@ class _Reader(GraphBuilder):
             folded=tuple(self.folded),
             shapes=shapes,
             origins=self.origins,
-            stops=scope.stops,
+            conditioned=scope.conditioned,
             read_again=partial(_read, self.source, known=shapes),
         )
 

@@ -212,5 +212,5 @@ def _close(builder: GraphBuilder, inner: Scope, inputs: Sequence[Input], names: 
         options=builder.options,
         folded=list_makers(outputs, builder.folded),
         shapes={name: inner[name].details for name in names if inner[name].fixed_shape},
-        stops=inner.stops,
+        conditioned=inner.conditioned,
     )

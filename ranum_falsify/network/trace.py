@@ -148,14 +148,14 @@ class Scope:
         tensors: Those of this scope.
         parent: The scope around it.
         details: Shape and dtype of what operations write, by their names.
-        stops: The operations of its graph at which ONNX Runtime may end a run, whether their results are read or not.
+        conditioned: The operations of its graph that have conditions, whether their results are read or not.
     """
 
     def __init__(self, tensors: Mapping[str, Traced], parent: Scope | None = None, *, is_apart: bool = True) -> None:
         self.tensors = dict(tensors)
         self.parent = parent
         self.details: dict[str, TensorDetails] = {} if parent is None else parent.details
-        self.stops: list[Operation] = [] if parent is None or is_apart else parent.stops
+        self.conditioned: list[Operation] = [] if parent is None or is_apart else parent.conditioned
 
     def child(self, tensors: Mapping[str, Traced], *, is_apart: bool = False) -> Scope:
         """Return the scope of a subgraph, whose operations are in a graph apart or in that of this scope."""

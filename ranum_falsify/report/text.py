@@ -32,7 +32,7 @@ _ORACLES = {
 }
 _AT_OPERANDS = "at the operands that ONNX Runtime computes"  # it is not run on them
 
-_REACHES = {"output": "an output turns non-finite", "masked": "a later operator swallows it"}
+_REACHES = {"output": "an output turns non-finite", "masked": "no output shows it"}
 _NOWHERE = "no output turns non-finite with the default graph optimisations"
 _OPTIMISATIONS = {
     "off": "only with ONNX Runtime's graph optimisations off",

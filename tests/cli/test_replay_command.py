@@ -76,7 +76,7 @@ def test_inputs_by_name(workshop: Workshop) -> None:
 
 def test_reach(workshop: Workshop, zeros: str) -> None:
     model = workshop.model(MASKED)
-    assert "reach: masked (a later operator swallows it)" in workshop.run("replay", zeros, "-N", "N", model).out
+    assert "reach: masked (no output shows it)" in workshop.run("replay", zeros, "-N", "N", model).out
     run = workshop.run("replay", zeros, "-N", "N", model, "--reach", "output")
     assert run.status == 0 and "1 of another reach left out" in run.out
 
