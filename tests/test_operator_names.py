@@ -53,7 +53,7 @@ WAIVERS: dict[str, tuple[set[str], str]] = {
     "network/draws.py": ({"CastLike", "Less"}, "writes nodes: a comparison with what is drawn"),
     "network/precision.py": ({"Cast"}, "writes nodes, and removes what a converter wrote"),
     "network/collecting.py": (
-        {"Concat", "Constant", "Identity", "Reshape", "Shape", "Slice", "Transpose"},
+        {"Concat", "Constant", "Identity", "If", "Reshape", "Shape", "Slice", "Transpose"},
         "writes nodes: what becomes of lists that loops fill",
     ),
     "network/narrow.py": (

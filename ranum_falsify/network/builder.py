@@ -282,9 +282,13 @@ class GraphBuilder:
     # subgraphs --------------------------------------------------------------------------------------------------
 
     def decide(self, traced: Traced) -> int | None:
-        """Return the value of a tensor that steers the flow of control; None if an input decides it."""
+        """Return the value of a tensor that steers the flow of control; None if an input decides it.
+
+        Raises:
+            ModelError: It has not one element.
+        """
         if traced.is_constant or self.options.example is not None:
-            return int(traced.tensor().reshape(-1)[0])
+            return traced.number()
         return None
 
     def has_known_shape(self, traced: Traced) -> bool:

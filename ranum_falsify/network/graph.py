@@ -285,8 +285,7 @@ class Graph(OperationGraph):
     def _positions(self) -> tuple[dict[int, int], dict[int, int]]:
         """Return each operation's position from the front (0, 1, ...) and from the back (-1, -2, ...).
 
-        From the front, an output selection has the position of its operation; an input that no output
-        depends on has none.
+        From the front, an output selection has the position of its operation; what no output depends on has none.
         """
         longest = {id(op): 1 for op in self.output_operations}
         shortest = dict(longest)
@@ -299,7 +298,7 @@ class Graph(OperationGraph):
                 longest[id(operand)] = max(longest.get(id(operand), far), far)
                 shortest[id(operand)] = min(shortest.get(id(operand), near), near)
         for op in self.order:
-            if isinstance(op, OutputSelect):
+            if isinstance(op, OutputSelect) and id(op) in longest:
                 longest[id(op)] = longest[id(op.operation)]
         depth = max(longest.values())
         front = {key: depth - distance for key, distance in longest.items()}

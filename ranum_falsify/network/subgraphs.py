@@ -97,10 +97,10 @@ def choose_condition(condition: Traced | None, fields: Mapping[str, Any]) -> Tra
     """Return an example condition that chooses a branch which can run at the given dimensions.
 
     Raises:
-        ModelError: Neither can.
+        ModelError: Neither can, or the condition has not one element.
     """
     assert condition is not None, "an If has a condition"
-    chosen = bool(condition.tensor().reshape(-1)[0])
+    chosen = bool(condition.number())
     for value in (chosen, not chosen):
         branch = fields["then_branch" if value else "else_branch"]
         if not isinstance(branch, UnfitBranch):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import cast
@@ -94,6 +95,19 @@ class Traced:
             self.run.make_examples()
         assert self.example is not None, "what is not a constant was written by a node"
         return self.example
+
+    def number(self) -> int:
+        """Return the value on the example input of what steers the flow of control.
+
+        Raises:
+            ModelError: It has not one element.
+        """
+        if math.prod(self.details.shape) != 1:
+            raise ModelError(
+                f"what an If or a Loop is steered by has shape {list(self.details.shape)}, not one element; "
+                "ONNX Runtime refuses it too"
+            )
+        return int(self.tensor().reshape(-1)[0])
 
     def borrow(self) -> Traced:
         """Return the same tensor for another scope, which drops its example without harm to this one's."""

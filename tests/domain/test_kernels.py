@@ -15,13 +15,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ranum_falsify.operators  # noqa: F401 - fills the registry
+from ranum_falsify.building import ModelBuilder
 from ranum_falsify.domain import RUNTIMES, Interval, IntervalAnalysis, Runtime, Visited
-from ranum_falsify.domain.kernels import EXACT, Envelope, Record, envelope, families
+from ranum_falsify.domain.kernels import EXACT, Envelope, Record, envelope, families, find_envelope
 from ranum_falsify.domain.rounding import round_numbers_outward, round_outward
 from ranum_falsify.domain.rules.support import real_functions as functions
 from ranum_falsify.network import Graph, read, spec_of
 from ranum_falsify.operators.support.conditions import is_proved
-from tests.domain.kernel_subjects import DTYPES, REFERENCES, RUNS, SAMPLES, check_errors, model, run_onnxruntime
+from ranum_falsify.replay.replayer import Replayer
+from tests.domain.kernel_subjects import (
+    DTYPES,
+    REFERENCES,
+    RUNS,
+    SAMPLES,
+    assert_within,
+    check_errors,
+    model,
+    run_onnxruntime,
+)
 
 
 def node(op_type: str, dtype: str = "float32", count: int = SAMPLES) -> Graph:
@@ -38,6 +49,27 @@ def test_installed_kernels_lie_within_the_records(function: str, dtype: str, run
         # What has no record must have no kernel.
         with pytest.raises(Exception, match="NOT_IMPLEMENTED"):
             RUNS[runtime](model(function, dtype, SAMPLES), np.ones(SAMPLES, DTYPES[dtype]))
+
+
+def test_kernels_that_replace_denormal_numbers_lie_within_the_records() -> None:
+    """Numbers on the way to a result may be denormal where neither operands nor results are."""
+    rng, limits = np.random.default_rng(0), np.finfo(np.float32)
+    sizes = np.exp2(np.concatenate([rng.uniform(-125.9, -96, SAMPLES), rng.uniform(-96, 60, SAMPLES)]))
+    g, feeds = ModelBuilder("kernels", opset=22, ir_version=10), dict[str, np.ndarray]()
+    for function, (_, (low, high)) in REFERENCES.items():
+        drawn = np.clip(sizes * rng.choice([-1, 1], sizes.size), max(low, limits.min), min(high, limits.max))
+        # Exponentials of operands far below 0 are as small.
+        drawn[: SAMPLES // 2] = np.clip(rng.uniform(-88, 0, SAMPLES // 2), low, high)
+        feeds[f"{function}/x"] = drawn.astype(np.float32)
+        y = g.node(function, g.input(f"{function}/x", [sizes.size]), out=f"{function}/y")
+        g.output(y, [sizes.size])
+    with Replayer(g.build(), threads=1, flush=True) as replayer:
+        results = replayer.run_plain(feeds)
+    for function, (reference, _) in REFERENCES.items():
+        kernel, x = find_envelope(function, torch.float32, "onnxruntime"), feeds[f"{function}/x"]
+        if kernel is not None:
+            value = reference(torch.from_numpy(x).double()).numpy()
+            assert_within(kernel, results[f"{function}/y"], x, value, function)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

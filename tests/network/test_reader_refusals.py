@@ -61,6 +61,14 @@ def test_an_operator_younger_than_the_opset_is_refused() -> None:
         ("g (float[2] x) => (float[2] y) { y = Relu(x, x) }", "at most 1"),
         ("g (float[2] x, float[3] z) => (float[2] y) { y = Add(x, z) }", r"\(Add\) cannot run on operands of shapes"),
         ("g (float x) => (float y) { y = Cast<to = 99>(x) }", "element type 99"),
+        *(
+            (
+                f"g (float[2] x{read}) => (float[2] y) <{stored}> {{ y = If(c) <then_branch = a () => (float[2] r) "
+                "{ r = Neg(x) }, else_branch = b () => (float[2] r) { r = Abs(x) }> }",
+                rf"steered by has shape \[{size}\], not one element",
+            )
+            for read, stored, size in (("", "bool[0] c = {}", 0), ("", "bool[2] c = {1, 0}", 2), (", bool[0] c", "", 0))
+        ),
     ],
 )
 def test_broken_models_are_refused(text: str, message: str) -> None:

@@ -176,6 +176,13 @@ def test_an_input_that_nothing_reads_has_no_position() -> None:
         graph[3:]
 
 
+def test_what_no_output_depends_on_has_no_position() -> None:
+    dead = "t, u = Split <axis = 0> (a) v = Neg (t) d = Div (u, v)"
+    graph = read(parse(f"g (float[2] x) => (float[2] y) {{ a = Abs (x) {dead} b = Exp (a) y = Sqrt (b) }}", 13))
+    assert types(graph[2:3]) == ["Exp"]
+    assert types(graph[:-1]) == ["Abs", "Exp"]
+
+
 def test_an_output_in_the_middle_of_the_network() -> None:
     graph = read(parse("g (float[2] x) => (float[2] t, float[2] y) { t = Neg (x) y = Abs (t) }"))
     assert outputs(graph[2:]) == ["Input", "Abs"]

@@ -161,3 +161,33 @@ def test_small_elements_beside_large_ones_keep_their_planes_apart() -> None:
         epsilon=1.0,
     )
     assert_open(model, {"x": (low, abs(low))}, {"x": low})
+
+
+_ZERO = np.zeros(1, np.uint8)
+_SCALES = {"s": np.full(1, 1e10, np.float32), "t": np.ones(1, np.float32), "p": _ZERO}
+_LARGE = np.array([[1e33, -1e33], [1e33, 1e33]], np.float32)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "x", "constants", "attributes"),
+    [
+        ("y = com.microsoft::DynamicQuantizeMatMul(x, w, s, p)", _LARGE, {"w": np.zeros((2, 1), np.uint8)}, {}),
+        (
+            "y = com.microsoft::DynamicQuantizeLSTM(x, w, r, , , , , , s, p, t, p)",
+            np.stack([_LARGE, _LARGE]),
+            {"w": np.zeros((1, 2, 4), np.uint8), "r": np.zeros((1, 1, 4), np.uint8)},
+            {"hidden_size": 1},
+        ),
+        (
+            "y = com.microsoft::MatMulNBits(x, w, s, p)",
+            np.full((2, 32), 1e33, np.float32),
+            {"w": np.zeros((1, 1, 16), np.uint8)},
+            {"K": 32, "N": 1, "bits": 4, "block_size": 32, "accuracy_level": 4},
+        ),
+    ],
+)
+def test_a_product_of_scales_overflows_before_it_meets_integers_of_0(
+    nodes: str, x: Array, constants: Mapping[str, Array], attributes: Mapping[str, Any]
+) -> None:
+    model = make(nodes, {"x": x}, {**_SCALES, **constants}, **attributes)
+    assert_open(model, {"x": (-1e33, 1e33)}, {"x": x})

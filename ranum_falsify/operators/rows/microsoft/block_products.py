@@ -107,7 +107,9 @@ def bound_block_product(
     a = a.split(len(a.shape) - 1)
     low, high = a.doubles()
     size = torch.maximum(low.abs(), high.abs())
-    if not float(size.max() * sizes.sum(0).max()) < torch.finfo(torch.float32).max / 4:
+    # A product of scales alone may overflow, and infinity times a sum of 0 is no number.
+    largest = torch.maximum(sizes, factor.abs().mT).sum(0).max()
+    if not float(size.max() * largest) < torch.finfo(torch.float32).max / 4:
         return None
     strayed = _HALF_STEP * _find_largest_in_blocks(size, length) * 1.01 + 2.0**-120
     near = round_outward(low - strayed, high + strayed, torch.float32, a.shape)

@@ -8,7 +8,7 @@ import torch
 from dnnv.nn import Operation
 from torch import Tensor
 
-from ranum_falsify.domain.interval import Interval
+from ranum_falsify.domain.interval import Interval, dtype_range
 from ranum_falsify.domain.rules.dequantisation import Represented, represent, scale_sums
 from ranum_falsify.domain.rules.quantisation import Grid, anything, round_to_steps
 from ranum_falsify.domain.rules.support.building import unknown
@@ -142,7 +142,10 @@ def _dynamic_bounds(
 ) -> Interval:
     """Bound the product of the numbers that the quantised operand represents, each within a step of the original."""
     found = represent(a)
-    y = None if found is None else _multiply_represented(found, b, b_scale, b_zero, bias)
+    if found is None or not found.step * max(map(abs, b_scale.extremes)) < dtype_range(torch.float32)[1]:
+        # Scales are multiplied first: infinity times a sum of 0 is no number.
+        return unknown(site)[0]
+    y = _multiply_represented(found, b, b_scale, b_zero, bias)
     return unknown(site)[0] if y is None else y
 
 

@@ -9,7 +9,7 @@ from dnnv.nn import Operation
 from torch import Tensor
 
 from ranum_falsify.domain.enclosure import Enclosure
-from ranum_falsify.domain.interval import Interval
+from ranum_falsify.domain.interval import Interval, dtype_range
 from ranum_falsify.domain.rules.dequantisation import excess
 from ranum_falsify.domain.rules.recurrent import Flow, Layer, Overflow, layer_bounds
 from ranum_falsify.domain.rules.support.building import corner_products, unknown
@@ -79,46 +79,63 @@ def _lstm(
 # bounds ---------------------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class _Steps:
+    """What quantised weights do to products with them.
+
+    Attributes:
+        less: By how much saturating kernels may stray downwards, in steps of the other factor.
+        more: By how much they may stray upwards.
+        scale: The largest magnitude of the weights' scales.
+    """
+
+    less: float
+    more: float
+    scale: float
+
+
 @dataclass(frozen=True, kw_only=True)
 class _QuantisedFlow(Flow):
     """Arithmetic that quantises what it multiplies with weights.
 
     Attributes:
-        beyond_inputs: By how much saturating kernels may stray downwards and upwards from products with input weights,
-            in steps of the other factor.
-        beyond_weights: The same for recurrence weights.
+        input_steps: Steps of the input weights.
+        weight_steps: Steps of the recurrence weights.
     """
 
-    beyond_inputs: tuple[float, float]
-    beyond_weights: tuple[float, float]
+    input_steps: _Steps
+    weight_steps: _Steps
 
     def project(self, x: Enclosure) -> Enclosure:
         """See :meth:`Flow.project`."""
-        return self._quantise(x, self.inputs, self.beyond_inputs)
+        return self._quantise(x, self.inputs, self.input_steps)
 
     def recur(self, h: Enclosure, rows: slice = slice(None)) -> Enclosure:
         """See :meth:`Flow.recur`."""
         weights = self.weights.map(lambda end: end[rows])
-        return self._quantise(h.spread(h.low.shape[0], self.hidden), weights, self.beyond_weights)
+        return self._quantise(h.spread(h.low.shape[0], self.hidden), weights, self.weight_steps)
 
-    def _quantise(self, x: Enclosure, weights: Enclosure, beyond: tuple[float, float]) -> Enclosure:
+    def _quantise(self, x: Enclosure, weights: Enclosure, steps: _Steps) -> Enclosure:
         span = float(x.high.amax().clamp(min=0) - x.low.amin().clamp(max=0))
         step = span * _STEP + _LEAST
+        if not step * steps.scale < dtype_range(self.dtype)[1]:
+            # Scales are multiplied first: infinity times a sum of 0 is no number.
+            raise Overflow
         y = self.product(x.widen(step), weights)
-        return Enclosure(y.low - beyond[0] * step, y.high + beyond[1] * step)
+        return Enclosure(y.low - steps.less * step, y.high + steps.more * step)
 
 
 @dataclass(frozen=True, kw_only=True)
 class _QuantisedLayer(Layer):
     """Operands of a layer that quantises; for its attributes see :class:`_QuantisedFlow`."""
 
-    beyond_inputs: tuple[float, float]
-    beyond_weights: tuple[float, float]
+    input_steps: _Steps
+    weight_steps: _Steps
 
     def flow(self, number: int) -> Flow:
         """See :meth:`Layer.flow`."""
         plain_flow = vars(super().flow(number))
-        return _QuantisedFlow(**plain_flow, beyond_inputs=self.beyond_inputs, beyond_weights=self.beyond_weights)
+        return _QuantisedFlow(**plain_flow, input_steps=self.input_steps, weight_steps=self.weight_steps)
 
 
 def _weight_bounds(x: Interval, scale: Interval, zero: Interval) -> Interval:
@@ -130,12 +147,14 @@ def _weight_bounds(x: Interval, scale: Interval, zero: Interval) -> Interval:
     return Interval.of(low.mT, high.mT)
 
 
-def _beyond(x: Interval, scale: Interval) -> tuple[float, float]:
-    """Return by how much sums of products with weights may stray where pairs of them saturate."""
+def _steps_of(x: Interval, scale: Interval) -> _Steps:
+    """Return what weights do whose pairs of products may saturate."""
     less, more = excess(torch.uint8, 255, x, x.shape[1])
     largest = max(map(abs, scale.extremes))
     # A negative scale turns the excess around.
-    return (less * largest, more * largest) if scale.extremes[0] >= 0 else (max(less, more) * largest,) * 2
+    if scale.extremes[0] < 0:
+        less = more = max(less, more)
+    return _Steps(less * largest, more * largest, largest)
 
 
 def _lstm_bounds(site: Site, *operands: Interval | None) -> tuple[Interval, ...]:
@@ -155,8 +174,8 @@ def _lstm_bounds(site: Site, *operands: Interval | None) -> tuple[Interval, ...]
         peepholes=peepholes,
         gates=4,
         reversed=[site.op.direction == "reverse" or number == 1 for number in range(directions)],
-        beyond_inputs=_beyond(w, w_scale),
-        beyond_weights=_beyond(r, r_scale),
+        input_steps=_steps_of(w, w_scale),
+        weight_steps=_steps_of(r, r_scale),
     )
     try:
         found = layer_bounds(layer, lstm_step_of(site.op, directions, x.dtype))
