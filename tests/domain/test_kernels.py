@@ -57,7 +57,9 @@ def test_kernels_that_replace_denormal_numbers_lie_within_the_records() -> None:
     sizes = np.exp2(np.concatenate([rng.uniform(-125.9, -96, SAMPLES), rng.uniform(-96, 60, SAMPLES)]))
     g, feeds = ModelBuilder("kernels", opset=22, ir_version=10), dict[str, np.ndarray]()
     for function, (_, (low, high)) in REFERENCES.items():
-        drawn = np.clip(sizes * rng.choice([-1, 1], sizes.size), max(low, limits.min), min(high, limits.max))
+        drawn = np.clip(
+            sizes * rng.choice([-1, 1], sizes.size), max(low, float(limits.min)), min(high, float(limits.max))
+        )
         # Exponentials of operands far below 0 are as small.
         drawn[: SAMPLES // 2] = np.clip(rng.uniform(-88, 0, SAMPLES // 2), low, high)
         feeds[f"{function}/x"] = drawn.astype(np.float32)

@@ -164,7 +164,7 @@ def test_small_elements_beside_large_ones_keep_their_planes_apart() -> None:
 
 
 _ZERO = np.zeros(1, np.uint8)
-_SCALES = {"s": np.full(1, 1e10, np.float32), "t": np.ones(1, np.float32), "p": _ZERO}
+_SCALES: dict[str, Array] = {"s": np.full(1, 1e10, np.float32), "t": np.ones(1, np.float32), "p": _ZERO}
 _LARGE = np.array([[1e33, -1e33], [1e33, 1e33]], np.float32)
 
 
