@@ -80,8 +80,8 @@ class Graph(OperationGraph):
         origins: Where the operations lie that are in subgraphs of the model, by name: those of branches, and of loops,
             which are unrolled.
         read_again: Reads the model of a whole network with other options; None for slices, compositions and branches.
-        conditioned: Operations that have conditions, although no output depends on some: ONNX Runtime runs them, too.
-            None for slices, which keep what their outputs depend on.
+        conditioned: Operations that have conditions, or an output of theirs, although no output of the graph depends on
+            some: ONNX Runtime runs them, too.  None for slices, which keep what their outputs depend on.
     """
 
     def __init__(
@@ -146,7 +146,12 @@ class Graph(OperationGraph):
     @cached_property
     def order(self) -> tuple[Operation, ...]:
         """All operations in topological order."""
-        return tuple(topological_order((*self.inputs, *self.output_operations, *self.conditioned)))
+        ends = (*self.inputs, *self.output_operations)
+        reached = {id(op) for op in topological_order(ends)}
+        # Of an operation with several outputs one is enough, and none where others are read.
+        ran = ((end, end.operation if isinstance(end, OutputSelect) else end) for end in self.conditioned)
+        idle = [end for end, op in ran if id(op) not in reached]
+        return tuple(topological_order((*ends, *idle)))
 
     @cached_property
     def nodes(self) -> tuple[Operation, ...]:
@@ -348,7 +353,8 @@ class Graph(OperationGraph):
         changes: dict[str, Any] = {"inputs": other.inputs, "details": details, "opset": max(self.opset, other.opset)}
         changes |= {"notices": (*other.notices, *self.notices), "folded": (*other.folded, *self.folded)}
         changes |= {"unset_dims": tuple(dict.fromkeys((*other.unset_dims, *self.unset_dims)))}
-        changes |= {"conditioned": (*other.conditioned, *(clones[id(op)] for op in self.conditioned))}
+        conditioned = (clones[id(op)] for op in self.conditioned if id(op) in clones)
+        changes |= {"conditioned": (*other.conditioned, *conditioned)}
         return self._derive(outputs, self.output_names, **changes)
 
     def free(self, names: Sequence[str]) -> Graph:
