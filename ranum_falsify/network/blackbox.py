@@ -26,7 +26,7 @@ from dnnv.nn.utils import TensorDetails
 from torch import Tensor
 
 from ranum_falsify.errors import ModelError, UnsupportedOperatorError
-from ranum_falsify.network.child import ChildDeathError, SharedChild
+from ranum_falsify.network.child import Child, ChildDeathError, SharedChild
 from ranum_falsify.network.messages import tidy_message
 from ranum_falsify.network.registry import OperatorSpec, admit
 from ranum_falsify.network.tensors import to_numpy, to_torch
@@ -61,7 +61,7 @@ _LAYOUT = "com.microsoft.nchwc"
 
 _DEATH = "ONNX Runtime crashes on it, takes too long, or needs too much memory"
 _LATE = "there is no time left for it"
-_child = SharedChild(Path(__file__).with_name("blackbox_worker.py"))
+_evaluator = SharedChild(Path(__file__).with_name("blackbox_worker.py"))
 _keys = count()
 _deadline: ContextVar[float] = ContextVar("_deadline", default=math.inf)
 
@@ -189,15 +189,19 @@ class Engine:
             UnsupportedOperatorError: ONNX Runtime does not, or it reads or writes what is not a tensor of numbers.
         """
         try:
-            kind, answer = self._ask("load", {"key": self._key, "model": self.model})
+            with _evaluator.use() as child:
+                self._load_in(child)
         except ChildDeathError as error:
             raise UnsupportedOperatorError(_DEATH) from error
+
+    def _load_in(self, child: Child) -> None:
+        kind, answer = self._ask(child, "load", {"key": self._key, "model": self.model})
         if kind != "ok":
             raise UnsupportedOperatorError(f"ONNX Runtime does not run it either ({tidy_message(answer)})")
         for given, _ in answer:
             if given not in _KINDS:
                 raise UnsupportedOperatorError(f"it gives {given}, and only tensors of numbers are supported")
-        self._home = _child.get()
+        self._home = child
         # A tensor of unknown rank and a number look the same.
         self.rigid = all(shape and all(isinstance(size, int) for size in shape) for _, shape in answer)
 
@@ -220,13 +224,11 @@ class Engine:
         """
         return [self._outputs_of(found) for found in self._answers([self._feeds_of(sample) for sample in samples])]
 
-    def _ask(self, command: str, argument: Mapping[str, Any], seconds: float = _SECONDS) -> tuple[str, Any]:
-        try:
-            memory = max(_MEMORY, _FACTOR * len(self.model))
-            return _child.get().ask(command, argument, timeout=seconds, memory=memory)
-        except ChildDeathError:
-            _child.forget()
-            raise
+    def _ask(
+        self, child: Child, command: str, argument: Mapping[str, Any], seconds: float = _SECONDS
+    ) -> tuple[str, Any]:
+        memory = max(_MEMORY, _FACTOR * len(self.model))
+        return child.ask(command, argument, timeout=seconds, memory=memory)
 
     def _feeds_of(self, operands: Sequence[Tensor | None]) -> dict[str, np.ndarray]:
         return {name: to_numpy(cast(Tensor, operands[position])) for name, position in self.feeds.items()}
@@ -235,10 +237,12 @@ class Engine:
         seconds = min(_SECONDS, seconds_left())
         if seconds <= 0:
             return [_LATE] * len(feeds)
+        request = {"key": self._key, "samples": feeds, "seconds": _SHARE * seconds}
         try:
-            if self._home is not _child.get():
-                self.load()
-            kind, answer = self._ask("run", {"key": self._key, "samples": feeds, "seconds": _SHARE * seconds}, seconds)
+            with _evaluator.use() as child:
+                if self._home is not child:
+                    self._load_in(child)
+                kind, answer = self._ask(child, "run", request, seconds)
         except ChildDeathError:
             kind, answer = "error", _DEATH
         return [str(answer)] * len(feeds) if kind != "ok" else answer

@@ -13,6 +13,7 @@ import sys
 import tempfile
 import threading
 import time
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -27,6 +28,8 @@ _GLANCE = 0.005
 """Seconds between two looks at a child's memory; a process fills some ten megabytes in that time."""
 _LARGEST_SPARE = 2**29
 """Bytes of memory; a child that holds more is not kept."""
+_MOST_IDLE = 4
+"""Children with one worker that wait for the next use, where threads used more of them at the same time."""
 
 
 class ChildDeathError(Exception):
@@ -58,19 +61,21 @@ class Child:
             answer too.
 
     Attributes:
+        folder: Its temporary folder.
         is_closed: Whether it was ended here.
     """
 
     def __init__(self, worker: Path) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="ranum-falsify-", ignore_cleanup_errors=True)
+        self.folder = Path(tempfile.mkdtemp(prefix="ranum-falsify-"))
+        self._owner = os.getpid()
+        self._clean = weakref.finalize(self, _delete, self.folder, self._owner)
         self._process = subprocess.Popen(
-            [sys.executable, "-P", str(_SERVER), str(worker), self._folder.name],
+            [sys.executable, "-P", str(_SERVER), str(worker), str(self.folder)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             process_group=0,
         )
-        self._owner = os.getpid()
         self.is_closed = False
 
     @property
@@ -79,19 +84,14 @@ class Child:
         return self._process.pid
 
     @property
-    def is_alive(self) -> bool:
-        """Whether the process has not ended, as the one that started it knows."""
-        return self._process.poll() is None
+    def is_usable(self) -> bool:
+        """Whether its process goes on, and its folder is there: others may end the one and delete the other."""
+        return not self.is_closed and self._is_alive() and self.folder.is_dir()
 
     @property
     def is_small(self) -> bool:
         """Whether it holds little memory."""
         return self._resident() <= _LARGEST_SPARE
-
-    @property
-    def folder(self) -> Path:
-        """Its temporary folder."""
-        return Path(self._folder.name)
 
     def clear(self) -> None:
         """Delete what is in its temporary folder."""
@@ -148,7 +148,8 @@ class Child:
                     pipe.close()
                 except OSError:
                     continue  # unsent bytes, which no longer matter
-        self._folder.cleanup()
+        self._clean.detach()
+        shutil.rmtree(self.folder, ignore_errors=True)
 
     @contextmanager
     def _limit(self, timeout: float, memory: int | None = None) -> Iterator[None]:
@@ -180,11 +181,19 @@ class Child:
         finally:
             done.set()
 
+    def _is_alive(self) -> bool:
+        if self._owner == os.getpid():
+            return self._process.poll() is None
+        try:  # to a forked process, the children of its parent seem to have ended
+            return bool(psutil.Process(self.pid).status() != psutil.STATUS_ZOMBIE)
+        except psutil.Error:
+            return False
+
     def _kill(self) -> None:
         if self._owner == os.getpid():
             self._process.kill()
             return
-        with suppress(ProcessLookupError):  # to a forked process, the children of its parent seem to have ended
+        with suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGKILL)
 
     def _resident(self) -> int:
@@ -207,8 +216,18 @@ class Child:
         return data
 
 
+def _delete(folder: Path, owner: int) -> None:
+    """Delete the folder of a child that was not closed, unless this is a fork of the process that it belongs to."""
+    if os.getpid() == owner:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
 class SharedChild:
-    """The one child of a process with some worker; a forked process has its own, and leaves that of its parent alone.
+    """A child with some worker for all that a process asks of it, one use after the other; see :class:`Child`.
+
+    Threads that use it at the same time have a child each.  No lock is held meanwhile: one that another thread held
+    while this one forks would never be free in the forked process.  That has children of its own, and leaves those of
+    its parent alone.
 
     Args:
         worker: See :class:`Child`.
@@ -216,34 +235,51 @@ class SharedChild:
 
     def __init__(self, worker: Path) -> None:
         self._worker = worker
-        self._children: dict[int, Child] = {}
+        self._idle: dict[int, list[Child]] = {}  # by process; the methods of lists that are called here are atomic
+        atexit.register(self.forget)
 
-    def get(self) -> Child:
-        """Return the child; it is started first if it is not there, or was ended because a wait was interrupted."""
-        mine = os.getpid()
-        if mine not in self._children or self._children[mine].is_closed:
-            self._children[mine] = Child(self._worker)
-            atexit.register(self.forget)
-        return self._children[mine]
+    @contextmanager
+    def use(self) -> Iterator[Child]:
+        """Have a child to oneself in the block, with its folder: the one that was used last, or else a new one."""
+        idle = self._idle.setdefault(os.getpid(), [])
+        child = _take(idle) or Child(self._worker)
+        try:
+            yield child
+        finally:
+            if not child.is_closed:
+                idle.append(child)
+                self._drop(idle, _MOST_IDLE)
 
     def lend(self) -> None:
-        """Have the child ready for a process that is forked next; until that ends, this one leaves it alone."""
-        child = self._children.get(os.getpid())
-        if child is not None and not child.is_alive:
-            self.forget()
-        self.get()
+        """Have a child ready for a process that is forked next; until that ends, this one leaves it alone."""
+        with self.use():
+            pass
 
     def borrow(self) -> None:
-        """Use the child that the parent of this forked process has lent."""
-        child = self._children.get(os.getppid())
-        if child is not None:
-            self._children[os.getpid()] = child
+        """Use what the parent of this forked process has lent."""
+        self._idle[os.getpid()] = list(self._idle.get(os.getppid(), ()))
 
     def forget(self) -> None:
-        """End the child; the next one that is asked for is new."""
-        child = self._children.pop(os.getpid(), None)
-        if child is not None:
+        """End the children that are not in use; the next one that is used is new."""
+        self._drop(self._idle.get(os.getpid(), []), 0)
+
+    def _drop(self, idle: list[Child], most: int) -> None:
+        while len(idle) > most and (child := _pop(idle)) is not None:
             child.close()
+
+
+def _take(idle: list[Child]) -> Child | None:
+    """Remove the last child that is usable, and end those that are not."""
+    while (child := _pop(idle)) is not None and not child.is_usable:
+        child.close()
+    return child
+
+
+def _pop(idle: list[Child]) -> Child | None:
+    try:
+        return idle.pop()
+    except IndexError:  # another thread may have been faster
+        return None
 
 
 class SpareChild:
@@ -263,7 +299,7 @@ class SpareChild:
         """Return the child that waits, if it is as good as a new one, or else a new one."""
         child = self._waiting.pop(os.getpid(), None)
         if child is not None:
-            if child.is_alive and child.folder.is_dir():
+            if child.is_usable:
                 return child
             child.close()
         return Child(self._worker)

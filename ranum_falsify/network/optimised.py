@@ -2,7 +2,7 @@
 
 At its default level ONNX Runtime folds, merges and replaces operators, with other constants, roundings and element
 types than the model has.  It does so in a child process here, because a malformed model can crash it; one child serves
-all models of a process.
+all models that a process reads one after the other.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import onnx
 from google.protobuf.message import EncodeError
 
 from ranum_falsify.errors import ModelError, is_out_of_memory
-from ranum_falsify.network.child import ChildDeathError, SharedChild
+from ranum_falsify.network.child import Child, ChildDeathError, SharedChild
 from ranum_falsify.network.graph import Graph
 from ranum_falsify.network.model_file import free_model, load_model
 from ranum_falsify.network.reader import read
@@ -60,7 +60,8 @@ def optimise(graph: Graph) -> Optimised:
     constants.
     """
     if graph not in _found:
-        _found[graph] = _optimise(graph)
+        found = _optimise(graph)
+        return _found.setdefault(graph, found)  # where another thread was faster, its answer is everybody's
     return _found[graph]
 
 
@@ -76,7 +77,6 @@ def _optimise(graph: Graph) -> Optimised:
     except _Refused as error:
         return Optimised(refusal=str(error))
     except ChildDeathError as error:
-        optimiser.forget()
         return Optimised(fault=_death(error))
     except (ModelError, EncodeError, ValueError, OSError) as error:
         # Models beyond what protobuf can hold are among these.
@@ -100,7 +100,11 @@ class _Refused(Exception):
 
 def _rewrite(model: onnx.ModelProto) -> tuple[onnx.ModelProto, int]:
     """Return what the optimiser makes of a model, and the number of bytes of memory that it was given."""
-    child = optimiser.get()
+    with optimiser.use() as child:
+        return _rewrite_in(child, model)
+
+
+def _rewrite_in(child: Child, model: onnx.ModelProto) -> tuple[onnx.ModelProto, int]:
     source, target = child.folder / "model.onnx", child.folder / "optimised.onnx"
     try:
         source.write_bytes(model.SerializeToString())

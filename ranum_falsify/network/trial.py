@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from contextlib import suppress
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -15,7 +16,7 @@ import psutil
 from google.protobuf.message import EncodeError
 
 from ranum_falsify.network.blackbox import seconds_left
-from ranum_falsify.network.child import ChildDeathError
+from ranum_falsify.network.child import Child, ChildDeathError
 from ranum_falsify.network.graph import Graph
 from ranum_falsify.network.messages import tidy_message
 from ranum_falsify.network.optimised import model_with_all_inputs, optimiser
@@ -58,9 +59,11 @@ def run_once(graph: Graph, feeds: Mapping[str, np.ndarray]) -> Mapping[str, np.n
     """
     given = {**feeds, **graph.options.fixed}
     arrays = {name: np.array(array, order="C") for name, array in given.items()}  # copies, which nobody changes
-    if graph not in _latest or not _are_same(_latest[graph][0], arrays):
-        _latest[graph] = arrays, _run(graph, arrays)
-    return _latest[graph][1]
+    known = _latest.get(graph)
+    if known is None or not _are_same(known[0], arrays):
+        # Other threads may run the graph on other inputs: what is returned is not read from there again.
+        known = _latest[graph] = arrays, _run(graph, arrays)
+    return known[1]
 
 
 def _are_same(these: _Arrays, those: _Arrays) -> bool:
@@ -75,26 +78,29 @@ def _bits(array: np.ndarray) -> np.ndarray:
 
 def _run(graph: Graph, arrays: _Arrays) -> _Arrays:
     seconds = min(_SECONDS, _SHARE * max(0.0, seconds_left()))
-    child = optimiser.get()
+    try:
+        with optimiser.use() as child:
+            kind, answer = _run_in(child, graph, arrays, seconds)
+    except ChildDeathError as error:
+        raise TrialError(_describe_death(error, seconds)) from error
+    except (EncodeError, ValueError, OSError) as error:
+        raise TrialError(f"cannot be given it ({error})") from error
+    if kind != "ok":
+        raise TrialError(f"does not run it: {tidy_message(answer)}")
+    dtypes = {name: np.dtype(d.dtype) for name, d in zip(graph.output_names, graph.output_details, strict=True)}
+    return {name: _restore(array, dtypes[name]) for name, array in answer.items() if name in dtypes}
+
+
+def _run_in(child: Child, graph: Graph, arrays: _Arrays, seconds: float) -> tuple[str, Any]:
     source = child.folder / "trial.onnx"
     try:
         source.write_bytes(model_with_all_inputs(graph).SerializeToString())
         needed = max(_MEMORY, _FACTOR * source.stat().st_size) + _size_of_tensors(graph)
         memory = max(needed, min(psutil.virtual_memory().available // 2, _MOST))
-        request = {"source": str(source), "feeds": arrays}
-        kind, answer = child.ask("run", request, timeout=seconds, memory=memory)
-    except ChildDeathError as error:
-        optimiser.forget()
-        raise TrialError(_describe_death(error, seconds)) from error
-    except (EncodeError, ValueError, OSError) as error:
-        raise TrialError(f"cannot be given it ({error})") from error
+        return child.ask("run", {"source": str(source), "feeds": arrays}, timeout=seconds, memory=memory)
     finally:
         with suppress(OSError):
             source.unlink(missing_ok=True)
-    if kind != "ok":
-        raise TrialError(f"does not run it: {tidy_message(answer)}")
-    dtypes = {name: np.dtype(d.dtype) for name, d in zip(graph.output_names, graph.output_details, strict=True)}
-    return {name: _restore(array, dtypes[name]) for name, array in answer.items() if name in dtypes}
 
 
 def _restore(array: np.ndarray, dtype: np.dtype) -> np.ndarray:

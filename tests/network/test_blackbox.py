@@ -1,6 +1,8 @@
 """Operators without a row: how they are read, evaluated and written, and when they are refused."""
 
+import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
@@ -189,8 +191,22 @@ def test_a_child_that_died_is_replaced() -> None:
     graph = read(model(SMALL))
     (x,) = matrices(1)
     before = graph(x)
-    blackbox._child.forget()
+    blackbox._evaluator.forget()
     np.testing.assert_array_equal(graph(x), before)
+
+
+def test_threads_may_evaluate_the_same_operator() -> None:
+    graph = read(model(SMALL))
+    samples = list(matrices(4))
+    expected = [np.stack([graph(x)] * 8) for x in samples]
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        with ThreadPoolExecutor(len(samples)) as pool:
+            found = list(pool.map(lambda x: np.stack([graph(x) for _ in range(8)]), samples))
+    finally:
+        sys.setswitchinterval(before)
+    np.testing.assert_array_equal(found, expected)
 
 
 def test_captured_tensors_are_operands(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,13 +8,16 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from ranum_falsify.network.child import Child, ChildDeathError, SharedChild, SpareChild
+from ranum_falsify.network.child import _MOST_IDLE, Child, ChildDeathError, SharedChild, SpareChild
 
 WORKER = """
 import os, sys, time
@@ -156,24 +159,27 @@ def test_a_forked_process_borrows_a_child(tmp_path: Path) -> None:
     path.write_text(WORKER)
     shared = SharedChild(path)
     shared.lend()
-    lent = shared.get()
+    with shared.use() as lent:
+        pass
 
     def borrow() -> bool:
         shared.borrow()
-        return shared.get() is lent and lent.ask("keep", 1, timeout=60) == ("ok", [1])
+        with shared.use() as child:
+            return child is lent and lent.ask("keep", 1, timeout=60) == ("ok", [1])
 
     assert in_fork(borrow)
     assert lent.ask("keep", 2, timeout=60) == ("ok", [1, 2])
 
     def run_out_of_time() -> bool:
         shared.borrow()
-        with pytest.raises(ChildDeathError) as death:
-            shared.get().ask("sleep", 60, timeout=0.2)
+        with pytest.raises(ChildDeathError) as death, shared.use() as child:
+            child.ask("sleep", 60, timeout=0.2)
         return death.value.late
 
     assert in_fork(run_out_of_time)
     shared.lend()
-    assert shared.get() is not lent and shared.get().ask("keep", 1, timeout=60) == ("ok", [1])
+    with shared.use() as other:
+        assert other is not lent and other.ask("keep", 1, timeout=60) == ("ok", [1])
     shared.forget()
 
 
@@ -188,13 +194,72 @@ def test_a_shared_child_that_an_interruption_ended_is_replaced(tmp_path: Path) -
     before = signal.signal(signal.SIGALRM, ring)
     try:
         signal.setitimer(signal.ITIMER_REAL, 0.2)
-        with pytest.raises(KeyboardInterrupt):
-            shared.get().ask("sleep", 60, timeout=60)
-        assert shared.get().ask("keep", 1, timeout=60) == ("ok", [1])
+        with pytest.raises(KeyboardInterrupt), shared.use() as child:
+            child.ask("sleep", 60, timeout=60)
+        with shared.use() as child:
+            assert child.ask("keep", 1, timeout=60) == ("ok", [1])
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
         shared.forget()
+
+
+def test_threads_that_use_a_shared_child_at_the_same_time_have_one_each(tmp_path: Path) -> None:
+    path = tmp_path / "worker.py"
+    path.write_text(WORKER)
+    shared, all_there = SharedChild(path), threading.Barrier(_MOST_IDLE + 1)
+
+    def use(number: int) -> tuple[int, object]:
+        with shared.use() as child:
+            all_there.wait(timeout=60)
+            return child.pid, child.ask("keep", number, timeout=60)
+
+    with ThreadPoolExecutor(_MOST_IDLE + 1) as pool:
+        found = list(pool.map(use, range(_MOST_IDLE + 1)))
+    assert len({pid for pid, _ in found}) == _MOST_IDLE + 1
+    assert [answer for _, answer in found] == [("ok", [number]) for number in range(_MOST_IDLE + 1)]
+    with ExitStack() as stack:
+        kept = [stack.enter_context(shared.use()).pid for _ in range(_MOST_IDLE)]
+        assert set(kept) < {pid for pid, _ in found}
+        assert stack.enter_context(shared.use()).pid not in {pid for pid, _ in found}
+    shared.forget()
+
+
+@pytest.mark.parametrize("what", ["process", "folder"])
+def test_a_shared_child_that_is_not_usable_is_replaced(what: str, tmp_path: Path) -> None:
+    path = tmp_path / "worker.py"
+    path.write_text(WORKER)
+    shared = SharedChild(path)
+    with shared.use() as child:
+        if what == "process":
+            os.kill(child.pid, signal.SIGKILL)
+            child._process.wait()
+        else:
+            shutil.rmtree(child.folder)
+    with shared.use() as other:
+        assert child.is_closed and other.ask("keep", 1, timeout=60) == ("ok", [1])
+    shared.forget()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes do not fork here")
+def test_a_forked_process_that_exits_leaves_folder_and_child_of_its_parent_alone(tmp_path: Path) -> None:
+    (tmp_path / "worker.py").write_text(WORKER)
+    spec = importlib.util.find_spec("ranum_falsify.network.child")
+    assert spec is not None and spec.origin is not None
+    code = f"""
+import os, runpy, sys
+from pathlib import Path
+shared = runpy.run_path({spec.origin!r})["SharedChild"](Path({str(tmp_path / "worker.py")!r}))
+with shared.use() as child:
+    pid = os.fork()
+    if pid == 0:
+        sys.exit(0)
+    assert os.waitpid(pid, 0)[1] == 0
+    assert child.folder.is_dir() and child.ask("keep", 1, timeout=60) == ("ok", [1])
+with shared.use() as again:
+    assert again is child
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 @pytest.fixture

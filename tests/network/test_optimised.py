@@ -1,15 +1,19 @@
 """The graph that ONNX Runtime's optimiser makes of a model."""
 
 import os
+import shutil
 import signal
 import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from ranum_falsify.network import optimised as module
 from ranum_falsify.network import read
-from ranum_falsify.network.optimised import optimise
+from ranum_falsify.network.optimised import Optimised, optimise
 from tests.network.building import parse, types, unchecked
 
 FOLDED = (
@@ -51,10 +55,54 @@ def test_a_model_that_onnx_runtime_refuses_runs_nowhere() -> None:
 def test_a_child_that_died_is_replaced() -> None:
     text = "g (float[2] x) => (float[2] y) { a = Identity(x) y = Exp(a) }"
     assert optimise(read(parse(text))).graph is not None
-    child = module.optimiser.get()
-    os.kill(child.pid, signal.SIGKILL)
-    assert "crashes" in optimise(read(parse(text))).fault
+    with module.optimiser.use() as child:
+        os.kill(child.pid, signal.SIGKILL)
+        child._process.wait()
     assert optimise(read(parse(text))).graph is not None
+
+
+def test_a_child_whose_folder_is_gone_is_replaced() -> None:
+    text = "g (float[2] x) => (float[2] y) { a = Identity(x) y = Exp(a) }"
+    with module.optimiser.use() as child:
+        shutil.rmtree(child.folder)
+    assert optimise(read(parse(text))).graph is not None
+    assert child.is_closed
+
+
+def test_a_child_that_dies_while_it_optimises_is_replaced() -> None:
+    text = "g (float[2] x) => (float[2] y) { a = Identity(x) y = Exp(a) }"
+    with module.optimiser.use() as child:
+        child.send("nothing", {})
+        assert child.receive(timeout=60)[0] == "error"
+    os.kill(child.pid, signal.SIGSTOP)  # it does not answer the next request
+
+    def kill_once_it_has_the_model() -> None:
+        while not (child.folder / "model.onnx").exists():
+            time.sleep(0.01)
+        os.kill(child.pid, signal.SIGKILL)
+
+    killer = threading.Thread(target=kill_once_it_has_the_model, daemon=True)
+    killer.start()
+    assert "crashes" in optimise(read(parse(text))).fault
+    killer.join()
+    assert optimise(read(parse(text))).graph is not None
+
+
+def test_threads_get_what_is_made_of_their_own_graphs() -> None:
+    texts = [FOLDED.replace("{2}", f"{{{number}}}") for number in range(1, 7)]
+    graphs = [[read(parse(text), dims={"N": 4}) for _ in range(12)] for text in texts]
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        with ThreadPoolExecutor(len(graphs)) as pool:
+            found = list(pool.map(lambda mine: [weights_of(optimise(graph)) for graph in mine], graphs))
+    finally:
+        sys.setswitchinterval(before)
+    assert found == [[3.0 * number] * 12 for number in range(1, 7)]
+
+
+def weights_of(found: Optimised) -> float | str:
+    return found.fault or found.refusal if found.graph is None else float(found.graph.nodes[0].w.item())
 
 
 def test_a_broken_model_runs_nowhere() -> None:
@@ -71,18 +119,19 @@ def test_what_only_the_optimiser_refuses_may_run() -> None:
         "g (float[1] x) => (float[N] y) <float[1] k = {1}, int64[1] s = {16000000}> { c = Expand(k, s) y = Mul(x, c) }"
     )
     graph = read(parse(text))
-    child = module.optimiser.get()
-    assert child.ask("nothing", {}, timeout=60)[0] == "error"
-    held = Path(f"/proc/{child.pid}/status").read_text().partition("VmData:")[2].split()[0]
-    # Enough for the constant, and too little for its copy in the optimised graph.
-    resource.prlimit(child.pid, resource.RLIMIT_DATA, (1024 * int(held) + 95 * 2**20, resource.RLIM_INFINITY))
+    with module.optimiser.use() as child:
+        assert child.ask("nothing", {}, timeout=60)[0] == "error"
+        held = Path(f"/proc/{child.pid}/status").read_text().partition("VmData:")[2].split()[0]
+        # Enough for the constant, and too little for its copy in the optimised graph.
+        resource.prlimit(child.pid, resource.RLIMIT_DATA, (1024 * int(held) + 95 * 2**20, resource.RLIM_INFINITY))
     found = optimise(graph)
     module.optimiser.forget()
     assert found.graph is None and "its optimiser fails" in found.fault and not found.refusal
 
 
 def test_a_model_that_cannot_be_written_may_run() -> None:
-    target = module.optimiser.get().folder / "optimised.onnx"
+    with module.optimiser.use() as child:
+        target = child.folder / "optimised.onnx"
     target.mkdir()
     found = optimise(read(parse("g (float[2] x) => (float[2] y) { y = Exp(x) }")))
     target.rmdir()
