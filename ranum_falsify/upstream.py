@@ -11,6 +11,7 @@ therefore only loaded on demand, by `load`.  Each repair is one function with it
 `_repair_product`              `numpy.product` is gone.
 `_repair_ast`                  `ast.Str` and its siblings are gone from Python 3.14.
 `_repair_callable_names`       NumPy's functions are no longer Python functions.
+`_repair_contexts`             threads took each other's symbols and parameters.
 `_repair_operation_equality`   comparing operations with arrays of different shapes raised.
 `_repair_graph_evaluation`     evaluating a graph needed TensorFlow.
 `_repair_from_numpy`           PyTorch warns about read-only arrays, which DNNV's constants are.
@@ -37,6 +38,7 @@ from typing import Any
 import numpy as np
 import onnx
 
+from ranum_falsify.contexts import repair_contexts
 from ranum_falsify.errors import UpstreamMissingError
 
 __all__ = ["INSTALL_COMMAND", "load"]
@@ -165,9 +167,8 @@ def _import_dnnv() -> None:
         # Python 3.12 and 3.13 warn about the `ast` names in the parser's annotations.
         stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore", DeprecationWarning)
-        importlib.import_module("dnnv.nn")
-        importlib.import_module("dnnv.nn.transformers")
-        importlib.import_module("dnnv.properties")
+        for name in ("dnnv.nn", "dnnv.nn.transformers", "dnnv.properties"):
+            importlib.import_module(name)
 
 
 # ------------------------------------------------------------- dnnf.pytorch without dnnf/__init__
@@ -237,6 +238,7 @@ def _repair_loaded_modules() -> None:
     _repair_product()
     _repair_ast()
     _repair_callable_names()
+    _repair_contexts()
     _repair_operation_equality()
     _repair_graph_evaluation()
     _repair_from_numpy()
@@ -310,6 +312,12 @@ def _repair_callable_names() -> None:
     _replace_global("get_callable_name", original, get_callable_name, "dnnv.properties")
 
 
+def _repair_contexts() -> None:
+    """Let threads build properties at the same time."""
+    module = importlib.import_module("dnnv.properties.expressions.context")
+    _replace_global("get_context", *repair_contexts(module), "dnnv")
+
+
 def _operations_equal(left: object, right: object) -> bool:
     """Whether two operations have the same type and equal attributes, operands included.
 
@@ -349,16 +357,13 @@ def _repair_operation_equality() -> None:
 
 
 def _evaluate(graph: Any, *inputs: Any, squeeze: bool = True, **values: Any) -> Any:
-    """Evaluate a graph on arrays with DNNF's PyTorch converter.
+    """Evaluate a graph on arrays with DNNF's PyTorch converter; return a tuple, or its only element, as DNNV did.
 
     Args:
         graph: A DNNV `OperationGraph`.
         *inputs: One array per graph input, in order.
         squeeze: Whether to return a single output itself, instead of a tuple of one.
         **values: Passed to the converted model.
-
-    Returns:
-        A NumPy array, or a tuple of them, as DNNV's TensorFlow evaluation returned.
     """
     import torch
 

@@ -5,6 +5,8 @@ import subprocess
 import sys
 import tempfile
 import textwrap
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -234,6 +236,24 @@ def test_a_property_with_argmax_can_be_printed() -> None:
     from dnnv.properties import Call, Constant, Symbol
 
     assert "argmax" in str(Call(Constant(np.argmax), (Symbol("x"),), {}))
+
+
+def test_threads_build_properties_in_contexts_of_their_own() -> None:
+    from dnnv.properties.expressions import Context, Parameter, get_context
+
+    around, turn = get_context(), threading.Barrier(2)
+
+    def build(value: int) -> tuple[int, bool]:
+        with Context() as context:
+            turn.wait(timeout=60)
+            bound = Parameter("bound", type=int, default=value)
+            turn.wait(timeout=60)
+            with context:
+                turn.wait(timeout=60)
+        return bound.default.value, bound.ctx is context and get_context() is around
+
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(build, (1, 2))) == [(1, True), (2, True)]
 
 
 def test_operations_compare_by_value_without_raising() -> None:
