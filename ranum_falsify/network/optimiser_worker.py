@@ -1,7 +1,7 @@
 """What runs in the child process of `ranum_falsify.network.optimised`: ONNX Runtime rewrites models, or runs them once.
 
-The commands are ``optimise`` ({"source", "target"}, two paths; see `_optimise` for the answers) and ``run`` ({"source",
-"feeds"}), which returns the outputs of one run, by name.
+The commands are ``optimise`` ({"source", "target"}, two paths; see `_optimise` for the answers), ``load`` ({"source"}),
+``run`` ({"feeds"}), which runs what was loaded last and returns its outputs, by name, and ``unload``.
 """
 
 from __future__ import annotations
@@ -69,15 +69,28 @@ _INTEGERS = (f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64
 _SHOWN = {f"tensor({kind})" for kind in ("float", "double", "float16", "bool", *_INTEGERS)}
 
 
-def _run(source: str, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Run a model as users do, once; return its outputs that are tensors of numbers."""
-    options = ort.SessionOptions()
-    options.intra_op_num_threads = 1
-    session = ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
-    types = {value.name: value.type for value in (*session.get_inputs(), *session.get_overridable_initializers())}
-    values = session.run_with_ort_values(None, {name: _feed(types.get(name), x) for name, x in feeds.items()})
-    found = {known.name: _show(known.type, x) for known, x in zip(session.get_outputs(), values, strict=True)}
-    return {name: array for name, array in found.items() if array is not None}
+class _Runner:
+    """Runs the model that was loaded last, as users do."""
+
+    def __init__(self) -> None:
+        self._session: ort.InferenceSession | None = None
+
+    def load(self, source: str) -> None:
+        options = ort.SessionOptions()
+        options.intra_op_num_threads = 1
+        self._session = ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+
+    def run(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Return the outputs that are tensors of numbers."""
+        session = self._session
+        assert session is not None, "nothing is loaded"
+        types = {value.name: value.type for value in (*session.get_inputs(), *session.get_overridable_initializers())}
+        values = session.run_with_ort_values(None, {name: _feed(types.get(name), x) for name, x in feeds.items()})
+        found = {known.name: _show(known.type, x) for known, x in zip(session.get_outputs(), values, strict=True)}
+        return {name: array for name, array in found.items() if array is not None}
+
+    def unload(self) -> None:
+        self._session = None
 
 
 def _feed(kind: str | None, array: np.ndarray) -> ort.OrtValue:
@@ -96,5 +109,11 @@ def _show(kind: str, value: ort.OrtValue) -> np.ndarray | None:
 def service() -> Callable[[str, Any], Any]:
     """Return the function that answers a command."""
     ort.set_default_logger_severity(4)
-    commands: Mapping[str, Callable[..., Any]] = {"optimise": _optimise, "run": _run}
+    runner = _Runner()
+    commands: Mapping[str, Callable[..., Any]] = {
+        "optimise": _optimise,
+        "load": runner.load,
+        "run": runner.run,
+        "unload": runner.unload,
+    }
     return lambda command, argument: commands[command](**argument)

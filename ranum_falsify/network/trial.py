@@ -1,4 +1,4 @@
-"""A trial: ONNX Runtime runs a network once, as users do.
+"""A trial: ONNX Runtime runs a network on a few inputs, as users do.
 
 That a model loads does not say that it runs: kernels may refuse types, attributes or shapes when they get them.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -15,13 +15,14 @@ import numpy as np
 import psutil
 from google.protobuf.message import EncodeError
 
+from ranum_falsify.errors import is_out_of_memory
 from ranum_falsify.network.blackbox import seconds_left
 from ranum_falsify.network.child import Child, ChildDeathError
 from ranum_falsify.network.graph import Graph
 from ranum_falsify.network.messages import tidy_message
 from ranum_falsify.network.optimised import model_with_all_inputs, optimiser
 
-__all__ = ["TrialError", "run_once"]
+__all__ = ["Runner", "TrialError"]
 
 _SECONDS = 60.0
 _SHARE = 0.7
@@ -37,33 +38,107 @@ _MOST = 2**32
 
 
 class TrialError(Exception):
-    """ONNX Runtime does not run a network on some inputs; the message says why, to follow its name."""
+    """ONNX Runtime does not run a network on some inputs; the message says why, to follow its name.
+
+    Attributes:
+        is_limit: Whether it is only that time or memory does not suffice.
+    """
+
+    def __init__(self, message: str, *, is_limit: bool = False) -> None:
+        super().__init__(message)
+        self.is_limit = is_limit
 
 
 _Arrays = Mapping[str, np.ndarray]
-_latest: WeakKeyDictionary[Graph, tuple[_Arrays, _Arrays]] = WeakKeyDictionary()
-"""The inputs of the last run of a graph, and what it gave."""
+_MOST_RUNS = 4
+_latest: WeakKeyDictionary[Graph, tuple[tuple[_Arrays, _Arrays], ...]] = WeakKeyDictionary()
+"""The inputs of the last runs of a graph, and what they gave."""
 
 
-def run_once(graph: Graph, feeds: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
-    """Return the outputs of a network that are tensors of numbers, by name.
+class Runner:
+    """Runs a network on one input after the other, in a context, in which ONNX Runtime loads it at most once.
 
     A graph that has just run on the same inputs does not run again.
 
     Args:
         graph: The network.
-        feeds: An array for each of its inputs, by name.
-
-    Raises:
-        TrialError: ONNX Runtime refuses, crashes, or takes too much time or memory.
     """
-    given = {**feeds, **graph.options.fixed}
-    arrays = {name: np.array(array, order="C") for name, array in given.items()}  # copies, which nobody changes
-    known = _latest.get(graph)
-    if known is None or not _are_same(known[0], arrays):
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._uses = ExitStack()
+        self._child: Child | None = None
+        self._memory = 0
+
+    def __enter__(self) -> Runner:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._uses.close()
+
+    def run(self, feeds: Mapping[str, np.ndarray], *, seconds: float = math.inf) -> Mapping[str, np.ndarray]:
+        """Return the outputs that are tensors of numbers, by name.
+
+        Args:
+            feeds: An array for each input, by name.
+            seconds: How long it may take at most.
+
+        Raises:
+            TrialError: ONNX Runtime refuses, crashes, or takes too much time or memory.
+        """
+        given = {**feeds, **self._graph.options.fixed}
+        arrays = {name: np.array(array, order="C") for name, array in given.items()}  # copies, which nobody changes
+        known = _latest.get(self._graph, ())
+        for before, outputs in known:
+            if _are_same(before, arrays):
+                return outputs
+        outputs = self._run(arrays, min(_SECONDS, seconds, _SHARE * max(0.0, seconds_left())))
         # Other threads may run the graph on other inputs: what is returned is not read from there again.
-        known = _latest[graph] = arrays, _run(graph, arrays)
-    return known[1]
+        _latest[self._graph] = (*known, (arrays, outputs))[-_MOST_RUNS:]
+        return outputs
+
+    def _run(self, arrays: _Arrays, seconds: float) -> _Arrays:
+        try:
+            answer = self._ask(self._load(seconds), "run", {"feeds": arrays}, seconds)
+        except ChildDeathError as error:
+            raise TrialError(_describe_death(error, seconds), is_limit=error.late or error.full) from error
+        except (EncodeError, ValueError, OSError) as error:
+            raise TrialError(f"cannot be given it ({error})") from error
+        details = zip(self._graph.output_names, self._graph.output_details, strict=True)
+        dtypes = {name: np.dtype(one.dtype) for name, one in details}
+        return {name: _restore(array, dtypes[name]) for name, array in answer.items() if name in dtypes}
+
+    def _load(self, seconds: float) -> Child:
+        """Return the child that has loaded the network."""
+        if self._child is not None and not self._child.is_closed:
+            return self._child
+        self._uses.close()
+        child = self._uses.enter_context(optimiser.use())
+        source = child.folder / "trial.onnx"
+        try:
+            source.write_bytes(model_with_all_inputs(self._graph).SerializeToString())
+            needed = max(_MEMORY, _FACTOR * source.stat().st_size) + _size_of_tensors(self._graph)
+            self._memory = max(needed, min(psutil.virtual_memory().available // 2, _MOST))
+            self._ask(child, "load", {"source": str(source)}, seconds)
+        finally:
+            with suppress(OSError):
+                source.unlink(missing_ok=True)
+        self._uses.callback(_unload, child)
+        self._child = child
+        return child
+
+    def _ask(self, child: Child, command: str, argument: Mapping[str, Any], seconds: float) -> Any:
+        kind, answer = child.ask(command, argument, timeout=seconds, memory=self._memory)
+        if kind != "ok":
+            full = is_out_of_memory(RuntimeError(answer))
+            raise TrialError(f"does not run it: {tidy_message(answer)}", is_limit=full)
+        return answer
+
+
+def _unload(child: Child) -> None:
+    if not child.is_closed:
+        with suppress(ChildDeathError):
+            child.ask("unload", {}, timeout=_SECONDS)
 
 
 def _are_same(these: _Arrays, those: _Arrays) -> bool:
@@ -74,33 +149,6 @@ def _are_same(these: _Arrays, those: _Arrays) -> bool:
 
 def _bits(array: np.ndarray) -> np.ndarray:
     return array if array.dtype.hasobject else array.reshape(-1).view(np.uint8)
-
-
-def _run(graph: Graph, arrays: _Arrays) -> _Arrays:
-    seconds = min(_SECONDS, _SHARE * max(0.0, seconds_left()))
-    try:
-        with optimiser.use() as child:
-            kind, answer = _run_in(child, graph, arrays, seconds)
-    except ChildDeathError as error:
-        raise TrialError(_describe_death(error, seconds)) from error
-    except (EncodeError, ValueError, OSError) as error:
-        raise TrialError(f"cannot be given it ({error})") from error
-    if kind != "ok":
-        raise TrialError(f"does not run it: {tidy_message(answer)}")
-    dtypes = {name: np.dtype(d.dtype) for name, d in zip(graph.output_names, graph.output_details, strict=True)}
-    return {name: _restore(array, dtypes[name]) for name, array in answer.items() if name in dtypes}
-
-
-def _run_in(child: Child, graph: Graph, arrays: _Arrays, seconds: float) -> tuple[str, Any]:
-    source = child.folder / "trial.onnx"
-    try:
-        source.write_bytes(model_with_all_inputs(graph).SerializeToString())
-        needed = max(_MEMORY, _FACTOR * source.stat().st_size) + _size_of_tensors(graph)
-        memory = max(needed, min(psutil.virtual_memory().available // 2, _MOST))
-        return child.ask("run", {"source": str(source), "feeds": arrays}, timeout=seconds, memory=memory)
-    finally:
-        with suppress(OSError):
-            source.unlink(missing_ok=True)
 
 
 def _restore(array: np.ndarray, dtype: np.dtype) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""A trial before a proof counts: ONNX Runtime runs the networks of a problem once, on inputs that the property allows.
+"""A trial before a proof counts: ONNX Runtime runs the networks of a problem on a few inputs that the property allows.
 
 A proof rests on the rows' knowledge of operators.  Where ONNX Runtime refuses to run what they describe, or shows
 what a proof has excluded, nothing is proved for it.
@@ -6,9 +6,13 @@ what a proof has excluded, nothing is proved for it.
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 
 import numpy as np
 import torch
@@ -17,7 +21,7 @@ from torch import Tensor
 from ranum_falsify.domain.enclosure import Enclosure
 from ranum_falsify.network import Graph
 from ranum_falsify.network.tensors import to_numpy, to_torch
-from ranum_falsify.network.trial import TrialError, run_once
+from ranum_falsify.network.trial import Runner, TrialError
 from ranum_falsify.properties.formula.applications import NetworkCall, ValidityGoal
 from ranum_falsify.properties.formula.frame import Frame
 from ranum_falsify.properties.problem.problem import InputVariable, Problem
@@ -28,7 +32,14 @@ _REGIONS = 16
 """Boxes in which inputs are looked for that the property allows."""
 
 _RANDOM = 13
-"""Random points of each, after its centre and its ends."""
+"""Random points of each, the first of them a corner, after its centre and its ends."""
+
+_POINTS = 4
+"""On how many points the networks run: wrong rules fail at ends of ranges rather than between them."""
+_SECONDS = 2.0
+"""How long all but the first of them may take."""
+_WIDEST = 2**16
+"""The widest range of integers of which more than one is tried: they may be how often a loop runs."""
 
 _REPORT = "a fault of ranum-falsify, please report it"
 
@@ -41,7 +52,7 @@ class Trial:
     """What ONNX Runtime did.
 
     Attributes:
-        inputs: What it ran on, by input variable.
+        inputs: What it ran on, by input variable; of several points, the one with faults.
         faults: By `id` of the application, why nothing is proved of it, to follow the name of ONNX Runtime.
     """
 
@@ -50,7 +61,9 @@ class Trial:
 
 
 def try_out(problem: Problem, graphs: Mapping[int, Graph], surely: Surely) -> Trial | None:
-    """Run all applications once, on inputs that meet the property's conditions if some are found.
+    """Run all applications, on inputs that meet the property's conditions if some are found.
+
+    That they run on the first point is needed; on the others, time or memory may not suffice.
 
     Args:
         problem: The problem.
@@ -61,16 +74,34 @@ def try_out(problem: Problem, graphs: Mapping[int, Graph], surely: Surely) -> Tr
         None where the property allows no inputs at all.
     """
     boxes = [(case, variables) for case in problem.each_case for variables in case.regions]
-    for number, (case, variables) in enumerate(boxes[:_REGIONS]):
-        for inputs in make_points(variables):
-            attempt = _Attempt(case, graphs, inputs)
-            if attempt.meets_conditions():
-                return Trial(inputs, attempt.find_faults(partial(surely, number)))
-    if not boxes:
-        return None
-    case, variables = boxes[0]
-    inputs = next(make_points(variables))
-    return Trial(inputs, _Attempt(case, graphs, inputs).find_refusals())
+    with ExitStack() as stack:
+        runners = {id(graph): stack.enter_context(Runner(graph)) for graph in graphs.values()}
+        for number, (case, variables) in enumerate(boxes[:_REGIONS]):
+            attempts = (_Attempt(case, graphs, runners, inputs) for inputs in make_points(variables))
+            allowed = (attempt for attempt in attempts if attempt.meets_conditions())
+            found = list(islice(allowed, 1 if _is_wide(variables) else _POINTS))
+            if found:
+                return _run_all(found, partial(surely, number))
+        if not boxes:
+            return None
+        case, variables = boxes[0]
+        attempt = _Attempt(case, graphs, runners, next(make_points(variables)))
+        return Trial(attempt.inputs, attempt.find_refusals())
+
+
+def _run_all(attempts: Sequence[_Attempt], surely: Callable[[NetworkCall], Sequence[Enclosure]]) -> Trial:
+    first = Trial(attempts[0].inputs, attempts[0].find_faults(surely))
+    end = time.monotonic() + _SECONDS
+    for attempt in attempts[1:] if not first.faults else ():
+        left = end - time.monotonic()
+        faults = attempt.find_faults(surely, seconds=left) if left > 0 else {}
+        if faults:
+            return Trial(attempt.inputs, faults)
+    return first
+
+
+def _is_wide(variables: Sequence[InputVariable]) -> bool:
+    return any(v.dtype.kind in "iu" and _span(v).max(initial=0) > _WIDEST for v in variables)
 
 
 def make_points(variables: Sequence[InputVariable]) -> Iterator[Mapping[str, np.ndarray]]:
@@ -82,7 +113,8 @@ def make_points(variables: Sequence[InputVariable]) -> Iterator[Mapping[str, np.
     yield {v.name: v.lower for v in variables}
     yield {v.name: v.upper for v in variables}
     rng = np.random.default_rng(0)
-    for _ in range(_RANDOM):
+    yield {v.name: np.where(rng.random(v.shape) < 0.5, v.lower, v.upper) for v in variables}
+    for _ in range(_RANDOM - 1):
         yield {v.name: _between(v, rng.random(v.shape)) for v in variables}
 
 
@@ -97,9 +129,8 @@ def _between(variable: InputVariable, share: float | np.ndarray) -> np.ndarray:
     """Return values at a share of the way from the lower to the upper bound."""
     lower, upper = variable.lower, variable.upper
     if variable.dtype.kind in "iu":
-        # Differences of integers wrap around into the unsigned type of the same size, where they are right.
-        bits = np.dtype(f"u{variable.dtype.itemsize}")
-        span = upper.view(bits) - lower.view(bits)
+        span = _span(variable)
+        bits = span.dtype
         step = np.minimum(np.floor(span * share), np.nextafter(np.float64(2.0 ** (8 * bits.itemsize)), 0)).astype(bits)
         return np.asarray((lower.view(bits) + np.minimum(step, span)).view(variable.dtype))
     wide = np.promote_types(variable.dtype, np.float32)
@@ -108,18 +139,34 @@ def _between(variable: InputVariable, share: float | np.ndarray) -> np.ndarray:
     return np.asarray(np.clip(middle, lower, upper), variable.dtype)
 
 
+def _span(variable: InputVariable) -> np.ndarray:
+    """Return how far the ends of integers lie apart, unsigned: there, differences that wrap around are right."""
+    bits = np.dtype(f"u{variable.dtype.itemsize}")
+    return np.asarray(variable.upper.view(bits) - variable.lower.view(bits))
+
+
 class _Attempt:
     """One run of the networks of a case.
 
     Args:
         case: The case.
         graphs: The graphs that run, by `id` of the application.
+        runners: What runs each, by `id` of the graph.
         inputs: The inputs, by variable.
     """
 
-    def __init__(self, case: Problem, graphs: Mapping[int, Graph], inputs: Mapping[str, np.ndarray]) -> None:
+    def __init__(
+        self,
+        case: Problem,
+        graphs: Mapping[int, Graph],
+        runners: Mapping[int, Runner],
+        inputs: Mapping[str, np.ndarray],
+    ) -> None:
+        self.inputs = inputs
         self._case = case
         self._graphs = graphs
+        self._runners = runners
+        self._seconds = math.inf
         self._frame = Frame({name: to_torch(x)[None] for name, x in inputs.items()}, self)
         self._shown: dict[int, Sequence[np.ndarray | None]] = {}
 
@@ -133,13 +180,21 @@ class _Attempt:
             try:
                 self._frame.outputs(call)
             except TrialError as error:
-                return {id(call): f"which {error}"}
+                return {} if error.is_limit and self._seconds < math.inf else {id(call): f"which {error}"}
         return {}
 
-    def find_faults(self, surely: Callable[[NetworkCall], Sequence[Enclosure]]) -> dict[int, str]:
-        """Return why nothing is proved of applications, given proved bounds of their outputs."""
+    def find_faults(
+        self, surely: Callable[[NetworkCall], Sequence[Enclosure]], seconds: float = math.inf
+    ) -> dict[int, str]:
+        """Return why nothing is proved of applications.
+
+        Args:
+            surely: Returns proved bounds of their outputs.
+            seconds: How long each may run; that this, or memory, does not suffice is no fault then.
+        """
+        self._seconds = seconds
         faults = self.find_refusals()
-        if faults:
+        if faults or len(self._shown) < len(self._case.calls):
             return faults
         if not self._case.goals and self._is_violated():
             return {id(call): f"which violates the property against its proof: {_REPORT}" for call in self._case.calls}
@@ -158,12 +213,15 @@ class _Attempt:
         return bool((self._case.clause_circuit.margins(self._frame) < 0).any())
 
     def outputs(self, call: NetworkCall, arguments: tuple[Tensor, ...]) -> Sequence[Tensor]:
-        """See `Evaluator.outputs`; what is no tensor of numbers is NaN here."""
+        """See `Evaluator.outputs`; what is no tensor of numbers, or has another shape than usual, is NaN here."""
         arrays = dict(zip(call.graph.input_names, (to_numpy(x[0]) for x in arguments), strict=True))
         graph = self._graphs[id(call)]
-        found = run_once(graph, {name: arrays[name] for name in graph.input_names})
-        shown = self._shown[id(call)] = [found.get(name) for name in graph.output_names]
-        sizes = [details.shape for details in graph.output_details]
+        feeds = {name: arrays[name] for name in graph.input_names}
+        found = self._runners[id(graph)].run(feeds, seconds=self._seconds)
+        sizes = [tuple(details.shape) for details in graph.output_details]
+        given = [found.get(name) for name in graph.output_names]
+        pairs = zip(given, sizes, strict=True)
+        shown = self._shown[id(call)] = [None if x is None or x.shape != size else x for x, size in pairs]
         return [
             torch.full((1, *size), torch.nan) if array is None else to_torch(array)[None]
             for array, size in zip(shown, sizes, strict=True)
@@ -178,8 +236,6 @@ def _find_outside(shown: np.ndarray, bounds: Enclosure) -> str:
     """Return, in words, the first element of an output outside its bounds; "" if there is none."""
     low, high = (end[0] for end in bounds)
     value = to_torch(shown).double()
-    if value.shape != low.shape:
-        return ""
     outside = ~((value >= low) & (value <= high)) & ~low.isnan()
     if not bool(outside.any()):
         return ""

@@ -17,9 +17,9 @@ from ranum_falsify.config import ProveConfig, Runtime, SearchConfig
 from ranum_falsify.decide import falsify
 from ranum_falsify.domain import Interval
 from ranum_falsify.domain.enclosure import Enclosure
-from ranum_falsify.network import read, registry, spec_of
+from ranum_falsify.network import Graph, read, registry, spec_of
 from ranum_falsify.network.blackbox import evaluate_until
-from ranum_falsify.network.trial import TrialError, run_once
+from ranum_falsify.network.trial import Runner, TrialError
 from ranum_falsify.properties.formula.applications import NetworkCall
 from ranum_falsify.properties.problem.problem import InputVariable, Problem
 from ranum_falsify.prove.prover import Prover
@@ -54,6 +54,11 @@ def prove(reduced: Problem, *runtimes: Runtime) -> Prover:
     prover = Prover(reduced, ProveConfig(runtimes=runtimes) if runtimes else ProveConfig())
     prover.analyse()
     return prover
+
+
+def run_alone(graph: Graph, feeds: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+    with Runner(graph) as runner:
+        return runner.run(feeds)
 
 
 def ones_box(text: str) -> list[tuple[float, float]]:
@@ -135,33 +140,33 @@ def test_it_runs_where_the_conditions_hold() -> None:
 def test_freed_weights_and_fixed_inputs_are_fed() -> None:
     model = parse("g (float[2] x, int64[1] s) => (float[2] y) <float[2] w = {1, 2}> { m = Mul(x, w) y = Expand(m, s) }")
     freed = read(parse("g (float[2] x) => (float[2] y) <float[2] w = {1, 2}> { y = Mul(x, w) }"), free=["w"])
-    assert run_once(freed, {"x": np.full(2, 3, np.float32), "w": np.full(2, 5, np.float32)})["y"].tolist() == [15, 15]
+    assert run_alone(freed, {"x": np.full(2, 3, np.float32), "w": np.full(2, 5, np.float32)})["y"].tolist() == [15, 15]
     fixed = read(model, fixed={"s": np.array([2], np.int64)})
-    assert run_once(fixed, {"x": np.full(2, 3, np.float32)})["y"].tolist() == [3, 6]
+    assert run_alone(fixed, {"x": np.full(2, 3, np.float32)})["y"].tolist() == [3, 6]
 
 
 def test_bfloat16_goes_in_and_comes_out() -> None:
     graph = read(parse("g (bfloat16[2] x) => (bfloat16[2] y) { y = Identity(x) }"))
     given = np.array([1.5, -2.0], ml_dtypes.bfloat16)
-    (y,) = run_once(graph, {"x": given}).values()
+    (y,) = run_alone(graph, {"x": given}).values()
     assert y.dtype == given.dtype and (y == given).all()
 
 
 def test_a_network_runs_again_on_other_bits_alone() -> None:
     graph = read(parse("g (float[2] x) => (float[2] y) { y = Reciprocal(x) }"))
     given = np.array([2, 0], np.float32)
-    first = run_once(graph, {"x": given})
-    assert run_once(graph, {"x": given.copy()}) is first and first["y"].tolist() == [0.5, np.inf]
+    first = run_alone(graph, {"x": given})
+    assert run_alone(graph, {"x": given.copy()}) is first and first["y"].tolist() == [0.5, np.inf]
     given[1] = -0.0
-    assert run_once(graph, {"x": given})["y"].tolist() == [0.5, -np.inf]
+    assert run_alone(graph, {"x": given})["y"].tolist() == [0.5, -np.inf]
     given[0] = 4
-    assert run_once(graph, {"x": given})["y"].tolist() == [0.25, -np.inf]
+    assert run_alone(graph, {"x": given})["y"].tolist() == [0.25, -np.inf]
 
 
 def test_what_takes_any_memory_ends_the_trial_not_the_machine() -> None:
     text = "g (int64[1] n) => (float y) { a = ConstantOfShape(n) y = ReduceSum<keepdims = 0>(a) }"
     with pytest.raises(TrialError, match=r"memory|allocate"):
-        run_once(read(parse(text)), {"n": np.array([10**10], np.int64)})
+        run_alone(read(parse(text)), {"n": np.array([10**10], np.int64)})
 
 
 def test_a_trial_that_time_cuts_off_is_named() -> None:
@@ -182,9 +187,11 @@ def test_a_trial_that_time_cuts_off_is_named() -> None:
 # what runs against a proof --------------------------------------------------------------------------------------------
 
 
-def outcome(text: str, low: float, high: float, inner: str = "no_invalid_input(N(v0))") -> tuple[Problem, Trial]:
-    """Return a problem over [0, 1] and its trial, where its outputs are said to be proved to lie between bounds."""
-    reduced = problem(in_box([(0.0, 1.0)], inner), networks={"N": network(text)})
+def outcome(
+    text: str, low: float, high: float, inner: str = "no_invalid_input(N(v0))", *, most: float = 1.0
+) -> tuple[Problem, Trial]:
+    """Return a problem over [0, most] and its trial, where its outputs are said to be proved to lie between bounds."""
+    reduced = problem(in_box([(0.0, most)], inner), networks={"N": network(text)})
     graphs = {id(call): call.graph for call in reduced.calls}
 
     def surely(number: int, call: NetworkCall) -> Sequence[Enclosure]:
@@ -209,10 +216,34 @@ def test_outputs_outside_proved_bounds_throw_the_proof_over() -> None:
     assert any("gives nan" in fault for fault in trial.faults.values())
 
 
+def test_ends_of_a_box_throw_a_proof_over_too() -> None:
+    text = "(float[2] x) => (float[2] y) { y = Exp(x) }"
+    for low, high, point in ((1.1, 3.0, [0, 0]), (1.0, 2.7, [1, 1])):
+        _, trial = outcome(text, low, high)
+        assert len(trial.faults) == 1 and trial.inputs["v0"].tolist() == point
+    mixed = "(float[9] x) => (float y) { y = ReduceMax<keepdims = 0>(x) n = ReduceMin<keepdims = 0>(x) }"
+    _, trial = outcome(mixed.replace("y = R", "m = R").replace("}", "y = Sub(m, n) }"), 0.0, 0.5)
+    assert len(trial.faults) == 1 and sorted(set(trial.inputs["v0"].tolist())) == [0, 1]
+
+
+def test_what_onnx_runtime_refuses_at_the_end_of_a_box_is_not_proved() -> None:
+    text = "(int64 axis) => (float[2,1] y) <float[2,1] x = {1, 2}> { y = CumSum(x, axis) }"
+    reduced, trial = outcome(text, 1.0, 3.0, most=3.0)
+    assert "does not run it: Non-zero status" in trial.faults[id(reduced.calls[0])] and trial.inputs["v0"] == 3
+
+
+def test_further_points_may_take_too_much() -> None:
+    text = (
+        "(int64[1] n) => (float y) { m = Mul(n, n) k = Mul(m, m) s = Concat<axis = 0>(k, n)"
+        " c = ConstantOfShape(s) y = ReduceMax<keepdims = 0>(c) }"
+    )
+    assert outcome(text, 0.0, 0.0, most=200.0)[1].faults == {}
+
+
 def test_properties_that_are_false_throw_the_proof_over() -> None:
     text = "(float[2] x) => (float[2] y) { y = Exp(x) }"
-    assert outcome(text, 0.0, 9.0, "N(v0)[0] <= 1.7")[1].faults == {}
-    _, trial = outcome(text, 0.0, 9.0, "N(v0)[0] <= 1.6")
+    assert outcome(text, 0.0, 9.0, "N(v0)[0] <= 2.8")[1].faults == {}
+    _, trial = outcome(text, 0.0, 9.0, "N(v0)[0] <= 2.6")
     assert any("violates the property against its proof" in fault for fault in trial.faults.values())
 
 
