@@ -32,7 +32,8 @@ __all__ = [
     "reason_of",
 ]
 
-_FULL = ("not enough memory", "can't allocate memory", "bad allocation", "bad_alloc")  # how libraries say so on the CPU
+# How libraries say so on the CPU.
+_FULL = ("not enough memory", "can't allocate memory", "bad allocation", "bad_alloc", "Failed to allocate memory")
 
 
 _MOST_COMPARED = 20_000
