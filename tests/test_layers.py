@@ -15,7 +15,9 @@ ROOT = Path(__file__).resolve().parent.parent
 # Each layer imports only itself and what stands above it here.
 LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"checker"}),
-    frozenset({"building", "content", "contexts", "upstream", "errors", "escaping", "option", "config", "saving"}),
+    frozenset(
+        {"building", "content", "contexts", "upstream", "errors", "escaping", "option", "config", "saving", "turns"}
+    ),
     frozenset({"network"}),
     frozenset({"domain"}),
     frozenset({"validity"}),

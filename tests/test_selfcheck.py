@@ -79,6 +79,12 @@ def test_what_is_found_widens_bounds_of_this_process_only() -> None:
     assert envelope("Sigmoid", torch.float32, RUNTIMES) == before
 
 
+def test_what_an_earlier_check_found_is_not_measured_to_the_next_one() -> None:
+    measured = find_envelope("Sigmoid", torch.float32, "torch")
+    use_here([record()])
+    assert find_envelope("Sigmoid", torch.float32, "torch") == measured
+
+
 def test_a_check_is_kept_and_found_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(check_module, "check", lambda runtime, version: record(runtime=runtime, version=version))
     first, again = self_check(tmp_path, {"A": "1"}), self_check(tmp_path, {"A": "1"})

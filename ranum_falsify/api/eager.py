@@ -22,6 +22,7 @@ from ranum_falsify.errors import ModuleError
 from ranum_falsify.network import Graph, spec_of
 from ranum_falsify.network.source import Source
 from ranum_falsify.network.tensors import to_torch
+from ranum_falsify.turns import turn
 
 __all__ = ["Fault", "ModuleRun", "compare_export", "run_module"]
 
@@ -93,11 +94,12 @@ def _run(
     exported: Exported, values: Mapping[str, np.ndarray], before_backward: Callable[[], None]
 ) -> tuple[list[Tensor], dict[str, Tensor]]:
     """Return the outputs of a module, and its gradients where they were exported."""
-    step = TrainingStep(exported.module, exported.arguments)
+    step, inputs = TrainingStep(exported.module, exported.arguments), exported.arguments.tensors
     given = {name: to_torch(array) for name, array in values.items()}
-    state = {name: given.get(name, x).detach().to(x.device, copy=True) for name, x in step.state.items()}
-    tensors = [given.get(name, x).detach().to(x.device, copy=True) for name, x in exported.arguments.tensors.items()]
-    with torch.random.fork_rng(devices=[]), unchecked():
+    # The module holds these tensors while it runs, and threads may share it.
+    with turn(), torch.random.fork_rng(devices=[]), unchecked():
+        state = {name: given.get(name, x).detach().to(x.device, copy=True) for name, x in step.state.items()}
+        tensors = [given.get(name, x).detach().to(x.device, copy=True) for name, x in inputs.items()]
         if exported.gradient:
             return step(state, tensors, before_backward=lambda loss: before_backward())
         with torch.no_grad():

@@ -19,6 +19,7 @@ from ranum_falsify.api.tracing import FlatCall, TrainingStep, trace_training, un
 from ranum_falsify.errors import ModuleError
 from ranum_falsify.network.guards import pause_collector
 from ranum_falsify.network.source import Source
+from ranum_falsify.turns import turn
 
 __all__ = ["Exported", "export"]
 
@@ -77,7 +78,7 @@ def export(
     if not arguments.tensors:
         raise ModuleError(f"{type(module).__name__}: the arguments hold no tensor; give those of an example call")
     try:
-        with silence(), pause_collector(), unchecked():
+        with turn(), silence(), pause_collector(), unchecked():
             model = _training(module, arguments) if gradient else _forward(module, arguments)
     except Exception as error:
         raise ModuleError(f"{type(module).__name__}: cannot be exported ({_reason(error)}); {_ADVICE}") from error

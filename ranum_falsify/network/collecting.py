@@ -2,7 +2,8 @@
 
 Scripted modules write `rows.append(h)` in a loop and `torch.stack(rows)` after it: a sequence that each iteration hands
 to the next.  Before a model is read, such a sequence becomes an output of the loop that collects its items.  Where both
-branches of an `If` append to the list, the `If` chooses the item, which is appended after it.
+branches of an `If` append to the list, the `If` chooses the item, which is appended after it; the length of a list that
+a branch reads is taken before it.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from dataclasses import dataclass
 import onnx
 from onnx import helper
 
-from ranum_falsify.network.nesting import attribute_graphs, names_read
+from ranum_falsify.network.naming import UniqueNames
+from ranum_falsify.network.nesting import attribute_graphs, names_in, names_read
 
 __all__ = ["collect_lists"]
 
@@ -25,35 +27,50 @@ def collect_lists(model: onnx.ModelProto) -> onnx.ModelProto:
         return model
     changed = onnx.ModelProto()
     changed.CopyFrom(model)
-    _append_after_branches(changed.graph)
+    names = UniqueNames(names_in(changed.graph))
+    _clear_branches(changed.graph, names)
     while (found := next(_find_lists(changed.graph), None)) is not None:
-        _collect(changed.graph, found)
+        _collect(changed.graph, found, names)
     return changed
 
 
-def _append_after_branches(graph: onnx.GraphProto) -> None:
-    """Take what both branches of an `If` append to the same list out of them, in subgraphs too."""
+def _clear_branches(graph: onnx.GraphProto, names: UniqueNames) -> None:
+    """Take what the branches of an `If` do with lists from around it out of them, in subgraphs too."""
     nodes: list[onnx.NodeProto] = []
     for node in graph.node:
-        nodes.append(node)
         for inner in attribute_graphs(node):
-            _append_after_branches(inner)
+            _clear_branches(inner, names)
         if node.op_type == "If":
-            nodes += [after for place in range(len(node.output)) if (after := _append_after(node, place)) is not None]
+            nodes += [before for branch in attribute_graphs(node) for before in _measure_before(branch, names)]
+        nodes.append(node)
+        if node.op_type == "If":
+            afters = [_append_after(node, place, names) for place in range(len(node.output))]
+            nodes += [after for after in afters if after is not None]
     copies = [onnx.NodeProto.FromString(node.SerializeToString()) for node in nodes]
     del graph.node[:]
     graph.node.extend(copies)
 
 
-def _append_after(node: onnx.NodeProto, place: int) -> onnx.NodeProto | None:
+def _measure_before(branch: onnx.GraphProto, names: UniqueNames) -> Iterator[onnx.NodeProto]:
+    """Let a branch read the lengths of lists from around it; yield what computes them."""
+    own = {name for node in branch.node for name in node.output}
+    for node in branch.node:
+        if node.op_type == "SequenceLength" and node.input[0] not in own:
+            length = names.take(f"{node.output[0]}/length")
+            yield helper.make_node("SequenceLength", [node.input[0]], [length], name=names.take(f"{node.name}/before"))
+            node.CopyFrom(helper.make_node("Identity", [length], list(node.output), name=node.name))
+
+
+def _append_after(node: onnx.NodeProto, place: int, names: UniqueNames) -> onnx.NodeProto | None:
     """Make an output of an `If` the item that its branches append; return what appends it, None if they do not."""
     branches = list(attribute_graphs(node))
     inserts = [_find_insert_in_branch(branch, place) for branch in branches]
     found = [insert for insert in inserts if insert is not None]
     if len(found) != 2 or found[0].input[0] != found[1].input[0]:
         return None
-    after, item = node.output[place], f"{node.output[place]}/item"
-    append = helper.make_node("SequenceInsert", [found[0].input[0], item], [after], name=f"{found[0].name}/after")
+    after, item = node.output[place], names.take(f"{node.output[place]}/item")
+    name = names.take(f"{found[0].name}/after")
+    append = helper.make_node("SequenceInsert", [found[0].input[0], item], [after], name=name)
     for branch, insert in zip(branches, found, strict=True):
         output = branch.output[place]
         kind = output.type.sequence_type.elem_type.tensor_type.elem_type
@@ -119,7 +136,7 @@ def _find_lists(graph: onnx.GraphProto) -> Iterator[_List]:
             if start is None or start.op_type != "SequenceEmpty" or insert is None or after in ends:
                 continue
             found = _List(loop, place, insert, joins, _rank(body.output[1 + place]))
-            if all(_joined(found, join) is not None for join in joins):
+            if all(_can_join(found, join) for join in joins):
                 yield found
 
 
@@ -140,41 +157,47 @@ def _rank(info: onnx.ValueInfoProto) -> int | None:
     return len(kind.shape.dim) if kind.HasField("shape") else None
 
 
-def _joined(found: _List, join: onnx.NodeProto) -> list[onnx.NodeProto] | None:
-    """Return nodes that give what one gives that joins the items, None if there are none."""
+def _can_join(found: _List, join: onnx.NodeProto) -> bool:
+    """Tell whether a node joins the items, so that it can join what is collected of them."""
     if join.op_type != "ConcatFromSequence":
-        return None
+        return False
+    axis, is_new = _axis(join)
+    return axis == 0 or (is_new and found.rank is not None)
+
+
+def _axis(join: onnx.NodeProto) -> tuple[int, bool]:
+    """Return along which axis a node joins items, and whether that is a new one."""
     given = {attribute.name: attribute.i for attribute in join.attribute}
-    axis, name, rows = given.get("axis", 0), join.name or join.output[0], _rows(found)
-    if not given.get("new_axis", 0):
-        if axis != 0:
-            return None
+    return given.get("axis", 0), bool(given.get("new_axis", 0))
+
+
+def _join(found: _List, join: onnx.NodeProto, rows: str, names: UniqueNames) -> list[onnx.NodeProto]:
+    """Return nodes that give what one gives that joins the items."""
+    (axis, is_new), name = _axis(join), join.name or join.output[0]
+    if not is_new:
+        parts = ("from", "to", "all", "sizes", "rest", "shape")
+        start, end, free, sizes, rest, shape = (names.take(f"{name}/{part}") for part in parts)
         return [
-            helper.make_node("Constant", [], [f"{name}/from"], value_ints=[2]),
-            helper.make_node("Constant", [], [f"{name}/to"], value_ints=[2**31]),
-            helper.make_node("Constant", [], [f"{name}/all"], value_ints=[-1]),
-            helper.make_node("Shape", [rows], [f"{name}/sizes"]),
-            helper.make_node("Slice", [f"{name}/sizes", f"{name}/from", f"{name}/to"], [f"{name}/rest"]),
-            helper.make_node("Concat", [f"{name}/all", f"{name}/rest"], [f"{name}/shape"], axis=0),
-            helper.make_node("Reshape", [rows, f"{name}/shape"], list(join.output), name=name),
+            helper.make_node("Constant", [], [start], value_ints=[2]),
+            helper.make_node("Constant", [], [end], value_ints=[2**31]),
+            helper.make_node("Constant", [], [free], value_ints=[-1]),
+            helper.make_node("Shape", [rows], [sizes]),
+            helper.make_node("Slice", [sizes, start, end], [rest]),
+            helper.make_node("Concat", [free, rest], [shape], axis=0),
+            helper.make_node("Reshape", [rows, shape], list(join.output), name=name),
         ]
     if axis == 0:
         return [helper.make_node("Identity", [rows], list(join.output), name=name)]
-    if found.rank is None:
-        return None
+    assert found.rank is not None
     axis %= found.rank + 1
     order = [*range(1, axis + 1), 0, *range(axis + 1, found.rank + 1)]
     return [helper.make_node("Transpose", [rows], list(join.output), name=name, perm=order)]
 
 
-def _rows(found: _List) -> str:
-    return f"{found.loop.output[found.place]}/rows"
-
-
-def _collect(graph: onnx.GraphProto, found: _List) -> None:
+def _collect(graph: onnx.GraphProto, found: _List, names: UniqueNames) -> None:
     loop, body, place = found.loop, found.body, found.place
-    replaced = {join.output[0]: _joined(found, join) or [] for join in found.joins}
-    rows, row = _rows(found), f"{found.insert.input[1]}/row"
+    rows, row = names.take(f"{loop.output[place]}/rows"), names.take(f"{found.insert.input[1]}/row")
+    replaced = {join.output[0]: _join(found, join, rows, names) for join in found.joins}
     loop.output.extend([""] * (len(body.output) - 1 - len(loop.output)))
     kind = body.output[1 + place].type.sequence_type.elem_type
     body.output.append(onnx.ValueInfoProto(name=row, type=kind))

@@ -291,10 +291,9 @@ def _sizes(info: onnx.ValueInfoProto) -> tuple[int | None, ...]:
 
 def _lower_inputs(graph: onnx.GraphProto, around: Surroundings) -> None:
     for info in graph.input:
-        if info.type.WhichOneof("value") == "optional_type" and info.type.optional_type.elem_type.HasField(
-            "tensor_type"
-        ):
-            info.type.CopyFrom(info.type.optional_type.elem_type)
+        held = info.type.optional_type.elem_type
+        if held.HasField("tensor_type"):
+            info.type.CopyFrom(held)
             around.present.add(info.name)
     for tensor in graph.initializer:
         if tensor.data_type == _STRING:
@@ -303,22 +302,22 @@ def _lower_inputs(graph: onnx.GraphProto, around: Surroundings) -> None:
 
 
 def _lower_node(node: onnx.NodeProto, around: Surroundings, model: onnx.ModelProto) -> list[onnx.NodeProto]:
-    key = _domain(node), node.op_type
-    rule = _LOWERINGS.get(key)
-    if rule is not None:
-        remains = rule(around, node)
-        if remains is not None:
-            for one in remains:
-                _check_texts(one, around, model, writes_text=False)
-            return remains
+    rule = _LOWERINGS.get((_domain(node), node.op_type))
+    if rule is not None and (remains := rule(around, node)) is not None:
+        for one in remains:
+            _check_texts(one, around, model, writes_text=False)
+        return remains
     reads = [around.resolve(name) for name in node.input]
-    if unknown := [name for name in reads if name in around.sequences or name in around.missing]:
-        raise refuse(node, f"it reads {unknown[0]!r}, which is no tensor")
+    captured = {name: around.resolve(name) for name in names_captured(node)}
+    for name in (*reads, *captured.values()):
+        if name in around.sequences or (name in around.missing and name in reads):
+            reader = "it" if name in reads else "a branch or body inside it"
+            raise refuse(node, f"{reader} reads {name!r}, which is no tensor")
     changed = onnx.NodeProto()
     changed.CopyFrom(node)
     changed.input[:] = reads
-    pass_on(changed, _UNWRAPPING, {name for name in names_captured(node) if around.resolve(name) not in around.missing})
-    moved = {name: around.resolve(name) for name in names_captured(node) if name in around.renamed}
+    pass_on(changed, _UNWRAPPING, {name for name, known in captured.items() if known not in around.missing})
+    moved = {name: known for name, known in captured.items() if name in around.renamed}
     if moved:
         rename_captured(changed, moved, around.fresh)
     writes_text = _encode_attributes(changed, around)

@@ -19,7 +19,7 @@ from ranum_falsify.errors import UnsupportedTypeError
 from ranum_falsify.network.model_file import opset_of
 from ranum_falsify.network.naming import UniqueNames
 from ranum_falsify.network.narrow_types import NARROW, NARROW_FLOATS, NarrowInteger
-from ranum_falsify.network.nesting import attribute_graphs, name_of
+from ranum_falsify.network.nesting import attribute_graphs, name_of, names_in
 
 __all__ = ["widen_numbers"]
 
@@ -48,13 +48,6 @@ def _list_graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
     for node in graph.node:
         for inner in attribute_graphs(node):
             yield from _list_graphs(inner)
-
-
-def _list_names(graph: onnx.GraphProto) -> Iterator[str]:
-    for item in (*graph.input, *graph.initializer):
-        yield item.name
-    for node in graph.node:
-        yield from node.output
 
 
 def _is_narrow(graph: onnx.GraphProto) -> bool:
@@ -141,7 +134,7 @@ class _Widener:
 
     def __init__(self, model: onnx.ModelProto, known: _Known) -> None:
         self._known, self._opset = known, opset_of(model)
-        self._names = UniqueNames(name for graph in _list_graphs(model.graph) for name in _list_names(graph))
+        self._names = UniqueNames(names_in(model.graph))
 
     def widen(self, graph: onnx.GraphProto) -> None:
         """Replace narrow types in a graph, not in its subgraphs."""

@@ -6,7 +6,16 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 
 import onnx
 
-__all__ = ["attribute_graphs", "name_of", "names_captured", "names_read", "nested_nodes", "pass_on", "rename_captured"]
+__all__ = [
+    "attribute_graphs",
+    "name_of",
+    "names_captured",
+    "names_in",
+    "names_read",
+    "nested_nodes",
+    "pass_on",
+    "rename_captured",
+]
 
 
 def attribute_graphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
@@ -23,6 +32,16 @@ def nested_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
         yield node
         for inner in attribute_graphs(node):
             yield from nested_nodes(inner)
+
+
+def names_in(graph: onnx.GraphProto) -> Iterator[str]:
+    """Yield all names of tensors and nodes in a graph and its subgraphs, some more than once."""
+    yield from (item.name for item in (*graph.input, *graph.initializer, *graph.output))
+    yield from (sparse.values.name for sparse in graph.sparse_initializer)
+    for node in graph.node:
+        yield from (node.name, *node.input, *node.output)
+        for inner in attribute_graphs(node):
+            yield from names_in(inner)
 
 
 def name_of(node: onnx.NodeProto) -> str:

@@ -26,6 +26,7 @@ from ranum_falsify.network.graph import Graph
 from ranum_falsify.network.model_file import check_structure
 from ranum_falsify.network.nesting import names_read
 from ranum_falsify.network.reader import read
+from ranum_falsify.turns import turn
 
 __all__ = ["convert_precision", "is_conversion", "original_node"]
 
@@ -121,7 +122,7 @@ def _float32_tensors(graph: Graph) -> set[str]:
 def _float16(model: onnx.ModelProto, keep: Collection[str]) -> onnx.ModelProto:
     from onnxruntime.transformers.float16 import convert_float_to_float16
 
-    with _silence():
+    with turn(), _silence():
         try:
             # Constants have no type in the graph, and a tensor without a type is not converted.
             half: onnx.ModelProto = convert_float_to_float16(

@@ -17,7 +17,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from ranum_falsify.network.naming import UniqueNames
-from ranum_falsify.network.nesting import attribute_graphs, names_captured, nested_nodes, rename_captured
+from ranum_falsify.network.nesting import attribute_graphs, names_captured, names_in, rename_captured
 from ranum_falsify.network.registry import schema_of
 
 __all__ = ["describe_strings", "number_strings", "string_inputs"]
@@ -43,9 +43,7 @@ def number_strings(model: onnx.ModelProto, *, fixed: Collection[str] = ()) -> on
     changed = onnx.ModelProto()
     changed.CopyFrom(model)
     graph = changed.graph
-    taken = UniqueNames(name for node in nested_nodes(graph) for name in (*node.input, *node.output, node.name))
-    for item in (*graph.input, *graph.initializer, *graph.output):
-        taken.take(item.name)
+    taken = UniqueNames(names_in(graph))
     names = {name: taken.take(f"{name}_string") for name in inputs}
     for info in graph.input:
         if info.name in names:

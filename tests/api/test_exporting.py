@@ -5,6 +5,7 @@ import logging
 import subprocess
 import sys
 import textwrap
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -170,6 +171,25 @@ class Constant(nn.Module):
 def test_a_module_without_a_gradient_says_so() -> None:
     with pytest.raises(rf.ModuleError, match="no output has a gradient"):
         export(Constant(), torch.ones(2), gradient=True)
+
+
+def test_threads_export_one_after_the_other() -> None:
+    def ask(module: nn.Module) -> list[str]:
+        exported = export(module, (torch.ones(2),))
+        compare_export(exported, rf.load_model(exported.model).graph)
+        return [node.op_type for node in exported.model.graph.node]
+
+    def state() -> tuple[object, ...]:
+        return sys.stdout, sys.stderr, logging.root.manager.disable
+
+    before, interval = state(), sys.getswitchinterval()
+    sys.setswitchinterval(1e-4)
+    try:
+        with ThreadPoolExecutor(3) as pool:
+            found = list(pool.map(ask, (nn.Tanh(), nn.Sigmoid(), nn.ReLU())))
+    finally:
+        sys.setswitchinterval(interval)
+    assert found == [["Tanh"], ["Sigmoid"], ["Relu"]] and state() == before
 
 
 def test_without_onnxscript_one_line_says_what_to_install(tmp_path: Path) -> None:

@@ -76,6 +76,45 @@ class Kept(torch.nn.Module):
         return torch.stack(rows)
 
 
+class Several(torch.nn.Module):
+    """Appends the same item to two lists."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        rows, columns = torch.jit.annotate(list[Tensor], []), torch.jit.annotate(list[Tensor], [])
+        for i in range(x.size(0)):
+            h = torch.tanh(x[i])
+            rows.append(h)
+            columns.append(h)
+        return torch.stack(rows) + torch.cat(columns).sum()
+
+
+class Numbered(torch.nn.Module):
+    """Appends what depends on the list's length, in a branch."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        rows = torch.jit.annotate(list[Tensor], [])
+        for i in range(x.size(0)):
+            if bool(x[i].sum() > 0):
+                rows.append(x[i] * len(rows))
+            else:
+                rows.append(x[i] - len(rows))
+        return torch.stack(rows)
+
+
+class Summed(torch.nn.Module):
+    """Appends what depends on the list's items, in a branch."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        rows = [x[0]]
+        for i in range(x.size(0)):
+            if bool(x[i].sum() > 0):
+                h = rows[-1] + x[i]
+            else:
+                h = x[i]
+            rows.append(h)
+        return torch.stack(rows)
+
+
 def script(joined: str) -> onnx.ModelProto:
     return scripted(Recurrent(joined), torch.ones(5, 2, 3))
 
@@ -118,6 +157,48 @@ def test_a_list_to_which_every_branch_appends_is_what_the_loop_collects() -> Non
     assert rf.check(model, box=(-2, 2), n_starts=0).verdict == "holds"
 
 
+@pytest.mark.parametrize("module", [Several(), Numbered()])
+def test_other_uses_of_lists_are_followed(module: torch.nn.Module) -> None:
+    model = scripted(module, torch.ones(5, 4))
+    graph, random = read(model), np.random.default_rng(0)
+    for _ in range(4):
+        x = random.uniform(-1, 1, (5, 4)).astype(np.float32)
+        for found in (graph(x), run(graph.as_onnx(), x)):
+            np.testing.assert_allclose(found, run(model, x), rtol=1e-5, atol=1e-6)
+
+
+def test_a_branch_that_reads_a_list_is_refused_for_that() -> None:
+    with pytest.raises(
+        UnsupportedOperatorError,
+        match=r"If is not supported here: a branch or body inside it reads '.*', which is no tensor",
+    ):
+        read(scripted(Summed(), torch.ones(3, 4)))
+
+
+@pytest.mark.parametrize("name", ["z/item", "z/item/row", "l/rows", "j/sizes", "j/shape", "o/length"])
+def test_names_of_the_model_are_not_taken_again(name: str) -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+    g (float[3,2] x) => (float[6] y) {
+        n = Constant<value = int64 {3}>() t = Constant<value = bool {1}>() s = SequenceEmpty<dtype = 1>()
+        outer = Neg(x)
+        l, rest = Loop(n, t, s) <body = b (int64 i, bool k, seq(float[2]) a) => (bool kk, seq(float[2]) z, float[2] f) {
+            kk = Identity(k) e = Gather(x, i) m = ReduceSum<keepdims = 0>(e) p = Cast<to = 9>(m)
+            z = If(p) <then_branch = u () => (seq(float[2]) v) {
+                o = SequenceLength(a) q = Cast<to = 1>(o) h = Mul(e, q) v = SequenceInsert(a, h)
+            }, else_branch = r () => (seq(float[2]) d) { d = SequenceInsert(a, e) }>
+            f = Gather(outer, i)
+        }>
+        j = ConcatFromSequence<axis = 0>(l) w = ReduceSum<keepdims = 0>(rest) y = Add(j, w)
+    }"""
+    if name != "o/length":
+        text = text.replace("o = SequenceLength(a)", "").replace("Cast<to = 1>(o)", "Abs(m)")
+    x = np.arange(6, dtype=np.float32).reshape(3, 2) - 2
+    model = onnx.parser.parse_model(text.replace("outer", f'"{name}"'))
+    expected = run(onnx.parser.parse_model(text), x)
+    np.testing.assert_array_equal(run(model, x), expected)
+    np.testing.assert_allclose(read(model)(x), expected, rtol=1e-6)
+
+
 def test_rows_of_several_lengths_prove_nothing() -> None:
     model = scripted(Uneven(), torch.ones(2, 4))
     assert run(model, np.array([[1] * 4, [-1] * 4], np.float32)) == -1.0
@@ -126,7 +207,10 @@ def test_rows_of_several_lengths_prove_nothing() -> None:
 
 
 def test_a_list_to_which_one_branch_appends_is_refused_for_that() -> None:
-    with pytest.raises(UnsupportedOperatorError, match="out of a branch or a loop"):
+    with pytest.raises(
+        UnsupportedOperatorError,
+        match=r"If is not supported here: a branch or body inside it reads '.*', which is no tensor",
+    ):
         read(scripted(Kept(), torch.ones(3, 4)))
 
 

@@ -25,13 +25,12 @@ MEASURED = {function for record in families() for function in record.rows}
 def asked() -> Iterator[set[str]]:
     """Collect the functions whose envelopes are asked for."""
     found: set[str] = set()
-    code = envelope.__wrapped__.__code__
+    code = envelope.__code__
 
     def see(frame: FrameType, event: str, _: Any) -> None:
         if event == "call" and frame.f_code is code:
             found.add(frame.f_locals["function"])
 
-    envelope.cache_clear()
     before = sys.getprofile()
     sys.setprofile(see)
     try:

@@ -14,11 +14,10 @@ from functools import cache, reduce
 import torch
 
 from ranum_falsify.config import RUNTIMES, Runtime
-from ranum_falsify.domain.kernels import records
-from ranum_falsify.domain.kernels.records import Record, Row, dtype_name, families
+from ranum_falsify.domain.kernels.records import Record, Row, dtype_name, found_here, shipped
 from ranum_falsify.domain.slack import GELU_SHARE
 
-__all__ = ["EXACT", "RUNTIMES", "Envelope", "Runtime", "envelope", "find_envelope", "use_here"]
+__all__ = ["EXACT", "RUNTIMES", "Envelope", "Runtime", "envelope", "find_envelope"]
 
 
 @dataclass(frozen=True)
@@ -88,7 +87,6 @@ Tanh is the operand times a quotient of polynomials, the first coefficients of w
 """
 
 
-@cache
 def envelope(function: str, dtype: torch.dtype, runtimes: tuple[Runtime, ...]) -> Envelope:
     """Return the envelope of a function's kernels, on all families of processors that were measured.
 
@@ -101,7 +99,13 @@ def envelope(function: str, dtype: torch.dtype, runtimes: tuple[Runtime, ...]) -
     Raises:
         KeyError: The function was not measured.
     """
-    rows = _group_by_runtime(function, dtype)
+    # What was found here is part of the key: another thread may come upon it while this one computes.
+    return _envelope(function, dtype, runtimes, found_here())
+
+
+@cache
+def _envelope(function: str, dtype: torch.dtype, runtimes: tuple[Runtime, ...], here: tuple[Record, ...]) -> Envelope:
+    rows = _group_by_runtime(function, dtype, (*shipped(), *here))
     lowest, highest = max(e.lowest for e in rows.values()), min(e.highest for e in rows.values())
     known = rows | {"exact": replace(_make_exact(function, dtype), lowest=lowest, highest=highest)}
     chosen = [known[runtime] for runtime in runtimes if runtime in known]
@@ -109,20 +113,17 @@ def envelope(function: str, dtype: torch.dtype, runtimes: tuple[Runtime, ...]) -
 
 
 def find_envelope(function: str, dtype: torch.dtype, runtime: Runtime) -> Envelope | None:
-    """Return the envelope of one runtime's kernels, on all families of processors; None if it was not measured."""
-    found = [_of(record, function, dtype) for record in families() if record.runtime == runtime]
+    """Return the measured envelope of one runtime's kernels, on all families of processors; None if there is none.
+
+    What was found on this machine is not part of it: the next check would take it for measured, and forget it.
+    """
+    return _find(function, dtype, runtime, shipped())
+
+
+def _find(function: str, dtype: torch.dtype, runtime: Runtime, of: Sequence[Record]) -> Envelope | None:
+    found = [_of(record, function, dtype) for record in of if record.runtime == runtime]
     kernels = [kernel for kernel in found if kernel is not None]
     return reduce(Envelope.union, kernels) if kernels else None
-
-
-def use_here(found: Sequence[Record]) -> None:
-    """Let bounds of this process also cover results that kernels gave on this machine, in place of earlier records.
-
-    Args:
-        found: Records of results outside the others.
-    """
-    records.use_here(found)
-    envelope.cache_clear()
 
 
 def _of(record: Record, function: str, dtype: torch.dtype) -> Envelope | None:
@@ -142,13 +143,13 @@ def _make_exact(function: str, dtype: torch.dtype) -> Envelope:
         return Envelope(GELU_SHARE)
     if dtype is not torch.float32:
         return EXACT
-    (record,) = (record for record in families() if record.runtime == "exact")
+    (record,) = (record for record in shipped() if record.runtime == "exact")
     floor_until, ceiling_from = record.ends(function)
     return Envelope(0.0, floor_until=floor_until, ceiling_from=ceiling_from)
 
 
-def _group_by_runtime(function: str, dtype: torch.dtype) -> dict[Runtime, Envelope]:
-    found = {runtime: find_envelope(function, dtype, runtime) for runtime in RUNTIMES}
+def _group_by_runtime(function: str, dtype: torch.dtype, of: Sequence[Record]) -> dict[Runtime, Envelope]:
+    found = {runtime: _find(function, dtype, runtime, of) for runtime in RUNTIMES}
     rows = {runtime: kernel for runtime, kernel in found.items() if kernel is not None}
     if not rows:
         raise KeyError(f"{function} was not measured in {dtype}")
@@ -157,7 +158,7 @@ def _group_by_runtime(function: str, dtype: torch.dtype) -> dict[Runtime, Envelo
         rows["onnxruntime"] = replace(_BY_DEFINITION[function], lowest=torch_row.lowest, highest=torch_row.highest)
     if dtype is torch.float16 and "onnxruntime" in rows:
         # Inside a network, ONNX Runtime runs half precision in float32, and does not round between operators.
-        single = find_envelope(function, torch.float32, "onnxruntime")
+        single = _find(function, torch.float32, "onnxruntime", of)
         assert single is not None
         rows["onnxruntime"] = replace(rows["onnxruntime"].union(single), floor_until=-math.inf, ceiling_from=math.inf)
     return rows

@@ -25,8 +25,10 @@ __all__ = [
     "Row",
     "dtype_name",
     "families",
+    "found_here",
     "read_record",
     "record_text",
+    "shipped",
     "use_here",
     "write_record",
 ]
@@ -71,6 +73,9 @@ class Record:
     rows: Mapping[str, DTypes]
     saturation: Mapping[str, tuple[float, float]]
 
+    def __hash__(self) -> int:
+        return hash((self.runtime, self.family, self.version))
+
     def ends(self, function: str) -> tuple[float, float]:
         """Return where float32 kernels of a function saturate; nowhere if it was not measured."""
         return self.saturation.get(function, _ENDS)
@@ -82,17 +87,27 @@ def dtype_name(dtype: torch.dtype) -> str:
 
 
 def families() -> tuple[Record, ...]:
-    """Return the measurements, one record for each runtime and family of processors."""
-    return (*_read_shipped(), *_here)
+    """Return the measurements, one record for each runtime and family of processors, and what was found here."""
+    return (*shipped(), *_here)
 
 
 def use_here(records: Sequence[Record]) -> None:
-    """Let this process also use results found on this machine; see `kernels.envelopes.use_here`."""
+    """Let bounds of this process also cover results that kernels gave on this machine, in place of earlier ones.
+
+    Args:
+        records: Records of results outside the others.
+    """
     _here[:] = records
 
 
+def found_here() -> tuple[Record, ...]:
+    """Return what was found on this machine."""
+    return tuple(_here)
+
+
 @cache
-def _read_shipped() -> tuple[Record, ...]:
+def shipped() -> tuple[Record, ...]:
+    """Return the measurements without what was found on this machine."""
     return tuple(read_record(path) for path in sorted(FOLDER.glob("*.json")))
 
 
