@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from ranum_falsify.errors import (
         BackendError,
         DeviceError,
+        MemoryShortageError,
         ModelError,
         ModuleError,
         PropertyError,
@@ -45,6 +46,7 @@ __all__ = [
     "BackendError",
     "BoxLike",
     "DeviceError",
+    "MemoryShortageError",
     "Model",
     "ModelError",
     "ModuleError",

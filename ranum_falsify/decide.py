@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Mapping
 import numpy as np
 
 from ranum_falsify.config import SearchConfig
-from ranum_falsify.errors import is_interruption
+from ranum_falsify.errors import OUT_OF_MEMORY, MemoryShortageError, is_interruption, is_out_of_memory
 from ranum_falsify.network.blackbox import evaluate_until
 from ranum_falsify.network.contents import is_evaluated_outside
 from ranum_falsify.properties.formula.applications import NetworkCall
@@ -53,6 +53,7 @@ def falsify(problem: Problem, config: SearchConfig, *, progress: Callable[[Progr
     Raises:
         BackendError: A back end is missing, or its settings do not fit.
         DeviceError: The device does not exist.
+        MemoryShortageError: There is not enough memory.
         ReplayError: ONNX Runtime cannot run a model.
     """
     check_backends(config)
@@ -79,8 +80,10 @@ def falsify(problem: Problem, config: SearchConfig, *, progress: Callable[[Progr
                     search.replay(failed.inputs)
         except OutOfTime:
             interrupted = "timeout"
-        except (KeyboardInterrupt, RuntimeError) as error:
+        except (KeyboardInterrupt, MemoryError, RuntimeError) as error:
             if not is_interruption(error):
+                if is_out_of_memory(error):
+                    raise MemoryShortageError(OUT_OF_MEMORY) from error
                 raise
             # An interrupt also ends a step that takes long.
             interrupted = "timeout" if budget.expired else "Ctrl-C"

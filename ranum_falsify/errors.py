@@ -6,8 +6,10 @@ import difflib
 from collections.abc import Iterable
 
 __all__ = [
+    "OUT_OF_MEMORY",
     "BackendError",
     "DeviceError",
+    "MemoryShortageError",
     "ModelError",
     "ModuleError",
     "PropertyError",
@@ -31,6 +33,8 @@ __all__ = [
     "name_near",
     "reason_of",
 ]
+
+OUT_OF_MEMORY = "out of memory; use fewer starts (--n_starts) or a device with more memory"
 
 # How libraries say so on the CPU.
 _FULL = ("not enough memory", "can't allocate memory", "bad allocation", "bad_alloc", "Failed to allocate memory")
@@ -106,6 +110,10 @@ class SuiteError(RanumFalsifyError):
 
 class DeviceError(RanumFalsifyError):
     """A device that torch does not have."""
+
+
+class MemoryShortageError(RanumFalsifyError):
+    """There is not enough memory for what was asked."""
 
 
 class BackendError(RanumFalsifyError):

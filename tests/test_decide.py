@@ -11,7 +11,7 @@ import torch
 
 from ranum_falsify.config import SearchConfig
 from ranum_falsify.decide import Progress, falsify
-from ranum_falsify.errors import DeviceError, ReplayCrashError
+from ranum_falsify.errors import DeviceError, MemoryShortageError, ReplayCrashError
 from ranum_falsify.network import read
 from ranum_falsify.properties.problem.problem import Problem
 from ranum_falsify.replay.confirmer import Confirmer
@@ -158,6 +158,32 @@ def test_settings_of_torch_are_put_back() -> None:
     torch.set_num_threads(2)
     falsify(natural("split_forms"), SearchConfig(n_starts=2, n_steps=2, processors=1))
     assert torch.get_num_threads() == 2
+
+
+# memory ----------------------------------------------------------------------------------------------------------
+
+HUGE = network("(int64[1] n) => (float y) { c = ConstantOfShape(n) y = ReduceSum<keepdims = 0>(c) }")
+"""Takes more bytes than a process can address, from 2^46 on."""
+
+
+def test_nothing_is_found_at_points_that_no_memory_holds() -> None:
+    answer = falsify(valid_in_box(HUGE, [(2.0**46, 2.0**47)]), SearchConfig(n_starts=4, processors=1))
+    assert answer.verdict == "unknown"
+
+
+def test_points_that_no_memory_holds_are_said_where_outputs_are_asked_about() -> None:
+    text = f"Forall(x, Implies(And({2**46} <= x, x <= {2**47}), N(x) < 0))"
+    with pytest.raises(MemoryShortageError, match="one point of the box needs more memory than there is; bound"):
+        falsify(problem(text, networks={"N": HUGE}), SearchConfig(n_starts=4, processors=1))
+
+
+@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory")])
+def test_a_lack_of_memory_is_an_error_of_our_own(error: Exception) -> None:
+    def run_out(progress: Progress) -> None:
+        raise error
+
+    with pytest.raises(MemoryShortageError, match="out of memory; use fewer starts"):
+        falsify(natural("softmax_regression"), SearchConfig(n_starts=1, processors=1), progress=run_out)
 
 
 # devices ---------------------------------------------------------------------------------------------------------

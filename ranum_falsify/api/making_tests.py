@@ -178,11 +178,13 @@ class Workshop:
         operators, cases = [], []
         for question, label, model, runs in zip(self._questions, self._labels, models, self._runs, strict=False):
             made = [(run.file, run.test) for run in runs if run.file is not None and run.test is not None]
-            if made:
-                operators.append(
-                    CheckedOperator(label=label, model=model, valid_where=question.conditions, watched=_watch(question))
-                )
-            cases += [_make_case(file, label, test) for file, test in made]
+            if not made:
+                continue
+            watched = _watch(question)
+            operators.append(
+                CheckedOperator(label=label, model=model, valid_where=question.conditions, watched=watched)
+            )
+            cases += [_make_case(file, label, test, watched) for file, test in made]
         return pytest_file(self._name, operators, cases)
 
 
@@ -199,12 +201,12 @@ def _drop_arrays(test: UnitTest) -> UnitTest:
     return replace(test, feeds={}, span=span)
 
 
-def _make_case(file: str, label: str, test: UnitTest) -> Case:
+def _make_case(file: str, label: str, test: UnitTest, watched: Watched) -> Case:
     return Case(
         file=file,
         operator=label,
         kind=test.kind,
-        tensor=test.tensor,
+        tensor=watched.names.get(test.tensor, test.tensor),
         index=test.index,
         flushed=test.flushed,
         hidden=test.oracle == "reference",

@@ -20,7 +20,7 @@ from ranum_falsify.cli.options import PROGRAM, parse
 from ranum_falsify.cli.output import say_safely
 from ranum_falsify.cli.streams import complain, discard, open_streams, settle
 from ranum_falsify.cli.usage import ERROR_STATUS
-from ranum_falsify.errors import RanumFalsifyError, is_out_of_memory
+from ranum_falsify.errors import OUT_OF_MEMORY, RanumFalsifyError, is_out_of_memory
 from ranum_falsify.escaping import escape
 
 __all__ = ["main"]
@@ -97,7 +97,7 @@ def _explain(error: Exception) -> str:
     if isinstance(error, RanumFalsifyError):
         return str(error)
     if is_out_of_memory(error):
-        return "out of memory; use fewer starts (--n_starts) or a device with more memory"
+        return OUT_OF_MEMORY
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         where = error.filename or "the output"
         return f"{where}: no space left; free some space, or write elsewhere"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import onnx
@@ -35,6 +36,7 @@ class Watched:
         limits: Where its derivative is not finite.
         is_elementwise: Whether each element that it writes depends on the elements at the same place alone.
         is_integer: Whether it works on integers, so that ONNX Runtime stops at a division by zero.
+        names: What the model of the tests calls tensors that the graph calls otherwise.
     """
 
     node: str
@@ -44,6 +46,40 @@ class Watched:
     limits: tuple[Limit, ...]
     is_elementwise: bool
     is_integer: bool
+    names: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class _Written:
+    """The model that tests run.
+
+    Attributes:
+        model: The model.
+        names: What it calls tensors that the graph calls otherwise.
+        tensors: Shape and dtype, by its names, of every tensor that an input can change.
+    """
+
+    model: onnx.ModelProto
+    names: Mapping[str, str]
+    tensors: Mapping[str, TensorDetails]
+
+
+_written: WeakKeyDictionary[Graph, _Written] = WeakKeyDictionary()
+
+
+def _write(graph: Graph) -> _Written:
+    """Return the model of a graph, or the graph written as one where that has operators in subgraphs."""
+    if graph not in _written:
+        tensors = {tensor_name(op): graph.details_of(op) for op in graph.order}
+        model, names = graph.model, dict[str, str]()
+        outside = {name for node in model.graph.node for name in node.output}
+        if graph.origins or not all(outside.issuperset(filter(None, op.output_names)) for op in graph.nodes):
+            model = graph.as_onnx()
+            outputs = {node.name: node.output for node in model.graph.node}
+            pairs = (pair for op in graph.nodes for pair in zip(op.output_names, outputs[op.name], strict=False))
+            names = {own: other for own, other in pairs if own and own != other}
+        _written[graph] = _Written(model, names, {names.get(name, name): one for name, one in tensors.items()})
+    return _written[graph]
 
 
 def watch_operator(graph: Graph, op: Operation, targets: Sequence[Target]) -> Watched:
@@ -54,33 +90,42 @@ def watch_operator(graph: Graph, op: Operation, targets: Sequence[Target]) -> Wa
         op: One of its operators.
         targets: The operator's conditions.
     """
-    tensors = _tensors(graph)
-    written = [name for name in op.output_names if name]
-    node = next(node for node in graph.model.graph.node if written[0] in node.output)
+    model = _write(graph)
+    tensors, names = model.tensors, model.names
+    written = [names.get(name, name) for name in op.output_names if name]
+    node = next(node for node in model.model.graph.node if written[0] in node.output)
     reads = dict.fromkeys(name for name in names_read(node) if _is_float(tensors.get(name)))
     return Watched(
         node=op.name,
         op_type=spec_of(op).op_type,
         reads=tuple(reads),
         writes=tuple(name for name in written if _is_float(tensors.get(name))),
-        limits=tuple(limit for target in targets if target.is_gradient for limit in _limits(op, target)),
+        limits=tuple(
+            (names.get(name, name), side, bound)
+            for target in targets
+            if target.is_gradient
+            for name, side, bound in _limits(op, target)
+        ),
         is_elementwise=spec_of(op).elementwise,
         is_integer=not _is_float(tensors.get(written[0])),
+        names=names,
     )
 
 
 def expose_operators(graph: Graph, operators: Sequence[Watched]) -> onnx.ModelProto:
-    """Return a graph's model with all tensors that tests look at among its outputs.
+    """Return a graph's model with all tensors that tests look at among its outputs, those in subgraphs, too.
 
+    Loops are unrolled there, and branches that are always taken are no branches.
     NumPy has no bfloat16: such a tensor `x` is the output `x:float32`.
 
     Args:
         graph: The network.
         operators: The tensors that tests of each operator look at.
     """
+    written = _write(graph)
     model = onnx.ModelProto()
-    model.CopyFrom(graph.model)
-    tensors, given = _tensors(graph), {info.name for info in (*model.graph.input, *model.graph.output)}
+    model.CopyFrom(written.model)
+    tensors, given = written.tensors, {info.name for info in (*model.graph.input, *model.graph.output)}
     for name in dict.fromkeys(name for one in operators for name in (*one.reads, *one.writes)):
         shape, dtype = tensors[name]
         shown, kind = name, helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
@@ -101,14 +146,6 @@ def _clear_repeated_names(graph: onnx.GraphProto) -> None:
         if node.name in seen:
             node.name = ""
         seen.add(node.name)
-
-
-def _tensors(graph: Graph) -> dict[str, TensorDetails]:
-    """Return shape and dtype of every tensor that an input can change, by ONNX name."""
-    tensors: dict[str, TensorDetails] = {}
-    for op in graph.order:
-        tensors[tensor_name(op)] = graph.details_of(op)
-    return tensors
 
 
 def _is_float(details: TensorDetails | None) -> bool:

@@ -55,7 +55,7 @@ class OutputDifferences:
 
     def _judge(self, old: np.ndarray, new: np.ndarray, exact: np.ndarray | None, relative: float) -> float:
         """Return how much farther than the original an output is from its meaning; all of it where that is unknown."""
-        if exact is None or not np.isfinite(exact).all():
+        if exact is None or exact.shape != old.shape or not exact.size or not np.isfinite(exact).all():
             return relative
         before, after = _distance(old, exact), _distance(new, exact)
         least, most = self._errors or (0.0, 0.0)
@@ -77,7 +77,12 @@ class OutputDifferences:
 
 
 def _distance(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """Return the absolute differences of the elements; none where both are the same infinity."""
+    """Return the absolute differences of the elements; none where both are the same infinity.
+
+    Arrays of different shapes, as loops of different lengths collect them, are infinitely apart.
+    """
+    if one.shape != other.shape:
+        return np.full(1, np.inf)
     with np.errstate(invalid="ignore", over="ignore"):
         wide, others = np.asarray(one, np.float64), np.asarray(other, np.float64)
         apart: np.ndarray = np.where(wide == others, 0.0, np.abs(wide - others))

@@ -35,6 +35,7 @@ from ranum_falsify.network.trace import Traced
 __all__ = [
     "BlackBox",
     "Engine",
+    "body_inputs_rule",
     "bound_black_box",
     "describe_domain",
     "evaluate_until",
@@ -118,16 +119,30 @@ def describe_domain(domain: str) -> str:
 
 
 _BOUNDS: dict[tuple[str, str], Any] = {}
+_BODY_INPUTS: dict[tuple[str, str], Any] = {}
 
 
-def bound_black_box(op_type: str, rule: Any, domain: str = "") -> None:
-    """Declare the rule that bounds an operator without a row where its body is known: see `ranum_falsify.domain`."""
+def bound_black_box(op_type: str, rule: Any, domain: str = "", *, inputs: Any) -> None:
+    """Declare the rule that bounds an operator without a row where its body is known: see `ranum_falsify.domain`.
+
+    Args:
+        op_type: Its name.
+        rule: The rule.
+        domain: Its domain.
+        inputs: What bounds the inputs of its body, called as the rule is; gives None where it cannot.
+    """
     _BOUNDS[domain, op_type] = rule
+    _BODY_INPUTS[domain, op_type] = inputs
 
 
 def is_bounded(op_type: str, domain: str) -> bool:
     """Tell whether a rule bounds an operator without a row."""
     return ("" if domain == "ai.onnx" else domain, op_type) in _BOUNDS
+
+
+def body_inputs_rule(op: BlackBox) -> Any:
+    """Return what bounds the inputs of an operator's body; see :func:`bound_black_box`."""
+    return _BODY_INPUTS["" if op.proto.domain == "ai.onnx" else op.proto.domain, op.proto.op_type]
 
 
 @cache

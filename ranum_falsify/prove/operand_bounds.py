@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 
 import torch
@@ -12,6 +12,7 @@ from ranum_falsify.config import ProveConfig
 from ranum_falsify.domain import Interval, IntervalAnalysis, Visited
 from ranum_falsify.domain.explanation import range_of
 from ranum_falsify.network import Graph, spec_of
+from ranum_falsify.network.blackbox import BlackBox, body_inputs_rule
 from ranum_falsify.operators.support.conditions import conditions_of, name_bounds
 from ranum_falsify.properties.problem.problem import Problem
 from ranum_falsify.prove.analyses import Analyses
@@ -33,7 +34,7 @@ def operand_bounds(problem: Problem, config: ProveConfig) -> OperandBounds:
     """
     found: dict[tuple[str, str], Mapping[str, tuple[float, float]]] = {}
 
-    def observe(network: str, visited: Visited) -> None:
+    def observe(network: str, analysis: IntervalAnalysis, visited: Visited) -> None:
         found[network, visited.op.name] = {name: range_of(x) for name, x in _intervals(visited).items()}
 
     _observe(problem, config, observe)
@@ -45,14 +46,14 @@ def operand_intervals(
 ) -> Mapping[tuple[str, str], Mapping[str, Interval]]:
     """Return the same of each element, for some nodes, by network and name; the names of operands are those of rows.
 
-    Nodes in branches that an input chooses between count, too.
+    Nodes in branches that an input chooses between count, too, as do those in loops that an input steers.
     """
     found: dict[tuple[str, str], Mapping[str, Interval]] = {}
 
-    def observe(network: str, visited: Visited) -> None:
+    def observe(network: str, analysis: IntervalAnalysis, visited: Visited) -> None:
         if (network, visited.op.name) in nodes:
             found[network, visited.op.name] = _intervals(visited)
-        _visit_branches(visited, config, partial(observe, network))
+        _visit_inside(analysis, visited, partial(observe, network))
 
     _observe(problem, config, observe)
     return found
@@ -61,19 +62,19 @@ def operand_intervals(
 def open_inside(
     problem: Problem, config: ProveConfig, nodes: Collection[str]
 ) -> Mapping[str, Mapping[str, tuple[Constraint, ...]]]:
-    """Return the conditions that are not proved in the branches of nodes, by the name of the node that has these."""
+    """Return the conditions that are not proved in branches and loops, by the name of the node that has these."""
     found: dict[str, dict[str, tuple[Constraint, ...]]] = {}
     owners = {op.name for call in problem.calls for op in call.graph.nodes if op.name in nodes and _branches(op)}
 
-    def collect(owner: str, visited: Visited) -> None:
+    def collect(owner: str, analysis: IntervalAnalysis, visited: Visited) -> None:
         bounds = name_bounds(spec_of(visited.op), visited)
         unmet = tuple(c for c in conditions_of(visited.op) if not c.holds(visited.op, bounds))
         if unmet:
             found.setdefault(owner, {})[visited.op.name] = unmet
 
-    def observe(network: str, visited: Visited) -> None:
+    def observe(network: str, analysis: IntervalAnalysis, visited: Visited) -> None:
         if visited.op.name in owners:
-            _visit_branches(visited, config, partial(collect, visited.op.name))
+            _visit_inside(analysis, visited, partial(collect, visited.op.name))
 
     if owners:
         _observe(problem, config, observe)
@@ -84,18 +85,29 @@ def _branches(op: Operation) -> list[Graph]:
     return [value for value in vars(op).values() if isinstance(value, Graph)]
 
 
-def _visit_branches(visited: Visited, config: ProveConfig, observe: Callable[[Visited], None]) -> None:
-    """Analyse the branches of a node on the bounds of what they capture, and the branches within these."""
+def _visit_inside(
+    analysis: IntervalAnalysis, visited: Visited, observe: Callable[[IntervalAnalysis, Visited], None]
+) -> None:
+    """Analyse the branches of a node, or the body that it repeats, and those within them."""
+    for graph, inputs in _list_inside(analysis, visited):
+        inner = IntervalAnalysis(graph, runtimes=analysis.runtimes)
+
+        def visit(found: Visited, inner: IntervalAnalysis = inner) -> None:
+            observe(inner, found)
+            _visit_inside(inner, found, observe)
+
+        inner.run(inputs, visit)
+
+
+def _list_inside(analysis: IntervalAnalysis, visited: Visited) -> list[tuple[Graph, Sequence[Interval]]]:
+    """Return the graphs that a node holds, with bounds of what they read; none where these are not known."""
     branches = _branches(visited.op)
+    if isinstance(visited.op, BlackBox):
+        inputs = analysis.ask(visited.op, body_inputs_rule(visited.op)) if branches else None
+        return [] if inputs is None else [(body, inputs) for body in branches]
     captured = visited.operands[len(visited.operands) - len(visited.op.captured) :] if branches else ()
     known = [x if isinstance(x, Interval) else Interval.point(x) for x in captured if x is not None]
-
-    def visit(inner: Visited) -> None:
-        observe(inner)
-        _visit_branches(inner, config, observe)
-
-    for branch in branches:
-        IntervalAnalysis(branch, runtimes=config.runtimes).run(known, visit)
+    return [(branch, known) for branch in branches]
 
 
 def _intervals(visited: Visited) -> Mapping[str, Interval]:
@@ -103,7 +115,7 @@ def _intervals(visited: Visited) -> Mapping[str, Interval]:
     return {name: x for name, x in bounds.items() if isinstance(x, Interval)}
 
 
-def _observe(problem: Problem, config: ProveConfig, observe: Callable[[str, Visited], None]) -> None:
+def _observe(problem: Problem, config: ProveConfig, observe: Callable[[str, IntervalAnalysis, Visited], None]) -> None:
     """Analyse each network as written over the whole box."""
     analyses = {id(call): IntervalAnalysis(call.graph, runtimes=config.runtimes) for call in problem.calls}
     graphs = {id(call): call.graph for call in problem.calls}
@@ -114,4 +126,4 @@ def _observe(problem: Problem, config: ProveConfig, observe: Callable[[str, Visi
         for call in problem.calls:
             inputs = known.inputs(call)
             if inputs is not None:
-                analyses[id(call)].run(inputs, partial(observe, call.network))
+                analyses[id(call)].run(inputs, partial(observe, call.network, analyses[id(call)]))

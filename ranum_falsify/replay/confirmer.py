@@ -83,7 +83,9 @@ class Confirmer:
         self._inlined[id(call)] = graph
         self._writers[id(call.graph)] = _writers(graph) | self._writers[id(call.graph)]
 
-    def findings(self, call: NetworkCall, feeds: Mapping[str, np.ndarray], *, inside: int = 0) -> tuple[Finding, ...]:
+    def findings(
+        self, call: NetworkCall, feeds: Mapping[str, np.ndarray], *, inside: int = 0, follow: bool = True
+    ) -> tuple[Finding, ...]:
         """Run an application's original model; report the operators in its subgraphs that fail under their own names.
 
         What runs in a subgraph shows in a model without subgraphs, of the same operators, and only if that gives the
@@ -94,11 +96,13 @@ class Confirmer:
             feeds: One array per input of its network.
             inside: How many nodes loops may unroll to so that they are looked into although an input decides their
                 length and the model as a whole shows nothing: a later operator may swallow what fails.
+            follow: Whether to look into what an input decides at all; else its node is reported.
         """
         found = self.run(call.graph, feeds).findings
-        steering = [finding for finding in found if finding.op_type in _STEERING]
         graph = self._inlined.get(id(call), call.graph)
-        if (steering or inside) and has_subgraphs(graph):
+        kept = () if follow else _writers(graph)
+        steering = [f for f in found if f.op_type in _STEERING and f.output not in kept]
+        if follow and (steering or inside) and has_subgraphs(graph):
             inner = self._follow(call.graph, feeds, MOST_NODES if steering else inside)
         else:
             inner = self._look_inside(call.graph, graph, feeds, shown=bool(steering))

@@ -10,7 +10,7 @@ import torch
 from dnnv.nn import Operation
 from torch import Tensor
 
-from ranum_falsify.errors import is_interruption, is_out_of_memory
+from ranum_falsify.errors import MemoryShortageError, is_interruption, is_out_of_memory
 from ranum_falsify.network import Graph, spec_of
 from ranum_falsify.properties.problem.targets import Target
 from ranum_falsify.search.converter import Probe, TorchModel
@@ -22,6 +22,8 @@ _Row = tuple[tuple[Tensor, ...], tuple[Tensor, ...]]
 """Outputs of a sample, and what is observed."""
 
 _Sample = Callable[..., _Row]
+
+_TOO_LARGE = "one point of the box needs more memory than there is; bound the inputs that decide sizes more tightly"
 
 
 class BatchedModel:
@@ -110,13 +112,21 @@ class BatchedModel:
         return results, seen[0] if seen else None
 
     def _evaluate(self, sample: _Sample, values: Sequence[Tensor], *, outputs: bool) -> _Row:
-        """Evaluate a sample; one that PyTorch cannot evaluate is worth a replay if ONNX Runtime may refuse it."""
+        """Evaluate a sample; one that PyTorch cannot evaluate is worth a replay if ONNX Runtime may refuse it.
+
+        Nothing is found at one that needs more memory than there is, which ONNX Runtime cannot evaluate either.
+        """
         try:
             return sample(*values)
-        except (RuntimeError, ValueError, IndexError) as error:
-            if outputs or is_interruption(error) or is_out_of_memory(error):
+        except (MemoryError, RuntimeError, ValueError, IndexError) as error:
+            if is_interruption(error):
                 raise
-            return (), (self._unevaluated,)
+            is_full = is_out_of_memory(error)
+            if outputs and is_full:
+                raise MemoryShortageError(_TOO_LARGE) from error
+            if outputs:
+                raise
+            return (), (torch.full_like(self._unevaluated, torch.inf) if is_full else self._unevaluated,)
 
     def _run_along(
         self, inputs: Sequence[Tensor], probes: Mapping[int, Probe], *, outputs: bool

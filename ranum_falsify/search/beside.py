@@ -12,7 +12,7 @@ from dnnv.nn.operations import OutputSelect
 from torch import Tensor
 
 from ranum_falsify.config import FailureKind, Reach, Runtime
-from ranum_falsify.errors import is_interruption, is_out_of_memory
+from ranum_falsify.errors import is_interruption
 from ranum_falsify.network import Graph, spec_of
 from ranum_falsify.network.contents import is_evaluated_outside
 from ranum_falsify.network.evaluate import Value
@@ -98,10 +98,10 @@ def find_failing_in_torch(graph: Graph, feeds: Mapping[str, np.ndarray]) -> Mapp
     try:
         with torch.no_grad():
             graph.evaluate([to_torch(feeds[name]) for name in graph.input_names], watch)
-    except (RuntimeError, ValueError, IndexError) as error:
-        if is_interruption(error) or is_out_of_memory(error):
+    except (MemoryError, RuntimeError, ValueError, IndexError) as error:
+        if is_interruption(error):
             raise
-        return None  # inputs decide shapes, and PyTorch has no result of such
+        return None  # inputs decide shapes, and PyTorch has no result of such, or no memory for it
     reaching = _reach_outputs(graph, bad) | stopping if failing else stopping
     return {
         name: replace(failure, reach="output") if id(op) in reaching else failure

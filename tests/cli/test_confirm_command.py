@@ -33,6 +33,20 @@ BRAIN = """g (bfloat16[2] x) => (bfloat16[2] y) {
     [log] l = Log(f)
     [wide] y = Cast<to = 16>(l)
 }"""
+NESTED = """g (float[2] x) => (float[2] y, float[2] rows, float[2] f, float[2] c, float[2] l)
+        <bool yes = {1}, int64 two = {2}, float zero = {0.0}> {
+    [outer] y = Log(x)
+    [loop] z = Loop (two, yes, x) <body = b (int64 i, bool go, float[2] h) => (bool on, float[2] t) {
+        on = Identity(go) [log] t = Log(h) }>
+    [after] l = Log(z)
+    [scan] rows = Scan <num_scan_inputs = 1, body = b (float e) => (float r) { [log] r = Log(e) }> (x)
+    [always] f = If (yes) <then_branch = t () => (float[2] a) { [taken] a = Log(x) },
+                           else_branch = e () => (float[2] b) { b = Neg(x) }>
+    s = ReduceSum <keepdims = 0> (x)
+    p = Greater(s, zero)
+    [choice] c = If (p) <then_branch = t () => (float[2] a) { [log] a = Log(x) },
+                         else_branch = e () => (float[2] b) { b = Neg(x) }>
+}"""
 WIDE = "Forall(x, Implies(-200 <= x <= 200, no_invalid_input(N(x), gradient=True)))"
 PAIR = "Forall(a, Forall(b, Implies(And(-3 <= a <= 3, -3 <= b <= 3), no_invalid_input(N(a, b)))))"
 
@@ -156,6 +170,19 @@ class TestFiles:
         assert passed(out) == 2
         (out / "test_prop.py").write_text(text.replace(", flushed=True", ""))
         assert "2 failed" in run_pytest(out).stdout
+
+    def test_of_operators_in_subgraphs(self, workshop: Workshop) -> None:
+        out = workshop.folder / "tests"
+        nodes = ["outer", "taken", "choice", "after"]
+        nodes += [f"{part}/body/log[{i}]" for part in ("loop", "scan") for i in range(2)]
+        chosen = [text for node in nodes for text in ("--node", node)]
+        found = confirm(workshop, workshop.model(NESTED), "", "--out", out, "--runs", "1", "--no-span", *chosen)
+        assert "triggered: 8 of 8 operators, 8 of 8 runs" in found.out, found
+        assert passed(out) == 8
+        text = (out / "test_prop.py").read_text()
+        # Iterations are nodes of the model, and what an input chooses is one node of it.
+        assert "node='choice'" in text and "node='loop/body/log[1]'" in text
+        assert "writes=('loop/body/t[1]',)" in text and "reads=('loop/body/t[1]',)" in text
 
     def test_integers_end_at_a_division_by_zero(self, workshop: Workshop) -> None:
         out = workshop.folder / "tests"

@@ -9,6 +9,7 @@ import onnxruntime as ort
 import pytest
 
 import ranum_falsify as rf
+from ranum_falsify.fix.differences import OutputDifferences
 from ranum_falsify.network.nesting import nested_nodes
 
 BOX = """
@@ -67,6 +68,17 @@ MODELS = {
     "loop": (
         f"[loop] y = Loop (n, yes, x) <{BODY.format(log('h', 'k'))}>",
         ["loop/body/log"],
+    ),
+    "loop that an input gives its length": (
+        "m = ReduceMax <keepdims = 0> (x) z = Cast <to = 7> (m) [loop] y = Loop (z, yes, x) "
+        f"<{BODY.format(log('h', 'k'))}>",
+        ["loop/body/log"],
+    ),
+    "loop that an input starts, in a branch": (
+        POSITIVE.format("x")
+        + "[choice] y = If (p) <then_branch = t () => (float[3] a) { [loop] a = Loop (n, p, x) "
+        + f"<{BODY.format(log('h', 'k'))}> }}, else_branch = e () => (float[3] q) {{ q = Neg(x) }}>",
+        ["choice/then_branch/loop/body/log"],
     ),
     "loop whose iterations range differently": (
         f"[loop] y = Loop (n, yes, x) <{BODY.format('u = Mul(h, h) v = Add(u, h) [root] k = Sqrt(v)')}>",
@@ -150,6 +162,14 @@ def test_rewrites_are_made_in_subgraphs(part: str) -> None:
     assert (best.kinds, best.standing) == (("rewrite",), "proved")
     assert best.changes[0].node == "Softmax_q, log"
     assert rf.prove(best.model, prop, self_check=False).verdict == "holds"
+
+
+@pytest.mark.parametrize("counts", [(3, 0), (0, 3), (2, 3)])
+def test_other_numbers_of_rows_are_infinitely_apart(counts: tuple[int, int]) -> None:
+    before, after = ({"rows": np.ones((count, 2), np.float32)} for count in counts)
+    found = OutputDifferences()
+    found.add(before, after, lambda: before)
+    assert (found.result().equal, found.result().largest, found.result().away) == (0, np.inf, np.inf)
 
 
 def test_both_calls_of_a_local_function_are_repaired() -> None:

@@ -25,7 +25,7 @@ from ranum_falsify.operators.relations.guards import narrow_read
 from ranum_falsify.operators.rows.control import analysis_of, report_open
 from ranum_falsify.operators.support.conditions import is_proved
 
-__all__ = ["bound_loop"]
+__all__ = ["bound_body_inputs", "bound_loop"]
 
 
 @infinity_aware
@@ -48,10 +48,8 @@ def bound_loop(site: Site, *operands: Interval | None) -> tuple[Interval, ...] |
     if most == 0 or not may_run:
         nothing = (((0,), torch.float32) if one is None else _place(one) for one in site.details[kept:])
         return (*initial, *(Interval.fill(0, 0, *place) for place in nothing))
-    fields = site.op.x[2 : 2 + kept]
-    entered = [narrow_read(site, site.op.x[1], f, x, truth=True) for f, x in zip(fields, initial, strict=True)]
     body = _Body(site, initial, captured, most)
-    states = find_invariant(body.step, tuple(entered), most)
+    states = body.find_states()
     written = None if states is None else body.prove(states)
     if written is None:
         every = [(y.shape, y.dtype) for y in initial]
@@ -61,6 +59,18 @@ def bound_loop(site: Site, *operands: Interval | None) -> tuple[Interval, ...] |
     if fewest == 0 or not must_run:
         after = tuple(x.hull(y) for x, y in zip(initial, after, strict=True))
     return (*after, *(Interval.of(y.lower, y.upper, (number or 0, *y.shape)) for y in rows))
+
+
+def bound_body_inputs(site: Site, *operands: Interval | None) -> tuple[Interval, ...] | None:
+    """Bound what the body reads in any iteration, by the order of its inputs; None if it cannot be bounded, or run."""
+    m, _, *read = operands
+    known, most = tuple(x for x in read if x is not None), _count(m)[1]
+    if len(known) < len(read) or most == 0:
+        return None
+    kept = len(site.op.proto.input) - 2
+    body = _Body(site, known[:kept], known[kept:], most)
+    states = body.find_states()
+    return None if states is None else body.list_inputs(states)
 
 
 def _place(details: TensorDetails) -> tuple[tuple[int, ...], torch.dtype]:
@@ -96,12 +106,24 @@ class _Body:
         limit = torch.iinfo(torch.int64).max if most is None else most
         number = Interval.fill(0, limit - 1, (), torch.int64)
         self._steering = [number, Interval.fill(True, True, (), torch.bool)]
-        self._captured = captured
+        self._initial, self._captured, self._most = initial, captured, most
         self._is_free = site.op.x[1] is None
         self._counted = Interval.fill(0, limit, (), torch.int64)
         self._counting = find_counting(next(a.g for a in site.op.proto.attribute if a.name == "body"))
         self._kept = slice(1, 1 + len(initial))
         self._shapes = [x.shape for x in initial]
+
+    def find_states(self) -> States | None:
+        """Return bounds of the states in which any iteration may begin; None if none are found."""
+        condition, fields = self._site.op.x[1], self._site.op.x[2:]
+        entered = [
+            narrow_read(self._site, condition, f, x, truth=True) for f, x in zip(fields, self._initial, strict=False)
+        ]
+        return find_invariant(self.step, tuple(entered), self._most)
+
+    def list_inputs(self, states: States) -> tuple[Interval, ...]:
+        """Return bounds of all inputs of the body where its states have these."""
+        return (*self._steering, *states, *self._captured)
 
     def step(self, states: States) -> States | None:
         """Return bounds of the states in which an iteration after this one begins."""
@@ -140,7 +162,7 @@ class _Body:
             if proved is not None and not flagged and is_proved(visited):
                 proved.add(id(visited.op))
 
-        found = self._analysis.run([*self._steering, *states, *self._captured], observe)
+        found = self._analysis.run(self.list_inputs(states), observe)
         kept = found[self._kept]
         if any(y is None or y.shape != shape for y, shape in zip(kept, self._shapes, strict=True)):
             return None
@@ -152,4 +174,4 @@ def _narrow(condition: Operation, op: Operation, bounds: Interval, site: Site, *
     return narrow_read(site, condition, op, bounds, truth=True)
 
 
-bound_black_box("Loop", bound_loop)
+bound_black_box("Loop", bound_loop, inputs=bound_body_inputs)
