@@ -6,8 +6,12 @@ from collections.abc import Mapping
 
 import numpy as np
 import pytest
+import torch
 from onnx import ModelProto
 
+from ranum_falsify.domain import Interval, IntervalAnalysis
+from ranum_falsify.network import read
+from ranum_falsify.replay.replayer import Replayer
 from tests.prove.test_narrow_misses import Array, assert_open, make
 
 
@@ -121,3 +125,37 @@ def test_a_span_overflows_before_it_is_divided() -> None:
         hidden_size=1,
     )
     assert_open(model, {"x": (-2e38, 2e38)}, {"x": x})
+
+
+def gate(x: float, scale: float) -> tuple[ModelProto, Array]:
+    """Return an LSTM of weights of 1, and a point."""
+    point = floats(x, x).reshape(2, 1, 1)
+    constants = {
+        "w": np.ones((1, 1, 4), np.uint8),
+        "s": floats(scale),
+        "p": np.zeros(1, np.uint8),
+        "r": np.zeros((1, 1, 4), np.uint8),
+    }
+    nodes = "y = com.microsoft::DynamicQuantizeLSTM(x, w, r, , , , , , s, p, s, p)"
+    return make(nodes, {"x": point}, constants, hidden_size=1), point
+
+
+def blocks(x: float, scale: float, weight: int) -> tuple[ModelProto, Array]:
+    """Return a product with weights of 8 bits, and a point."""
+    constants = {"w": np.full_like(ZEROS[8], weight), "s": floats(scale)}
+    nodes = "y = com.microsoft::MatMulNBits(x, w, s)"
+    return make(nodes, {"x": row(x, x)}, constants, bits=8, accuracy_level=4, **BLOCK), row(x, x)
+
+
+@pytest.mark.parametrize("flush", [False, True], ids=["denormal", "flushed"])
+@pytest.mark.parametrize(
+    ("model", "x"),
+    [blocks(-0.01, 8e-38, 128), blocks(1e-36, 6e29, 129), gate(1e-36, 2.5e37)],
+    ids=["a product of scales", "the scale of a block", "the scale of a span"],
+)
+def test_bounds_allow_for_scales_that_are_denormal(model: ModelProto, x: Array, flush: bool) -> None:
+    (found,) = IntervalAnalysis(read(model), runtimes=("onnxruntime",)).run([Interval.box(x, x)])
+    assert found is not None
+    with Replayer(model, flush=flush) as replayer:
+        for run in (replayer.outputs, replayer.run_plain):
+            assert found.encloses(torch.from_numpy(run({"x": x})["y"])).all()
