@@ -88,20 +88,29 @@ def excess(dtype: torch.dtype, largest: int, b: Interval, terms: int) -> tuple[i
     return pairs * max(high - _INT16[1], 0), pairs * max(_INT16[0] - low, 0)
 
 
-def _product_of(scales: list[Interval]) -> tuple[Tensor, Tensor]:
-    """Return bounds of a product of scales, float64."""
-    first, *rest = ((low.double(), high.double()) for low, high in (scale.expand() for scale in scales))
-    return reduce(corner_products, rest, first)
+def _scales_of(scales: list[Interval], alpha: float) -> list[tuple[Tensor, Tensor]]:
+    """Return bounds of each factor of a product of scales, float64."""
+    factor = torch.tensor(alpha, dtype=torch.float64)
+    return [(factor, factor), *((low.double(), high.double()) for low, high in (scale.expand() for scale in scales))]
+
+
+def _most_of(factors: list[tuple[Tensor, Tensor]]) -> Tensor:
+    """Return the greatest magnitude of a product of some of the factors, in whatever order, and at least 1."""
+    sizes = (torch.maximum(low.abs(), high.abs()).clamp(min=1) for low, high in factors)
+    return reduce(torch.mul, sizes)
 
 
 def scale_sums(sums: Interval, scales: list[Interval], bias: Interval | None, alpha: float = 1.0) -> Interval | None:
     """Return bounds of sums in int32 times a product of scales, float32, plus a bias; None for scales that overflow."""
     if any(x is not None and x.may_be_infinite for x in (*scales, bias)):
         return None
-    low, high = (alpha * end for end in _product_of(scales))
-    if not float(torch.maximum(low.abs(), high.abs()).max()) < _LARGEST:
+    factors = _scales_of(scales, alpha)
+    most = _most_of(factors)
+    # Kernels multiply scales first: a part of their product may overflow before a small one follows.
+    if not float(most.max()) < _LARGEST / 2:
         return None
-    low, high = corner_products(sums.doubles(), (low, high))
+    ends = sums.doubles()
+    low, high = corner_products(ends, reduce(corner_products, factors))
     error = 16 * unit(torch.float32)
     size = torch.maximum(low.abs(), high.abs())
     low, high = low - error * low.abs(), high + error * high.abs()
@@ -109,6 +118,7 @@ def scale_sums(sums: Interval, scales: list[Interval], bias: Interval | None, al
         least, greatest = bias.doubles()
         size = size + torch.maximum(least.abs(), greatest.abs())
         low, high = low + least - error * size, high + greatest + error * size
-    # Products of scales may be denormal.
-    lost = torch.where(size == 0, 0.0, 2.0**-94)
+    # Or a part of it is denormal, of which kernels lose up to 2^-126, before sums and large scales follow.
+    steps = torch.maximum(ends[0].abs(), ends[1].abs()).clamp(min=2.0**31)
+    lost = torch.where(size == 0, 0.0, 2.0**-122 * most * steps)
     return round_outward(low - lost, high + lost, torch.float32, sums.shape)

@@ -29,6 +29,13 @@ Relative to the block's largest element; `accuracy_level` 4 allows it where a pr
 """
 
 
+_VANISHING = 2.0**-110
+"""What a product of blocks loses for each of its terms where a scale, or a product of scales, is denormal.
+
+Less than 2^-126 of it does, times what it is multiplied with: an integer of 8 bits, two of them, or another factor.
+"""
+
+
 def unpack(packed: Tensor, bits: int) -> Tensor:
     """Return the numbers that bytes hold, the lowest bits first, along the last dimension."""
     parts = [(packed >> shift) & (2**bits - 1) for shift in range(0, 8, bits)]
@@ -107,15 +114,33 @@ def bound_block_product(
     a = a.split(len(a.shape) - 1)
     low, high = a.doubles()
     size = torch.maximum(low.abs(), high.abs())
-    # A product of scales alone may overflow, and infinity times a sum of 0 is no number.
-    largest = torch.maximum(sizes, factor.abs().mT).sum(0).max()
-    if not float(size.max() * largest) < torch.finfo(torch.float32).max / 4:
+    if _overflows(size, integers + points.abs(), factor.abs()):
         return None
-    strayed = _HALF_STEP * _find_largest_in_blocks(size, length) * 1.01 + 2.0**-120
+    strayed = _HALF_STEP * _find_largest_in_blocks(size, length) * 1.01 + 2.0**-118
     near = round_outward(low - strayed, high + strayed, torch.float32, a.shape)
     y = matrix_product(near, round_outward(weights, weights, torch.float32, tuple(weights.shape)), bias)
-    lost = gamma(integers.shape[1] + BLOCK_ROUNDINGS, torch.float32) * torch.matmul(size + strayed, sizes)
+    terms = integers.shape[1]
+    lost = gamma(terms + BLOCK_ROUNDINGS, torch.float32) * torch.matmul(size + strayed, sizes)
+    lost = lost + _VANISHING * (terms + size.sum(-1, keepdim=True) + sizes.sum(0))
     return round_outward(y.lower.double() - lost, y.upper.double() + lost, torch.float32, y.shape)
+
+
+def _overflows(size: Tensor, steps: Tensor, factor: Tensor) -> bool:
+    """Tell whether a sum or a product on the way may overflow, although the whole product does not.
+
+    Kernels add a block of the first factor up by itself, multiply zero points with scales, and scales with scales:
+    what is small in between, or 0, comes last.
+
+    Args:
+        size: Magnitudes of the first factor.
+        steps: Integers and their zero points, `(n, k)`.
+        factor: Magnitudes of the scales, `(n, k)`.
+    """
+    room = torch.finfo(torch.float32).max / 4
+    counts = (steps + 1).sum(-1).max()
+    weights = (torch.maximum(steps, torch.ones_like(steps)) * factor).sum(-1).max()
+    largest = size.max()
+    return not all(float(x) < room for x in (largest * counts, weights, largest * weights))
 
 
 def _find_largest_in_blocks(x: Tensor, length: int) -> Tensor:

@@ -21,9 +21,13 @@ from ranum_falsify.operators.support.microsoft_schemas import BYTES, FLOATS, sch
 
 __all__ = ["DynamicQuantizeLSTM"]
 
-_STEP, _LEAST = 1.02 / 255, 2.0**-120
+_STEP, _LEAST = 1.02 / 255, 2.0**-117
 """How far a number lies from what stands for it, as a share of the range: half a step for its own rounding, half for
 that of the zero point, and room for the rounding of both; and where the range is denormal."""
+
+_VANISHING = 2.0**-108
+"""What a term of a sum loses where a scale, or the product of both, is denormal: 2^-126 times two integers of 8 bits,
+or times one and the number itself."""
 
 # values ---------------------------------------------------------------------------------------------------------
 
@@ -118,10 +122,10 @@ class _QuantisedFlow(Flow):
     def _quantise(self, x: Enclosure, weights: Enclosure, steps: _Steps) -> Enclosure:
         span = float(x.high.amax().clamp(min=0) - x.low.amin().clamp(max=0))
         step = span * _STEP + _LEAST
-        if not step * steps.scale < dtype_range(self.dtype)[1]:
-            # Scales are multiplied first: infinity times a sum of 0 is no number.
+        if not max(span, step * steps.scale) < dtype_range(self.dtype)[1]:
+            # The span is divided last, and scales are multiplied first: infinity times a sum of 0 is no number.
             raise Overflow
-        y = self.product(x.widen(step), weights)
+        y = self.product(x.widen(step), weights).widen(_VANISHING * x.low.shape[-1] * (1 + span))
         return Enclosure(y.low - steps.less * step, y.high + steps.more * step)
 
 
