@@ -255,16 +255,18 @@ class GraphBuilder:
         op.name = self.names.take(op.name)
         if (origin := self.path.origin_of(node)) is not None:
             self.origins[op.name] = origin
-        if spec_of(op).valid:
-            scope.conditioned.append(op)
         written = known or [details_of(value) for value in values]
+        sources = list[Operation]()
         for index, (name, details) in enumerate(zip(node.output, written, strict=False)):
             if name:
                 several = len(node.output) > 1
                 source = OutputSelect(op, index, name=self.names.take(f"{op.name}:{name}")) if several else op
                 scope.define(name, source, details, run, fixed_shape=fixed_shape)
+                sources.append(source)
             else:
                 run.outputs.append(None)
+        if spec_of(op).is_conditioned:
+            scope.conditioned += sources[:1]
         run.keep(values)
 
     def _find_known_details(self, node: onnx.NodeProto, scope: Scope) -> list[TensorDetails] | None:
@@ -316,12 +318,13 @@ class GraphBuilder:
 
     def _unroll(self, node: onnx.NodeProto, scope: Scope) -> None:
         folded, notices, names = len(self.folded), len(self.notices), self.names.copy()
+        conditioned = len(scope.conditioned)
         try:
             unroll(self, node, scope)
         except NotUnrolledError as error:
             if isinstance(error, TooLargeError) and self.path.is_nested:
                 raise
-            del self.folded[folded:], self.notices[notices:]
+            del self.folded[folded:], self.notices[notices:], scope.conditioned[conditioned:]
             self.names = names
             why, body = self._build_body(node, scope, error)
             self._add_black_box(node, scope, why, body)

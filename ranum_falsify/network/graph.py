@@ -24,6 +24,7 @@ from ranum_falsify.network.naming import UniqueNames
 from ranum_falsify.network.order import operands_in, topological_order
 from ranum_falsify.network.paths import NodeOrigin
 from ranum_falsify.network.registry import spec_of
+from ranum_falsify.network.slicing import find_positions, parse_slice, slice_text
 from ranum_falsify.network.tensors import to_numpy, to_torch
 from ranum_falsify.network.writer import to_onnx
 
@@ -80,8 +81,8 @@ class Graph(OperationGraph):
         origins: Where the operations lie that are in subgraphs of the model, by name: those of branches, and of loops,
             which are unrolled.
         read_again: Reads the model of a whole network with other options; None for slices, compositions and branches.
-        conditioned: Operations that have conditions, although no output depends on some: ONNX Runtime runs them, too.
-            None for slices, which keep what their outputs depend on.
+        conditioned: Operations that have conditions, or an output of theirs, although no output of the graph depends on
+            some: ONNX Runtime runs them, too.  None for slices, which keep what their outputs depend on.
     """
 
     def __init__(
@@ -146,7 +147,12 @@ class Graph(OperationGraph):
     @cached_property
     def order(self) -> tuple[Operation, ...]:
         """All operations in topological order."""
-        return tuple(topological_order((*self.inputs, *self.output_operations, *self.conditioned)))
+        ends = (*self.inputs, *self.output_operations)
+        reached = {id(op) for op in topological_order(ends)}
+        # Of an operation with several outputs one is enough, and none where others are read.
+        ran = ((end, end.operation if isinstance(end, OutputSelect) else end) for end in self.conditioned)
+        idle = [end for end, op in ran if id(op) not in reached]
+        return tuple(topological_order((*ends, *idle)))
 
     @cached_property
     def nodes(self) -> tuple[Operation, ...]:
@@ -252,8 +258,8 @@ class Graph(OperationGraph):
         Raises:
             ModelError: The slice is not understood, or holds no operation.
         """
-        start, stop, selected = _parse_index(index)
-        front, back = self._positions()
+        start, stop, selected = parse_slice(index)
+        front, back = find_positions(self.order, self.output_operations)
         length = max(front.values()) + 1
         whole = not start and (stop is None or stop >= length)
         if whole and (selected is None or (selected in (0, -1) and len(self.output_operations) == 1)):
@@ -274,35 +280,13 @@ class Graph(OperationGraph):
             return front[id(op)] < start if start > 0 else back[id(op)] < start
 
         if not outputs or (start and all(is_cut(op) for op in outputs)):
-            raise ModelError(f"slice {_slice_text(index)} holds no operation; the network has {length} positions")
+            raise ModelError(f"slice {slice_text(index)} holds no operation; the network has {length} positions")
         return self._cut(outputs, names, is_cut) if start else self._derive(outputs, names)
 
     def _sources(self) -> list[Operation]:
         """Operations that stand for a tensor, so that slices can end there."""
         selected = {id(op.operation) for op in self.order if isinstance(op, OutputSelect)}
         return [op for op in self.order if id(op) not in selected]
-
-    def _positions(self) -> tuple[dict[int, int], dict[int, int]]:
-        """Return each operation's position from the front (0, 1, ...) and from the back (-1, -2, ...).
-
-        From the front, an output selection has the position of its operation; what no output depends on has none.
-        """
-        longest = {id(op): 1 for op in self.output_operations}
-        shortest = dict(longest)
-        for op in reversed(self.order):
-            if id(op) not in longest:
-                continue
-            step = 0 if isinstance(op, OutputSelect) else 1
-            far, near = longest[id(op)] + step, shortest[id(op)] + step
-            for operand in operands_in(op):
-                longest[id(operand)] = max(longest.get(id(operand), far), far)
-                shortest[id(operand)] = min(shortest.get(id(operand), near), near)
-        for op in self.order:
-            if isinstance(op, OutputSelect) and id(op) in longest:
-                longest[id(op)] = longest[id(op.operation)]
-        depth = max(longest.values())
-        front = {key: depth - distance for key, distance in longest.items()}
-        return front, {key: -distance for key, distance in shortest.items()}
 
     def _cut(self, outputs: Sequence[Operation], names: Sequence[str], is_cut: Callable[[Operation], bool]) -> Graph:
         """Return the graph after the cut operations, which become inputs."""
@@ -348,7 +332,8 @@ class Graph(OperationGraph):
         changes: dict[str, Any] = {"inputs": other.inputs, "details": details, "opset": max(self.opset, other.opset)}
         changes |= {"notices": (*other.notices, *self.notices), "folded": (*other.folded, *self.folded)}
         changes |= {"unset_dims": tuple(dict.fromkeys((*other.unset_dims, *self.unset_dims)))}
-        changes |= {"conditioned": (*other.conditioned, *(clones[id(op)] for op in self.conditioned))}
+        conditioned = (clones[id(op)] for op in self.conditioned if id(op) in clones)
+        changes |= {"conditioned": (*other.conditioned, *conditioned)}
         return self._derive(outputs, self.output_names, **changes)
 
     def free(self, names: Sequence[str]) -> Graph:
@@ -375,24 +360,3 @@ def _clone(op: Operation, clones: Mapping[int, Operation], name: str | None = No
             items = [clones[id(item)] if isinstance(item, Operation) else item for item in value]
             twin.__dict__[key] = type(value)(items)
     return twin
-
-
-def _slice_text(index: Any) -> str:
-    """Write a slice as the user did: `[2:-3, 1]`."""
-    parts = [
-        f"{'' if p.start is None else p.start}:{'' if p.stop is None else p.stop}" if isinstance(p, slice) else str(p)
-        for p in (index if isinstance(index, tuple) else (index,))
-    ]
-    return f"[{', '.join(parts)}]"
-
-
-def _parse_index(index: Any) -> tuple[int, int | None, int | None]:
-    parts = index if isinstance(index, tuple) else (index,) if isinstance(index, slice) else (slice(None), index)
-    if not 1 <= len(parts) <= 2 or not isinstance(parts[0], slice) or parts[0].step not in (None, 1):
-        raise ModelError(f"network slice {index!r} is not understood; write N[start:stop] or N[start:stop, output]")
-    selected = parts[1] if len(parts) == 2 else None
-    if selected is not None and not isinstance(selected, int | np.integer):
-        raise ModelError(f"network slice selects output {selected!r}; an integer is needed")
-    if not all(bound is None or isinstance(bound, int | np.integer) for bound in (parts[0].start, parts[0].stop)):
-        raise ModelError(f"network slice {_slice_text(index)} has a bound that is not an integer")
-    return parts[0].start or 0, parts[0].stop, None if selected is None else int(selected)

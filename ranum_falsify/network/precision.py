@@ -24,6 +24,7 @@ from ranum_falsify.config import HalfPrecision
 from ranum_falsify.errors import ModelError
 from ranum_falsify.network.graph import Graph
 from ranum_falsify.network.model_file import check_structure
+from ranum_falsify.network.nesting import names_read
 from ranum_falsify.network.reader import read
 
 __all__ = ["convert_precision", "is_conversion", "original_node"]
@@ -135,7 +136,8 @@ def _float16(model: onnx.ModelProto, keep: Collection[str]) -> onnx.ModelProto:
 def _connect_float32(model: onnx.ModelProto) -> None:
     """Let nodes that stay in float32 read each other's results unrounded, as `onnxconverter_common` does.
 
-    If such a node reads a tensor twice, the converter also casts the tensor twice, to the same name.
+    Casts that nothing reads any more are left out, as ONNX Runtime would run them.  If such a node reads a tensor
+    twice, the converter also casts the tensor twice, to the same name.
     """
     narrowing = {n.output[0]: n.input[0] for n in model.graph.node if _is_cast(n, TensorProto.FLOAT16)}
     direct = {
@@ -153,8 +155,13 @@ def _connect_float32(model: onnx.ModelProto) -> None:
     del model.graph.node[:]
     model.graph.node.extend(nodes)
     order = check_structure(model.graph)
+    read, used = {info.name for info in model.graph.output}, []
+    for node in reversed(order):
+        if not (node.name.endswith(_SUFFIXES) and read.isdisjoint(node.output)):
+            used.append(node)
+            read.update(names_read(node))
     del model.graph.node[:]
-    model.graph.node.extend(order)
+    model.graph.node.extend(reversed(used))
 
 
 def _is_cast(node: onnx.NodeProto, kind: int) -> bool:

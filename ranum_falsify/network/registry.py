@@ -156,6 +156,11 @@ class OperatorSpec:
         """Whether it can be the first to write NaN or infinity; if not, it hands on those that it reads."""
         return self.overflow or any(not condition.refuses for condition in self.valid)
 
+    @property
+    def is_conditioned(self) -> bool:
+        """Whether its nodes may fail: compute something that is not valid, or be refused by ONNX Runtime."""
+        return bool(self.valid) or self.computes
+
     def is_random(self, op: Operation) -> bool:
         """Tell whether two runs of a node on equal operands differ."""
         return self.random is not None and self.random.where(op)

@@ -210,7 +210,7 @@ def _close(builder: GraphBuilder, inner: Scope, inputs: Sequence[Input], names: 
         details=inner.details,
         opset=builder.opset,
         options=builder.options,
-        folded=list_makers(outputs, builder.folded),
+        folded=list_makers((*outputs, *inner.conditioned), builder.folded),
         shapes={name: inner[name].details for name in names if inner[name].fixed_shape},
         conditioned=inner.conditioned,
     )

@@ -162,7 +162,8 @@ class Scope:
         tensors: Those of this scope.
         parent: The scope around it.
         details: Shape and dtype of what operations write, by their names.
-        conditioned: The operations of its graph that have conditions, whether their results are read or not.
+        conditioned: The operations of its graph that have conditions, whether their results are read or not; an output
+            of those that have several.
     """
 
     def __init__(self, tensors: Mapping[str, Traced], parent: Scope | None = None, *, is_apart: bool = True) -> None:
