@@ -208,31 +208,10 @@ def test_elements_read_at_places_beyond_the_integers_of_float32_vanish(
     assert near.verdict == "holds"
 
 
-@pytest.mark.parametrize(("box", "settings"), [((1e10, 2.1e11), {"bias": 1.0}), ((1, 2), {"bias": 2e19})])
-def test_powers_that_vanish_make_local_responses_0(box: tuple[float, float], settings: Mapping[str, float]) -> None:
-    x = np.full((1, 1, 1, 1), box[1], np.float32)
-    model = make("t = LRN(x)\ny = Reciprocal(t)", {"x": x}, {}, alpha=1.0, beta=2.0, size=1, **settings)
-    assert_open(model, {"x": box}, {"x": x})
-
-
-def test_powers_that_are_infinite_are_multiplied_by_0() -> None:
-    x = np.zeros((1, 1, 1, 1), np.float32)
-    model = make("y = LRN(x)", {"x": x}, {}, alpha=1.0, beta=2.0, size=1, bias=1e-20)
-    assert_open(model, {"x": (0, 1e-30)}, {"x": x})
-
-
-def test_small_squares_lose_digits_before_a_large_share_of_them_is_taken() -> None:
-    x = np.full((1, 1, 1, 1), 2e-23, np.float32)
-    model = make(
-        "t = LRN(x)\nu = Div(t, s)\nd = Sub(u, c)\ny = Sqrt(d)",
-        {"x": x},
-        {"s": np.array(2e-23, np.float32), "c": np.array(2.4, np.float32)},
-        alpha=1e38,
-        beta=1.0,
-        size=1,
-        bias=0.37,
-    )
-    assert_open(model, {"x": (2e-23, 2e-23)}, {"x": x})
+def test_powers_that_vanish_make_local_responses_0() -> None:
+    x = np.full((1, 1, 1, 1), 2.1e11, np.float32)
+    model = make("t = LRN(x)\ny = Reciprocal(t)", {"x": x}, {}, alpha=1.0, beta=2.0, size=1, bias=1.0)
+    assert_open(model, {"x": (1e10, 2.1e11)}, {"x": x})
 
 
 @pytest.mark.parametrize("beta", [1e38, -1e10])
