@@ -5,9 +5,10 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import Any
 
+import numpy as np
 import torch
 from dnnv.nn import Operation
 
@@ -41,8 +42,11 @@ def has_denormals(op: Operation) -> bool:
 def _is_denormal(value: Any) -> bool:
     if isinstance(value, float):
         return 0 < abs(value) < _LEAST
-    # Lists are of one kind.
-    return isinstance(value, tuple) and isinstance(next(iter(value), None), float) and any(map(_is_denormal, value))
+    # Lists are of one kind; forests have long ones.
+    if not isinstance(value, tuple) or not value or not isinstance(value[0], float):
+        return False
+    sizes = np.abs(value)
+    return bool(((sizes > 0) & (sizes < _LEAST)).any())
 
 
 def _flush(value: Any) -> Any:
@@ -53,14 +57,13 @@ def _flush(value: Any) -> Any:
 
 def apply_rule(rule: IntervalRule, site: Site, operands: Sequence[Value]) -> tuple[Interval, ...] | None:
     """Return what a rule says of each output of a node, however its attributes are read; None where a shape varies."""
-    found: tuple[Interval, ...] | None = None
+    found: list[tuple[Interval, ...]] = []
     for op in readings_of(site.op):
-        result: Interval | tuple[Interval, ...] | None = rule(site if op is site.op else replace(site, op=op), *operands)
+        result = rule(site if op is site.op else replace(site, op=op), *operands)
         if result is None:
             return None
-        outputs = result if isinstance(result, tuple) else (result,)
-        found = outputs if found is None else tuple(map(_join, found, outputs))
-    return found
+        found.append(result if isinstance(result, tuple) else (result,))
+    return tuple(reduce(_join, of_one) for of_one in zip(*found, strict=True))
 
 
 def _join(a: Interval, b: Interval) -> Interval:

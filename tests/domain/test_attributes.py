@@ -15,7 +15,7 @@ from tests.network.building import Array
 _HEAD = '<ir_version: 10, opset_import: ["" : 20, "com.microsoft" : 1, "ai.onnx.ml" : 3]>'
 
 _LEAF = (
-    "nodes_treeids = [0], nodes_nodeids = [0], nodes_featureids = [0], nodes_modes = [\"LEAF\"], nodes_values = [0.0], "
+    'nodes_treeids = [0], nodes_nodeids = [0], nodes_featureids = [0], nodes_modes = ["LEAF"], nodes_values = [0.0], '
     "nodes_truenodeids = [0], nodes_falsenodeids = [0], target_treeids = [0], target_nodeids = [0], target_ids = [0], "
     "target_weights = [A], n_targets = 1"
 )
@@ -50,7 +50,7 @@ def verdicts(model: onnx.ModelProto, box: Mapping[str, tuple[float, float]]) -> 
     return {y.name: found[names[y.name]] for y in model.graph.output}
 
 
-def run_flushed(model: onnx.ModelProto, point: Mapping[str, Array]) -> dict[str, Array]:
+def run_flushed(model: onnx.ModelProto, point: Mapping[str, Array]) -> Mapping[str, Array]:
     with Replayer(model, threads=1, flush=True) as replayer:
         return replayer.run_plain(dict(point))
 
@@ -91,7 +91,11 @@ def norms(number: str) -> onnx.ModelProto:
 
 def test_epsilons_may_be_0() -> None:
     box = {"x": (-1.0, 1.0), "w": (0.0, 1.0), "ids": (0, 0)}
-    point = {"x": np.zeros((1, 1, 2), np.float32), "w": np.ones((1, 1, 2)), "ids": np.zeros((1, 1), np.int32)}
+    point: dict[str, Array] = {
+        "x": np.zeros((1, 1, 2), np.float32),
+        "w": np.ones((1, 1, 2)),
+        "ids": np.zeros((1, 1), np.int32),
+    }
     assert set(verdicts(norms("1e-5"), box).values()) == {"proved"}
     assert all(np.isnan(y).all() for y in run_flushed(norms("1e-38"), point).values())
     assert "proved" not in verdicts(norms("1e-38"), box).values()

@@ -115,7 +115,8 @@ def local_response_normalisation(site: Site, x: Interval) -> Interval:
     least, greatest = x.doubles()
     near_zero = Enclosure(least.clamp(max=0) * 4 * small, greatest.clamp(min=0) * 4 * small)
     y = y.hull(near_zero).where(vanishing, y)
-    return round_outward(*torch.broadcast_tensors(*y), x.dtype, x.shape)
+    low, high = torch.broadcast_tensors(*y)
+    return round_outward(low, high, x.dtype, x.shape)
 
 
 def divisor_stays_valid(op: Operation, operands: Mapping[str, Interval]) -> bool:
