@@ -23,6 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ranum_falsify.domain.attributes import readings_of
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.network import spec_of
 
@@ -297,7 +298,7 @@ class Condition(Constraint):
 
     def holds(self, op: Operation, operands: Bounds) -> bool:
         if self.holds_of is not None:
-            return self.holds_of(op, operands)
+            return all(self.holds_of(reading, operands) for reading in readings_of(op))
         return self.needs_infinity and not any(
             x.may_be_infinite for name, x in operands.items() if not name.startswith("output")
         )

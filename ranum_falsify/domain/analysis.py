@@ -19,6 +19,7 @@ from dnnv.nn import Operation, OperationVisitor
 from dnnv.nn.operations import Input, OutputSelect
 from dnnv.nn.utils import TensorDetails
 
+from ranum_falsify.domain.attributes import apply_rule
 from ranum_falsify.domain.infinities import Value, clip_untouched, find_overflows, finite_part, holds_infinity, settle
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.kernels.envelopes import RUNTIMES, Runtime
@@ -249,8 +250,7 @@ class IntervalAnalysis(OperationVisitor):
 
     def _apply(self, rule: IntervalRule, site: Site, operands: Sequence[Value]) -> Outputs:
         try:
-            result = rule(site, *operands)
-            outputs = result if isinstance(result, tuple) or result is None else (result,)
+            outputs = apply_rule(rule, site, operands)
             for output in outputs or ():
                 output.check()
         except (IndexError, OverflowError, RuntimeError, ValueError):

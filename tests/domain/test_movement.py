@@ -279,7 +279,7 @@ def test_elements_read_between_numbers_near_the_largest_are_unknown(mode: str) -
         lambda values, at: functional.grid_sample(values, at, name, align_corners=False),
         *(x, Interval.point(places)),
         mode=mode,
-        zero=True,
+        padding="zeros",
         shape=(1, 1, 1, 2),
     )
     y.check()

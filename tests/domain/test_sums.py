@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ranum_falsify.domain import Interval, IntervalAnalysis, Visited
 from ranum_falsify.network import read
-from tests.network.building import Array, parse
+from tests.network.building import Array, parse, session
 
 FLOATS = st.floats(-1e6, 1e6, width=32)
 ENDS = st.tuples(FLOATS, FLOATS).map(sorted)
@@ -269,3 +269,24 @@ def test_infinity_may_wrap_where_steps_are_integers() -> None:
 def test_local_responses_to_numbers_whose_squares_overflow_are_not_followed() -> None:
     far = Interval.box(np.zeros((1, 2, 1)), np.full((1, 2, 1), 1e200))
     assert bounds("y = LRN<size = 2>(x)", far, kind="double").nan
+
+
+@pytest.mark.parametrize(
+    ("x", "attributes"),
+    [
+        pytest.param(1e10, "alpha = 1.0, beta = 2.0, bias = 5e22", id="power-underflows"),
+        pytest.param(1e11, "alpha = 1.0, beta = 2.0, bias = 1.0", id="power-is-denormal"),
+        pytest.param(5e18, "alpha = 1.0, beta = 0.5, bias = 3.3e38", id="sum-overflows"),
+        pytest.param(4.7e-23, "alpha = 1e38, beta = 1.0, bias = 1e-8", id="square-is-denormal"),
+    ],
+)
+def test_local_responses_are_enclosed_where_a_step_leaves_the_normal_numbers(x: float, attributes: str) -> None:
+    body, point = f"y = LRN<size = 1, {attributes}>(x)", np.full((1, 1, 1, 1), x, np.float32)
+    y = session(parse(f"g (float[1,1,1,1] x) => (float[1,1,1,1] y) {{ {body} }}")).run(None, {"x": point})[0]
+    assert bounds(body, Interval.point(point)).encloses(torch.from_numpy(y)).all()
+
+
+def test_infinite_powers_of_local_responses_are_multiplied_by_0() -> None:
+    near = Interval.box(np.zeros((1, 1, 1), np.float32), np.full((1, 1, 1), 1e-30, np.float32))
+    assert bounds("y = LRN<size = 1, alpha = 1.0, beta = 2.0, bias = 1e-20>(x)", near).nan
+    assert not bounds("y = LRN<size = 1, alpha = 1.0, beta = 2.0, bias = 1e-10>(x)", near).nan

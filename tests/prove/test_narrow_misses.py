@@ -191,3 +191,31 @@ def test_a_product_of_scales_overflows_before_it_meets_integers_of_0(
 ) -> None:
     model = make(nodes, {"x": x}, {**_SCALES, **constants}, **attributes)
     assert_open(model, {"x": (-1e33, 1e33)}, {"x": x})
+
+
+@pytest.mark.parametrize(
+    ("sizes", "place", "padding"),
+    [((1, 2000), 17000, "border"), ((3, 3), 2e7, "reflection"), ((3, 3, 3), 2e7, "border")],
+)
+def test_elements_read_at_places_beyond_the_integers_of_float32_vanish(
+    sizes: tuple[int, ...], place: float, padding: str
+) -> None:
+    x = np.ones((1, 1, *sizes), np.float32)
+    grid = np.full((1, *[1] * len(sizes), len(sizes)), place, np.float32)
+    model = make("t = GridSample(x, g)\ny = Reciprocal(t)", {"x": x, "g": grid}, {}, padding_mode=padding)
+    assert_open(model, {"x": (1, 2), "g": (-place, place)}, {"x": x, "g": grid})
+    near = rf.check(model, box={"x": (1, 2), "g": (-1000, 1000)}, n_starts=0, self_check=False)
+    assert near.verdict == "holds"
+
+
+def test_powers_that_vanish_make_local_responses_0() -> None:
+    x = np.full((1, 1, 1, 1), 2.1e11, np.float32)
+    model = make("t = LRN(x)\ny = Reciprocal(t)", {"x": x}, {}, alpha=1.0, beta=2.0, size=1, bias=1.0)
+    assert_open(model, {"x": (1e10, 2.1e11)}, {"x": x})
+
+
+@pytest.mark.parametrize("beta", [1e38, -1e10])
+def test_local_responses_with_a_large_exponent_are_not_bounded(beta: float) -> None:
+    x = np.ones((1, 1, 1, 1), np.float32)
+    model = make("y = LRN(x)", {"x": x}, {}, alpha=1.0, beta=beta, size=1, bias=1.0)
+    assert rf.check(model, box={"x": (-1, 1)}, n_starts=0, self_check=False).verdict == "unknown"

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 from dnnv.nn import Operation
 
+from ranum_falsify.domain.attributes import has_denormals
 from ranum_falsify.domain.kernels.envelopes import Runtime
 from ranum_falsify.domain.linear.relaxations import Relaxation
 from ranum_falsify.domain.linear.rows import RowFunction
@@ -187,8 +188,8 @@ LinearForm = Affine | Composed | Extremum | Gated | Quotient | Relaxation | Roww
 
 
 def form_of(op: Operation) -> LinearForm | None:
-    """Return how a node depends on its operands; None if its row does not say."""
-    form = spec_of(op).linear
+    """Return how a node depends on its operands; None if its row does not say, or runtimes read it differently."""
+    form = None if has_denormals(op) else spec_of(op).linear
     if form is None or isinstance(form, LinearForm):
         return form
     made: LinearForm | None = form(op)

@@ -150,8 +150,10 @@ def selu(site: Site, x: Interval) -> Interval:
 
 @infinity_aware
 def celu(site: Site, x: Interval) -> Interval:
-    """Bound x above 0 and alpha (exp(x / alpha) - 1) below."""
+    """Bound x above 0 and alpha (exp(x / alpha) - 1) below; NaN where alpha is 0."""
     alpha = float(site.op.alpha)
+    if not alpha:
+        return replace(Interval.top(x.shape, site.dtype), nan=True)
     below, above = _parts(x)
     if alpha > 0:
         inner = _exponential(site, _scale(below, 1 / alpha))

@@ -72,7 +72,7 @@ def interpolate(
     grid: Interval,
     *,
     mode: str,
-    zero: bool,
+    padding: str,
     shape: tuple[int, ...],
 ) -> Interval:
     """Return bounds of elements read at normalised places, as `torch.nn.functional.grid_sample` does.
@@ -82,18 +82,24 @@ def interpolate(
         x: The operand, `(batch, channels, *spatial)`.
         grid: Places, `(batch, *sizes, axes)`.
         mode: `nearest`, `linear` or `cubic`.
-        zero: Whether what lies outside the operand is 0.
+        padding: What lies outside the operand: `zeros`, its `border`, or its `reflection`.
         shape: Shape of the result.
     """
     sizes = x.shape[2:]
     if not math.prod(shape) or not x.size:
         return Interval.top(shape, x.dtype)
     far = largest_place(grid, sizes)
-    if far > _FAR:
+    # From here on not all integers are numbers, and a place plus 1 may be the place.
+    coarse = far > 1 / unit(accumulation(x.dtype))
+    # Places may then be reflected to outside the operand.
+    if far > _FAR or (coarse and padding == "reflection"):
         return bound_anything(shape, x.dtype)
     dims = tuple(range(2, len(x.shape)))
     doubt = COORDINATE_ROUNDINGS * unit(x.dtype) * far
-    anywhere = _anywhere(x, shape, mode, zero, dims)
+    anywhere = _anywhere(x, shape, mode, padding == "zeros", dims)
+    if coarse and mode == "linear":
+        # The two weights along an axis are the distances to the integers around the place: 0 and 0, or 2 and 0.
+        return _scale_up(anywhere, 2.0 ** len(dims))
     if not grid.is_point or doubt > 0.1:
         return anywhere
     low, high = (end.expand(x.shape) for end in x.doubles())
@@ -114,6 +120,13 @@ def interpolate(
         least, greatest = sample(low, places), sample(high, places)
     known = round_outward(_fill(least - error, -math.inf), _fill(greatest + error, math.inf), x.dtype, shape)
     return replace(known.meet(anywhere), nan=anywhere.nan, overflows=anywhere.overflows)
+
+
+def _scale_up(y: Interval, most: float) -> Interval:
+    """Return bounds of the products of results with any number from 0 to `most`."""
+    low, high = y.doubles()
+    scaled = round_outward((low * most).clamp(max=0), (high * most).clamp(min=0), y.dtype, y.shape)
+    return replace(scaled, nan=y.nan, overflows=y.overflows or scaled.may_be_infinite)
 
 
 def _fill(end: Tensor, unknown: float) -> Tensor:

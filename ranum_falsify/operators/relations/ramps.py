@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from dnnv.nn import Operation
 from torch import Tensor
 
+from ranum_falsify.domain.attributes import has_denormals
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.linear import curves
 from ranum_falsify.domain.linear.relaxations import Relaxation
@@ -74,7 +75,7 @@ def find_ramp(field: Field, x: Field, depth: int) -> Ramp | None:
         return None
     inner, *rest = fields_of(op)
     if is_a(op, "HardSigmoid"):
-        ramp = Ramp(op.alpha, op.beta, 0.0, 1.0) if is_same(inner, x) else None
+        ramp = Ramp(op.alpha, op.beta, 0.0, 1.0) if is_same(inner, x) and not has_denormals(op) else None
     elif is_a(op, "Clip"):
         low, high = (constant(limit) for limit in (*rest, None, None)[:2])
         ramp = None if low is None or high is None else _find_clipped(inner, x, low, high)

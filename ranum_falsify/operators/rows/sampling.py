@@ -102,7 +102,7 @@ def _sample_bounds(site: Site, x: Interval, grid: Interval) -> Interval:
         x,
         grid,
         mode=_mode(site.op),
-        zero=site.op.padding_mode == "zeros",
+        padding=site.op.padding_mode,
         shape=site.shape,
     )
 

@@ -101,14 +101,22 @@ def local_response_normalisation(site: Site, x: Interval) -> Interval:
     if most * most * op.size * max(1.0, abs(op.alpha)) >= dtype_range(x.dtype)[1] / 8:
         return replace(Interval.top(x.shape, x.dtype), nan=True)
     low, high, error = _divisor(op, x)
-    if not bool((low > error).all()):
-        return replace(Interval.top(x.shape, x.dtype), nan=True)
     beta = float(op.beta)
     lost = (1 - error / low) ** -abs(beta) - 1 + POWER_ROUNDINGS * unit(x.dtype)
+    powers = Enclosure.hull_of([(low - error) ** -beta, (high + error) ** -beta])
+    small = 4 * tiny(x.dtype)
+    # ONNX Runtime multiplies by a power, PyTorch divides by one: neither may be infinite or 0 beside an x of 0.
+    if not bool(((low > error) & (lost < 1) & (powers.high < 1 / small)).all()):
+        return replace(Interval.top(x.shape, x.dtype), nan=True)
     least, greatest = _quotients(op, x, low, high) if op.alpha > 0 and beta > 0 else _corners(x, low, high, beta)
-    least, greatest = least - least.abs() * lost, greatest + greatest.abs() * lost
-    least, greatest = torch.broadcast_tensors(least, greatest)
-    return round_outward(least, greatest, x.dtype, x.shape)
+    y = Enclosure(least - least.abs() * lost, greatest + greatest.abs() * lost)
+    # A power that is denormal may be 0, and so is that of a sum that overflows.
+    vanishing = (powers.low < small) | (high + error >= dtype_range(x.dtype)[1])
+    least, greatest = x.doubles()
+    near_zero = Enclosure(least.clamp(max=0) * 4 * small, greatest.clamp(min=0) * 4 * small)
+    y = y.hull(near_zero).where(vanishing, y)
+    low, high = torch.broadcast_tensors(*y)
+    return round_outward(low, high, x.dtype, x.shape)
 
 
 def divisor_stays_valid(op: Operation, operands: Mapping[str, Interval]) -> bool:
@@ -147,8 +155,10 @@ def _divisor(op: Operation, x: Interval) -> tuple[Tensor, Tensor, Tensor]:
     fewest, most = (_window_sums(op, squares, x.shape[1])[i] for i, squares in enumerate(_squares(x)))
     low, high = (share * end + float(op.bias) for end in ((fewest, most) if share >= 0 else (most, fewest)))
     reach = 4 * gamma(2 * x.shape[1] + op.size + 24, x.dtype)
-    error = reach * (abs(share) * most.amax(1, keepdim=True) + abs(float(op.bias))) + 4 * op.size * tiny(x.dtype)
-    return low, high, error
+    most = most.amax(1, keepdim=True)
+    # Squares and the share may be denormal, and are multiplied with each other.
+    flushed = tiny(x.dtype) * (4 * op.size * max(1.0, abs(share)) + most)
+    return low, high, reach * (abs(share) * most + abs(float(op.bias))) + flushed
 
 
 def _quotients(op: Operation, x: Interval, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
