@@ -17,17 +17,15 @@ import operator
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
+from dnnv.nn import Operation
 from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.network import spec_of
-
-if TYPE_CHECKING:
-    from dnnv.nn import Operation
 
 __all__ = [
     "AtLeast",
@@ -99,11 +97,11 @@ class Constraint(ABC):
 
     Attributes:
         reason: Why a violation is invalid, as the end of a sentence: "logarithm of a non-positive number".
-        needs_infinity: Whether only an infinite operand can violate it, so that a search over finite tensors may
-            skip it.
+        needs_infinity: Whether only an infinite operand can violate it; a search over finite tensors may skip it.
         refuses: Whether ONNX Runtime ends the run where it is violated, instead of writing NaN or infinity.
         crashes: Whether its process ends there.
         only_onnxruntime: Whether PyTorch runs the operator all the same.
+        decided_by: Operands that alone decide it, besides shapes; see :meth:`concerns`.  Empty where others may, too.
     """
 
     reason: str
@@ -111,6 +109,11 @@ class Constraint(ABC):
     refuses: bool = False
     crashes: bool = False
     only_onnxruntime: bool = False
+    decided_by: tuple[str, ...] = ()
+
+    def concerns(self, op: Operation) -> bool:
+        """Tell whether a node may break it; what a model stores was tried when the model was read."""
+        return not self.decided_by or any(isinstance(getattr(op, name), Operation) for name in self.decided_by)
 
     @abstractmethod
     def margin(self, op: Operation, operands: Operands) -> Tensor:
@@ -285,6 +288,7 @@ class Condition(Constraint):
     refuses: bool = False
     crashes: bool = False
     only_onnxruntime: bool = False
+    decided_by: tuple[str, ...] = ()
     holds_of: Callable[[Operation, Bounds], bool] | None = None
     fails_of: Callable[[Operation, Bounds], bool] | None = None
     ranges_of: Callable[[torch.dtype], tuple[InvalidRange, ...]] | None = None

@@ -23,6 +23,19 @@ _MAY_END_A_RUN = frozenset(
 )
 """Operators at which ONNX Runtime refuses some integers, whether or not anything reads their results."""
 
+_BY_POSITION = (
+    "BlackmanWindow ConstantOfShape HammingWindow HannWindow MelWeightMatrix",
+    "CumProd CumSum ExpandDims OneHot Pad ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin"
+    " ReduceProd ReduceSum ReduceSumSquare Split Squeeze Unsqueeze",
+    "RoiAlign",
+    "NonMaxSuppression Slice",
+    "DynamicQuantizeLSTM GRU LSTM RNN",
+    "",
+    "Attention",
+)
+_OF_INPUTS = {name: position for position, names in enumerate(_BY_POSITION) for name in names.split()}
+"""Others, which do so where an input reaches an operand at this position or after it."""
+
 
 @dataclass(frozen=True)
 class CheckedProof:
@@ -120,7 +133,14 @@ def weights_of(model: onnx.ModelProto, inputs: tuple[str, ...] = ()) -> dict[str
 def live_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
     """Yield the nodes that an output depends on, or that may end a run, in the graph's order."""
     needed = {value.name for value in graph.output}
-    needed.update(node.output[0] for node in graph.node if node.op_type in _MAY_END_A_RUN)
+    reached = {value.name for value in graph.input} - {one.name for one in graph.initializer}
+    for node in graph.node:
+        read = reached.intersection(node.input[_OF_INPUTS.get(node.op_type, len(node.input)) :])
+        if read or node.op_type in _MAY_END_A_RUN:
+            needed.add(node.output[0])
+        holds_graphs = any(part.HasField("g") for part in node.attribute)
+        if holds_graphs or (reached.intersection(node.input) and node.op_type not in ("Shape", "Size")):
+            reached.update(node.output)
     live = []
     for node in reversed(graph.node):
         if needed.intersection(node.output) - {""}:

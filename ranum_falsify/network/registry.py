@@ -50,6 +50,9 @@ class RowConstraint(Protocol):
     def describe(self) -> str:
         """Return the condition as text for people."""
 
+    def concerns(self, op: Operation) -> bool:
+        """Tell whether a node may break it."""
+
     def holds(self, op: Operation, operands: Mapping[str, Any]) -> bool:
         """Tell whether no tensors within the bounds violate the condition."""
 
@@ -156,10 +159,9 @@ class OperatorSpec:
         """Whether it can be the first to write NaN or infinity; if not, it hands on those that it reads."""
         return self.overflow or any(not condition.refuses for condition in self.valid)
 
-    @property
-    def is_conditioned(self) -> bool:
-        """Whether its nodes may fail: compute something that is not valid, or be refused by ONNX Runtime."""
-        return bool(self.valid) or self.computes
+    def is_conditioned(self, op: Operation) -> bool:
+        """Tell whether a node may fail: compute something that is not valid, or be refused by ONNX Runtime."""
+        return self.computes or any(condition.concerns(op) for condition in self.valid)
 
     def is_random(self, op: Operation) -> bool:
         """Tell whether two runs of a node on equal operands differ."""

@@ -18,6 +18,7 @@ from ranum_falsify.errors import UnsupportedAttributeError
 from ranum_falsify.network.tensors import to_numpy
 from ranum_falsify.operators.support.families import making, opaque
 from ranum_falsify.operators.support.functions import ints
+from ranum_falsify.operators.support.limits import WithinLimits
 
 __all__ = ["MaxRoiPool", "NonMaxSuppression", "RoiAlign"]
 
@@ -118,7 +119,21 @@ def _roi_align_bounds(site: Site, x: Interval, rois: Interval, batch_indices: In
     return average_anywhere(maps, shape, terms=4 * samples, zero=True, dims=(2, 3))
 
 
-@opaque(torch=_roi_align, interval=_roi_align_bounds, kernel=None, valid=(), operands=("x", "rois", "batch_indices"))
+_SAMPLES = WithinLimits(
+    "batch_indices",
+    "0 <= batch_indices < n, the batch of x",
+    lambda op, operands: (0, int(operands["x"].shape[0]) - 1),
+    decided_by=("batch_indices",),
+)
+
+
+@opaque(
+    torch=_roi_align,
+    interval=_roi_align_bounds,
+    kernel=None,
+    valid=[_SAMPLES],
+    operands=("x", "rois", "batch_indices"),
+)
 class RoiAlign(Operation):
     """https://onnx.ai/onnx/operators/onnx__RoiAlign.html."""
 
@@ -222,6 +237,15 @@ def _suppress(
     return torch.tensor(chosen, dtype=torch.int64, device=boxes.device).reshape(-1, 3)
 
 
-@making(torch=_suppress, interval=evaluate, dynamic_shape=True)
+_SHARE = WithinLimits(
+    "iou_threshold",
+    "0 <= iou_threshold <= 1",
+    lambda op, operands: (0, 1),
+    reason="ONNX Runtime refuses other shares",
+    decided_by=("iou_threshold",),
+)
+
+
+@making(torch=_suppress, interval=evaluate, valid=[_SHARE], dynamic_shape=True)
 class NonMaxSuppression(Operation):
     """https://onnx.ai/onnx/operators/onnx__NonMaxSuppression.html."""
