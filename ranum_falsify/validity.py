@@ -17,15 +17,17 @@ import operator
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
-from dnnv.nn import Operation
 from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.network import spec_of
+
+if TYPE_CHECKING:
+    from dnnv.nn import Operation
 
 __all__ = [
     "AtLeast",
@@ -101,7 +103,7 @@ class Constraint(ABC):
         refuses: Whether ONNX Runtime ends the run where it is violated, instead of writing NaN or infinity.
         crashes: Whether its process ends there.
         only_onnxruntime: Whether PyTorch runs the operator all the same.
-        decided_by: Operands that alone decide it, besides shapes; see :meth:`concerns`.  Empty where others may, too.
+        decided_by: Operands that alone decide it, besides shapes; see `OperatorSpec.stated`.
     """
 
     reason: str
@@ -110,10 +112,6 @@ class Constraint(ABC):
     crashes: bool = False
     only_onnxruntime: bool = False
     decided_by: tuple[str, ...] = ()
-
-    def concerns(self, op: Operation) -> bool:
-        """Tell whether a node may break it; what a model stores was tried when the model was read."""
-        return not self.decided_by or any(isinstance(getattr(op, name), Operation) for name in self.decided_by)
 
     @abstractmethod
     def margin(self, op: Operation, operands: Operands) -> Tensor:

@@ -12,29 +12,9 @@ import onnx
 from google.protobuf.message import DecodeError
 
 from ranum_falsify.checker.proof import ProofFile, ProofRejectedError
-from ranum_falsify.checker.rules import Bounds, is_valid, results_of
+from ranum_falsify.checker.rules import SHAPES, Bounds, is_valid, may_end_a_run, results_of
 
 __all__ = ["CheckedProof", "check_proof", "live_nodes", "weights_of"]
-
-_MAY_END_A_RUN = frozenset(
-    "ArrayFeatureExtractor Div EmbedLayerNormalization Expand Gather GatherElements GatherND If Loop MaxUnpool Mod "
-    "NGramRepeatBlock NegativeLogLikelihoodLoss OneHotEncoder QEmbedLayerNormalization Range Reshape ReverseSequence "
-    "Scan Scatter ScatterElements ScatterND SoftmaxCrossEntropyLoss TensorScatter Tile TopK".split()
-)
-"""Operators at which ONNX Runtime refuses some integers, whether or not anything reads their results."""
-
-_BY_POSITION = (
-    "BlackmanWindow ConstantOfShape HammingWindow HannWindow MelWeightMatrix",
-    "CumProd CumSum ExpandDims OneHot Pad ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin"
-    " ReduceProd ReduceSum ReduceSumSquare Split Squeeze Unsqueeze",
-    "RoiAlign",
-    "NonMaxSuppression Slice",
-    "DynamicQuantizeLSTM GRU LSTM RNN",
-    "",
-    "Attention",
-)
-_OF_INPUTS = {name: position for position, names in enumerate(_BY_POSITION) for name in names.split()}
-"""Others, which do so where an input reaches an operand at this position or after it."""
 
 
 @dataclass(frozen=True)
@@ -135,12 +115,11 @@ def live_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
     needed = {value.name for value in graph.output}
     reached = {value.name for value in graph.input} - {one.name for one in graph.initializer}
     for node in graph.node:
-        read = reached.intersection(node.input[_OF_INPUTS.get(node.op_type, len(node.input)) :])
-        if read or node.op_type in _MAY_END_A_RUN:
-            needed.add(node.output[0])
+        if may_end_a_run(node, reached):
+            needed.update(node.output)
         holds_graphs = any(part.HasField("g") for part in node.attribute)
-        if holds_graphs or (reached.intersection(node.input) and node.op_type not in ("Shape", "Size")):
-            reached.update(node.output)
+        if holds_graphs or (reached.intersection(node.input) and node.op_type not in SHAPES):
+            reached.update(filter(None, node.output))
     live = []
     for node in reversed(graph.node):
         if needed.intersection(node.output) - {""}:

@@ -47,11 +47,12 @@ class RowConstraint(Protocol):
     def refuses(self) -> bool:
         """Whether ONNX Runtime ends the run where it is violated."""
 
+    @property
+    def decided_by(self) -> tuple[str, ...]:
+        """Operands that alone decide it, besides shapes; empty where all operands may."""
+
     def describe(self) -> str:
         """Return the condition as text for people."""
-
-    def concerns(self, op: Operation) -> bool:
-        """Tell whether a node may break it."""
 
     def holds(self, op: Operation, operands: Mapping[str, Any]) -> bool:
         """Tell whether no tensors within the bounds violate the condition."""
@@ -161,7 +162,14 @@ class OperatorSpec:
 
     def is_conditioned(self, op: Operation) -> bool:
         """Tell whether a node may fail: compute something that is not valid, or be refused by ONNX Runtime."""
-        return self.computes or any(condition.concerns(op) for condition in self.valid)
+        return self.computes or bool(self.stated(op))
+
+    def stated(self, op: Operation) -> tuple[RowConstraint, ...]:
+        """Return the conditions that a node may break; what stored operands decide was tried as the model was read."""
+        if not any(condition.decided_by for condition in self.valid):
+            return self.valid
+        computed = {name for name in self.operands if isinstance(getattr(op, name), Operation)}
+        return tuple(c for c in self.valid if not c.decided_by or computed.intersection(c.decided_by))
 
     def is_random(self, op: Operation) -> bool:
         """Tell whether two runs of a node on equal operands differ."""

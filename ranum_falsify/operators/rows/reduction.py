@@ -267,7 +267,7 @@ _NOT_EMPTY = Condition(
     interval=_bounded(between_elements(extreme(_MAX)), of_one=False),
     linear=Extremum(windows=_reduced_elements),
     kernel=None,
-    valid=[_ON_AXES, _NOT_EMPTY],
+    valid=[_NOT_EMPTY, _ON_AXES],
     overflow=False,
 )
 class ReduceMax(Operation):
@@ -279,7 +279,7 @@ class ReduceMax(Operation):
     interval=_bounded(between_elements(extreme(_MIN)), of_one=False),
     linear=Extremum(windows=_reduced_elements, greatest=False),
     kernel=None,
-    valid=[_ON_AXES, _NOT_EMPTY],
+    valid=[_NOT_EMPTY, _ON_AXES],
     overflow=False,
 )
 class ReduceMin(Operation):
@@ -320,7 +320,6 @@ class ReduceSumSquare(Operation):
     linear=None,
     kernel="Log",
     valid=[
-        _ON_AXES,
         Condition(
             "the sum of data is positive",
             reason="logarithm of a non-positive sum",
@@ -329,6 +328,7 @@ class ReduceSumSquare(Operation):
             holds_of=_log_sum_holds,
             fails_of=_log_sum_fails,
         ),
+        _ON_AXES,
     ],
 )
 class ReduceLogSum(Operation):

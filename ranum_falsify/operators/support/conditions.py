@@ -27,7 +27,7 @@ __all__ = [
 def list_stated_conditions(op: Operation) -> tuple[Constraint, ...]:
     """Return the conditions that an operator's row states and a node may break, in the row's order."""
     # The registry, which comes before `validity`, knows less of them.
-    return tuple(condition for condition in spec_of(op).valid if condition.concerns(op))  # type: ignore[misc]
+    return spec_of(op).stated(op)  # type: ignore[return-value]
 
 
 def list_refusals(op: Operation, *, integers: bool = False) -> tuple[Constraint, ...]:
