@@ -36,13 +36,12 @@ _MAY_END_A_RUN = frozenset(
 
 _BY_POSITION = (
     "BlackmanWindow ConstantOfShape HammingWindow HannWindow MelWeightMatrix",
-    "CumProd CumSum ExpandDims OneHot Pad ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin"
-    " ReduceProd ReduceSum ReduceSumSquare Split Squeeze Unsqueeze",
+    "CumProd CumSum ExpandDims MaxRoiPool OneHot Pad ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax"
+    " ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare Split Squeeze Unsqueeze",
     "RoiAlign",
-    "NonMaxSuppression Slice",
+    "Attention NonMaxSuppression Slice",
     "DynamicQuantizeLSTM GRU LSTM RNN",
-    "",
-    "Attention",
+    "QAttention",
 )
 _OF_INPUTS = {name: position for position, names in enumerate(_BY_POSITION) for name in names.split()}
 """Others, which do so where an input reaches an operand at this position or after it."""

@@ -100,6 +100,12 @@ STEERED = {
     "HannWindow": "g (int64 i) => (float[n] y) { y = HannWindow(i) }",
     "RoiAlign": """g (float[2, 1, 4, 4] x, int64[1] i) => (float[n, m, o, p] y) <float[1, 4] r = {0, 0, 2, 2}> {
         y = RoiAlign(x, r, i) }""",
+    "MaxRoiPool": """g (float[2, 1, 4, 4] x, float[1, 5] i) => (float[n, m, o, p] y) {
+        y = MaxRoiPool<pooled_shape = [2, 2]>(x, i) }""",
+    "Attention": """g (float[1, 1, 2, 4] q, float[1, 1, 3, 4] k, int64[1] i) => (float[1, 1, 2, 4] y) {
+        y = Attention(q, k, k, , , , i) }""",
+    "com.microsoft Attention": """g (float[2, 3, 2] x, float[2, 6] w, float[6] b, int32[2] i) => (float[2, 3, 2] y) {
+        y = com.microsoft.Attention<num_heads = 1>(x, w, b, i) }""",
 }
 """Models of operators that refuse some `i`, which are asked about only where inputs compute it."""
 
@@ -108,7 +114,8 @@ _SAMPLES = {"Split": {"i": np.array([2, 2])}, "Slice steps": {"i": np.array([1, 
 
 
 def _parse(text: str) -> onnx.ModelProto:
-    return parser.parse_model(_HEAD + text)
+    head = _HEAD.replace("21", "24") if " = Attention" in text else _HEAD
+    return parser.parse_model(head + text)
 
 
 def _feeds(graph: Graph, rng: np.random.Generator, reach: int) -> dict[str, np.ndarray]:

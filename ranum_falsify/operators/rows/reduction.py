@@ -286,9 +286,7 @@ class ReduceMin(Operation):
     """https://onnx.ai/onnx/operators/onnx__ReduceMin.html."""
 
 
-@_over_axes(
-    torch=_reduced(_l1, of_one=torch.abs), interval=_bounded(total_of_sizes), linear=None, kernel=None, valid=()
-)
+@_over_axes(torch=_reduced(_l1, of_one=torch.abs), interval=_bounded(total_of_sizes), linear=None, kernel=None)
 class ReduceL1(Operation):
     """https://onnx.ai/onnx/operators/onnx__ReduceL1.html."""
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,7 +20,7 @@ from ranum_falsify.errors import UnsupportedAttributeError
 from ranum_falsify.network.tensors import to_numpy
 from ranum_falsify.operators.support.families import making, opaque
 from ranum_falsify.operators.support.functions import ints
-from ranum_falsify.operators.support.limits import WithinLimits
+from ranum_falsify.operators.support.limits import Limits, WithinLimits
 
 __all__ = ["MaxRoiPool", "NonMaxSuppression", "RoiAlign"]
 
@@ -175,11 +177,21 @@ def _max_roi_pool_bounds(site: Site, x: Interval, rois: Interval) -> Interval:
     return Interval(whole.lower.clamp(max=0), whole.upper.clamp(min=0), site.shape)
 
 
+def _samples(op: Operation, operands: Mapping[str, Any]) -> Limits:
+    """Return the limits of each column of regions, of which the first is truncated to the number of a sample."""
+    below = np.nextafter(np.array([-1, operands["x"].shape[0]], np.float32), np.float32(0))
+    limits = torch.tensor([[float(end)] + [sign * math.inf] * 4 for end, sign in zip(below, (-1, 1), strict=True)])
+    return limits[0], limits[1]
+
+
+_OF_SAMPLES = WithinLimits("rois", "-1 < the first column of rois < n, the batch of x", _samples, decided_by=("rois",))
+
+
 @opaque(
     torch=_max_roi_pool,
     interval=_max_roi_pool_bounds,
     kernel=None,
-    valid=(),
+    valid=[_OF_SAMPLES],
     operands=("x", "rois"),
     overflow=False,
 )

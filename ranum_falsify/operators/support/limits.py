@@ -155,9 +155,9 @@ def _list_values(x: Interval) -> Sequence[np.ndarray]:
     low, high = (to_numpy(end) for end in x.expand())
     if x.is_point:
         return [low]
-    if x.is_floating or math.prod(int(n) + 1 for n in (high.astype(object) - low).flat) > _MANY:
+    ranges = [range(int(a), int(b) + 1) for a, b in zip(low.flat, high.flat, strict=True)]
+    if x.is_floating or math.prod(map(len, ranges)) > _MANY:
         return []
-    ranges = (range(int(a), int(b) + 1) for a, b in zip(low.flat, high.flat, strict=True))
     return [np.array(values, low.dtype).reshape(low.shape) for values in itertools.product(*ranges)]
 
 
