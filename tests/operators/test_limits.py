@@ -217,6 +217,20 @@ DECIDED = {
     "loop": (_LOOP, (0, 4), "violated"),
     "count": (SINGLE["TopK"], (0, 5), "violated"),
     "shape": (f"g (float[2, 3] x, int64[2] k) {_OUT} {{ v = Reshape(x, k) y = Exp(v) }}", (-2, 4), "violated"),
+    "lengths": (STEERED["GRU"], (0, 5), "violated"),
+    "lengths inside": (STEERED["LSTM"], (0, 3), "holds"),
+    "depth": (STEERED["OneHot"], (0, 3), "violated"),
+    "depth inside": (STEERED["OneHot"], (1, 3), "holds"),
+    "step of a slice": (STEERED["Slice steps"], (0, 2), "violated"),
+    "step of a slice inside": (STEERED["Slice steps"], (1, 2), "holds"),
+    "axes": (STEERED["ReduceSum"], (0, 3), "violated"),
+    "new axes": (STEERED["ExpandDims"], (-3, 3), "violated"),
+    "new axes inside": (STEERED["ExpandDims"], (-3, 2), "holds"),
+    "parts": (STEERED["Split"], (1, 3), "violated"),
+    "pads": (STEERED["Pad axes"], (-1, 2), "violated"),
+    "pads inside": (STEERED["Pad edge"], (0, 1), "holds"),
+    "size": (STEERED["ConstantOfShape"], (-1, 5), "violated"),
+    "share": (STEERED["NonMaxSuppression"], (0, 2), "violated"),
     "step": ("g (float a, float b, float c) => (float[n] y) { y = Range(a, b, c) }", (-9, 9), "violated"),
 }
 """Models, the box of all their inputs, and the verdict."""
@@ -238,7 +252,7 @@ def test_verdicts_about_indices(name: str) -> None:
 
 
 def _corner(session: ort.InferenceSession, box: tuple[float, float] | None) -> dict[str, np.ndarray]:
-    kinds = {"tensor(int64)": np.int64, "tensor(float)": np.float32}
+    kinds = {"tensor(int64)": np.int64, "tensor(int32)": np.int32, "tensor(float)": np.float32}
     return {x.name: np.full(x.shape, box[0] if box else 0).astype(kinds[x.type]) for x in session.get_inputs()}
 
 
@@ -277,6 +291,7 @@ def test_margins_of_huge_indices_are_exact() -> None:
 
 UNREAD = {
     "Gather": "{ l = Gather(x, i) y = Neg(x) }",
+    "Slice": "<int64[1] k = {0}> { j = Gather(i, k) l = Slice(x, k, j, k, j) y = Neg(x) }",
     "Div": "{ l = Div(i, i) y = Neg(x) }",
     "If": """{ s = ReduceSum<keepdims = 0>(x) z = Sub(s, s) c = Greater(s, z)
         y = If(c) <then_branch = t () => (float[2] a) { l = Gather(x, i) a = Neg(x) },
@@ -293,3 +308,36 @@ def test_what_nothing_reads_ends_a_run_all_the_same(name: str, low: int, high: i
     model = _parse(f"g (float[2] x, int64[2] i) => (float[2] y) {UNREAD[name]}")
     box = {"x": (-1.0, 1.0), "i": (low, high)}
     assert rf.check(model, box=box, runtime="onnxruntime", self_check=False).verdict == verdict
+
+
+_FITTING = {
+    "Slice axes": [0, 1],
+    "Unsqueeze": [0, 1],
+    "Squeeze": [0, 2],
+    "Split": [1, 3],
+    "ReduceSum": [0, 1],
+}
+"""What can be stored where ones are refused."""
+
+
+@pytest.mark.parametrize("name", STEERED)
+def test_what_a_model_stores_is_no_condition(name: str) -> None:
+    model = _parse(STEERED[name])
+    (steering,) = [value for value in model.graph.input if value.name == "i"]
+    model.graph.input.remove(steering)
+    kind = steering.type.tensor_type
+    shape = [dim.dim_value for dim in kind.shape.dim]
+    stored = np.array(_FITTING.get(name, np.ones(shape)), onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type))
+    model.graph.initializer.append(onnx.numpy_helper.from_array(stored, "i"))
+    assert not any(list_refusals(op) for op in read(model).nodes)
+
+
+def test_a_dead_slice_is_no_node_unless_inputs_steer_it() -> None:
+    text = """g (float[4] x, int64[1] i) => (float[4] y) <int64[1] k = {{1}}, int64[1] a = {{0}}> {{
+        l = Slice(x, i, k, a, {}) y = Neg(x) }}"""
+    box = {"i": np.ones(1, np.int64)}
+    nodes = {by: read(_parse(text.format(by)), sample=box).nodes for by in "ki"}
+    assert {by: sorted(spec_of(op).op_type for op in ops) for by, ops in nodes.items()} == {
+        "k": ["Neg"],
+        "i": ["Neg", "Slice"],
+    }

@@ -231,8 +231,8 @@ def _suppress(
     if boxes.ndim != 3:
         raise UnsupportedAttributeError("NonMaxSuppression: boxes have the dimensions (batch, boxes, 4)")
     most = 0 if max_output_boxes_per_class is None else int(max_output_boxes_per_class.reshape(-1)[0])
-    threshold = 0.0 if iou_threshold is None else float(iou_threshold.reshape(-1)[0])
-    least = None if score_threshold is None else float(score_threshold.reshape(-1)[0])
+    threshold = 0.0 if iou_threshold is None else float(iou_threshold.detach().reshape(-1)[0])
+    least = None if score_threshold is None else float(score_threshold.detach().reshape(-1)[0])
     chosen: list[tuple[int, int, int]] = []
     for batch, rows in enumerate(to_numpy(scores)):
         corners = _corners(to_numpy(boxes[batch]), bool(op.center_point_box))
