@@ -100,11 +100,11 @@ class Constraint(ABC):
 
     Attributes:
         reason: Why a violation is invalid, as the end of a sentence: "logarithm of a non-positive number".
-        needs_infinity: Whether only an infinite operand can violate it, so that a search over finite tensors may
-            skip it.
+        needs_infinity: Whether only an infinite operand can violate it; a search over finite tensors may skip it.
         refuses: Whether ONNX Runtime ends the run where it is violated, instead of writing NaN or infinity.
         crashes: Whether its process ends there.
         only_onnxruntime: Whether PyTorch runs the operator all the same.
+        decided_by: Operands that alone decide it, besides shapes; see `OperatorSpec.stated`.
     """
 
     reason: str
@@ -112,6 +112,7 @@ class Constraint(ABC):
     refuses: bool = False
     crashes: bool = False
     only_onnxruntime: bool = False
+    decided_by: tuple[str, ...] = ()
 
     @abstractmethod
     def margin(self, op: Operation, operands: Operands) -> Tensor:
@@ -286,6 +287,7 @@ class Condition(Constraint):
     refuses: bool = False
     crashes: bool = False
     only_onnxruntime: bool = False
+    decided_by: tuple[str, ...] = ()
     holds_of: Callable[[Operation, Bounds], bool] | None = None
     fails_of: Callable[[Operation, Bounds], bool] | None = None
     ranges_of: Callable[[torch.dtype], tuple[InvalidRange, ...]] | None = None

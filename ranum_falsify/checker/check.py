@@ -12,16 +12,9 @@ import onnx
 from google.protobuf.message import DecodeError
 
 from ranum_falsify.checker.proof import ProofFile, ProofRejectedError
-from ranum_falsify.checker.rules import Bounds, is_valid, results_of
+from ranum_falsify.checker.rules import SHAPES, Bounds, is_valid, may_end_a_run, results_of
 
 __all__ = ["CheckedProof", "check_proof", "live_nodes", "weights_of"]
-
-_MAY_END_A_RUN = frozenset(
-    "ArrayFeatureExtractor Div EmbedLayerNormalization Expand Gather GatherElements GatherND If Loop MaxUnpool Mod "
-    "NGramRepeatBlock NegativeLogLikelihoodLoss OneHotEncoder QEmbedLayerNormalization Range Reshape ReverseSequence "
-    "Scan Scatter ScatterElements ScatterND SoftmaxCrossEntropyLoss TensorScatter Tile TopK".split()
-)
-"""Operators at which ONNX Runtime refuses some integers, whether or not anything reads their results."""
 
 
 @dataclass(frozen=True)
@@ -120,7 +113,13 @@ def weights_of(model: onnx.ModelProto, inputs: tuple[str, ...] = ()) -> dict[str
 def live_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
     """Yield the nodes that an output depends on, or that may end a run, in the graph's order."""
     needed = {value.name for value in graph.output}
-    needed.update(node.output[0] for node in graph.node if node.op_type in _MAY_END_A_RUN)
+    reached = {value.name for value in graph.input} - {one.name for one in graph.initializer}
+    for node in graph.node:
+        if may_end_a_run(node, reached):
+            needed.update(node.output)
+        holds_graphs = any(part.HasField("g") for part in node.attribute)
+        if holds_graphs or (reached.intersection(node.input) and node.op_type not in SHAPES):
+            reached.update(filter(None, node.output))
     live = []
     for node in reversed(graph.node):
         if needed.intersection(node.output) - {""}:

@@ -10,14 +10,14 @@ lemma 3.1 and section 3.1: a sum of n products strays by at most gamma_n times t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import onnx
 from onnx.reference import ReferenceEvaluator
 
-__all__ = ["Bounds", "has_rule", "is_valid", "results_of"]
+__all__ = ["SHAPES", "Bounds", "has_rule", "is_valid", "may_end_a_run", "results_of"]
 
 _LARGEST = float(np.finfo(np.float32).max)
 _TINY = float(np.finfo(np.float32).tiny)
@@ -25,6 +25,26 @@ _UNIT = 2.0**-24
 _DOUBLE_UNIT = 2.0**-53
 _EXTRA_ROUNDINGS = 5  # a bias added, either factor and the result scaled, a conversion
 _LARGEST_EXPONENT = 88.0  # exp of it is below the largest float32 by more than any kernel errs
+
+SHAPES = ("Shape", "Size")  # they read no values
+_MAY_END_A_RUN = frozenset(
+    "ArrayFeatureExtractor Div EmbedLayerNormalization Expand Gather GatherElements GatherND If Loop MaxUnpool Mod "
+    "NGramRepeatBlock NegativeLogLikelihoodLoss OneHotEncoder QEmbedLayerNormalization Range Reshape ReverseSequence "
+    "Scan Scatter ScatterElements ScatterND SoftmaxCrossEntropyLoss TensorScatter Tile TopK".split()
+)
+"""Operators at which ONNX Runtime refuses some integers, whether or not anything reads their results."""
+
+_BY_POSITION = (
+    "BlackmanWindow ConstantOfShape HammingWindow HannWindow MelWeightMatrix",
+    "CumProd CumSum ExpandDims MaxRoiPool OneHot Pad ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax"
+    " ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare Split Squeeze Unsqueeze",
+    "RoiAlign",
+    "Attention NonMaxSuppression Slice",
+    "DynamicQuantizeLSTM GRU LSTM RNN",
+    "QAttention",
+)
+_OF_INPUTS = {name: position for position, names in enumerate(_BY_POSITION) for name in names.split()}
+"""Others, which do so where an input reaches an operand at this position or after it."""
 
 
 @dataclass(frozen=True)
@@ -139,6 +159,12 @@ def is_valid(proto: onnx.NodeProto, operands: _Operands) -> bool:
     if proto.op_type == "Log":
         return bool((x.lower >= _TINY).all())
     return proto.op_type in ("Sigmoid", "Tanh", "Erf", "Softmax", "HardSigmoid", "Sin", "Cos", "Atan")
+
+
+def may_end_a_run(proto: onnx.NodeProto, reached: Container[str]) -> bool:
+    """Tell whether ONNX Runtime may refuse what an operator reads, given the tensors that inputs reach."""
+    at = _OF_INPUTS.get(proto.op_type, len(proto.input))
+    return proto.op_type in _MAY_END_A_RUN or any(name in reached for name in proto.input[at:])
 
 
 # rules ----------------------------------------------------------------------------------------------------------------

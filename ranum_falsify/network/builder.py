@@ -265,7 +265,7 @@ class GraphBuilder:
                 sources.append(source)
             else:
                 run.outputs.append(None)
-        if spec_of(op).is_conditioned:
+        if spec_of(op).is_conditioned(op):
             scope.conditioned += sources[:1]
         run.keep(values)
 

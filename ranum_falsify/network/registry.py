@@ -47,6 +47,10 @@ class RowConstraint(Protocol):
     def refuses(self) -> bool:
         """Whether ONNX Runtime ends the run where it is violated."""
 
+    @property
+    def decided_by(self) -> tuple[str, ...]:
+        """Operands that alone decide it, besides shapes; empty where all operands may."""
+
     def describe(self) -> str:
         """Return the condition as text for people."""
 
@@ -156,10 +160,16 @@ class OperatorSpec:
         """Whether it can be the first to write NaN or infinity; if not, it hands on those that it reads."""
         return self.overflow or any(not condition.refuses for condition in self.valid)
 
-    @property
-    def is_conditioned(self) -> bool:
-        """Whether its nodes may fail: compute something that is not valid, or be refused by ONNX Runtime."""
-        return bool(self.valid) or self.computes
+    def is_conditioned(self, op: Operation) -> bool:
+        """Tell whether a node may fail: compute something that is not valid, or be refused by ONNX Runtime."""
+        return self.computes or bool(self.stated(op))
+
+    def stated(self, op: Operation) -> tuple[RowConstraint, ...]:
+        """Return the conditions that a node may break; what stored operands decide was tried as the model was read."""
+        if not any(condition.decided_by for condition in self.valid):
+            return self.valid
+        computed = {name for name in self.operands if isinstance(getattr(op, name), Operation)}
+        return tuple(c for c in self.valid if not c.decided_by or computed.intersection(c.decided_by))
 
     def is_random(self, op: Operation) -> bool:
         """Tell whether two runs of a node on equal operands differ."""

@@ -81,12 +81,31 @@ def check(
     for op in wanted:
         if id(op) in reach_of_nan(graph).readers:
             found[id(op)] = (*found[id(op)], ReadsNan())
-    # Operators that were not analysed have kept all their conditions.
+    # Operators that were not analysed have kept all their conditions but those that other operands decide.
+    for op in wanted:
+        if id(op) not in analysed:
+            found[id(op)] = _leave_undecided(analysis, op, found[id(op)])
     left, left_gradient = ({key: left for key, left in table.items() if left} for table in (found, of_gradient))
     constants = tuple(v.op.name for v in analysis.folded if not is_proved(v))
     matters = None in outputs or not analysed.issuperset(left)
     varying = find_varying(graph, analysed) if matters else ()
     return Checked(outputs, left, left_gradient, constants, varying, analysis.open_inside)
+
+
+def _leave_undecided(
+    analysis: IntervalAnalysis, op: Operation, conditions: tuple[Constraint, ...]
+) -> tuple[Constraint, ...]:
+    """Return the conditions of an operator that what it reads does not prove, whatever it writes."""
+    if not any(condition.decided_by for condition in conditions):
+        return conditions
+    try:
+        operands = analysis.operands(op)
+    except KeyError:  # their bounds are not kept
+        return conditions
+    if any(x is None and field is not None for x, field in zip(operands, spec_of(op).operands_of(op), strict=True)):
+        return conditions
+    bounds = name_bounds(spec_of(op), Visited(op=op, operands=operands, outputs=()))
+    return tuple(c for c in conditions if not (c.decided_by and c.holds(op, bounds)))
 
 
 @dataclass(frozen=True)

@@ -205,15 +205,17 @@ def layer_bounds(layer: Layer, step_of: Callable[[Flow, int], Step]) -> tuple[In
         step_of: Returns the step of a direction, by its number.
 
     Raises:
-        Overflow: A partial sum may overflow.
+        Overflow: A partial sum may overflow, or no runtime takes the lengths.
     """
+    time, batch, _ = layer.x.shape
+    if layer.lengths is not None and bool(((layer.lengths.upper < 0) | (layer.lengths.lower > time)).any()):
+        raise Overflow
     seen, last = [], []
     for number, backwards in enumerate(layer.reversed):
         flow = layer.flow(number)
         shown, state = _run(layer, flow, step_of(flow, number), layer.start(number), backwards)
         seen.append(shown)
         last.append(state)
-    time, batch, _ = layer.x.shape
     directions = len(layer.reversed)
     y = Enclosure.stack(seen, 1)
     states = [Enclosure.stack(parts) for parts in zip(*last, strict=True)]

@@ -15,6 +15,7 @@ from ranum_falsify.domain.rules.shape import join
 from ranum_falsify.domain.rules.support.building import infinity_aware
 from ranum_falsify.domain.site import Site
 from ranum_falsify.operators.support.families import opaque
+from ranum_falsify.operators.support.limits import WithinLimits
 
 __all__ = ["Attention", "attend", "split_heads"]
 
@@ -193,6 +194,15 @@ def _biased(scores: Interval, bias: Bias | None) -> Interval:
     return scores if shown else Interval.fill(-math.inf, math.inf, scores.shape, scores.dtype)
 
 
-@opaque(torch=_attention, interval=_attention_bounds, kernel=("Exp", "Softmax"), valid=())
+_WITHIN_KEYS = WithinLimits(
+    "nonpad_kv_seqlen",
+    "0 <= nonpad_kv_seqlen <= the number of keys",
+    lambda op, operands: (0, int(operands["k"].shape[-2])),
+    reason="more keys than there are, or fewer than none",
+    decided_by=("nonpad_kv_seqlen",),
+)
+
+
+@opaque(torch=_attention, interval=_attention_bounds, kernel=("Exp", "Softmax"), valid=[_WITHIN_KEYS])
 class Attention(Operation):
     """https://onnx.ai/onnx/operators/onnx__Attention.html."""

@@ -21,6 +21,7 @@ from ranum_falsify.errors import UnsupportedTypeError
 from ranum_falsify.network.tensors import ONNX_TO_NUMPY, to_torch, torch_dtype
 from ranum_falsify.operators.support.families import making
 from ranum_falsify.operators.support.functions import ints
+from ranum_falsify.operators.support.limits import not_negative
 from ranum_falsify.validity import Condition, NotZero
 
 __all__ = ["Constant", "ConstantOfShape", "EyeLike", "Range", "dtype_numbered"]
@@ -70,7 +71,12 @@ def _constant_of_shape_bounds(site: Site, x: np.ndarray) -> Interval:
     return Interval.point(value.expand(sizes)) if sizes else Interval.point(value)
 
 
-@making(torch=_constant_of_shape, interval=infinity_aware(_constant_of_shape_bounds), static=("x",))
+@making(
+    torch=_constant_of_shape,
+    interval=infinity_aware(_constant_of_shape_bounds),
+    valid=[not_negative("x")],
+    static=("x",),
+)
 class ConstantOfShape(Operation):
     """https://onnx.ai/onnx/operators/onnx__ConstantOfShape.html."""
 

@@ -312,7 +312,16 @@ def _one_hot_bounds(site: Site, indices: Interval, depth: np.ndarray, values: In
     return choose(Interval.of(maybe & (low == high) & (low == low.trunc()), maybe, shape), on, off)
 
 
-@making(torch=_one_hot, interval=infinity_aware(_one_hot_bounds), static=("depth",))
+_DEPTH = WithinLimits(
+    "depth",
+    "depth >= 1",
+    lambda op, operands: (1, torch.iinfo(torch.int64).max),
+    reason="ONNX Runtime refuses other depths",
+    decided_by=("depth",),
+)
+
+
+@making(torch=_one_hot, interval=infinity_aware(_one_hot_bounds), valid=[_DEPTH], static=("depth",))
 class OneHot(Operation):
     """https://onnx.ai/onnx/operators/onnx__OneHot.html."""
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from dnnv.nn import Operation
@@ -14,8 +15,9 @@ from ranum_falsify.domain.rules import recurrent as bounds
 from ranum_falsify.domain.rules.support.building import unknown
 from ranum_falsify.operators.support.families import plain
 from ranum_falsify.operators.support.gates import Activation, activations_of, curves_of
+from ranum_falsify.operators.support.limits import Limits, WithinLimits
 
-__all__ = ["GRU", "LSTM", "RNN", "Direction", "lstm", "lstm_step_of"]
+__all__ = ["GRU", "LSTM", "RNN", "WITHIN_TIME", "Direction", "lstm", "lstm_step_of"]
 
 State = tuple[Tensor, ...]
 """The hidden state, and the cell state of an LSTM, each `(batch, hidden)`."""
@@ -338,16 +340,33 @@ def _lstm_bounds(site: Site, *operands: Interval | None) -> tuple[Interval, ...]
     return _bound_layer(site, operands[:5], operands[5:7], operands[7], step_of)
 
 
-@plain(torch=_rnn, interval=_rnn_bounds)
+# conditions -----------------------------------------------------------------------------------------------------
+
+
+def _times(op: Operation, operands: Mapping[str, Any]) -> Limits:
+    return 0, int(operands["x"].shape[1 if getattr(op, "layout", 0) else 0])
+
+
+WITHIN_TIME = WithinLimits(
+    "sequence_lens",
+    "0 <= sequence_lens <= the time steps of x",
+    _times,
+    reason="a sequence longer than its tensor, or of negative length",
+    decided_by=("sequence_lens",),
+)
+"""Sequences are no longer than the tensor that holds them."""
+
+
+@plain(torch=_rnn, interval=_rnn_bounds, valid=[WITHIN_TIME])
 class RNN(Operation):
     """https://onnx.ai/onnx/operators/onnx__RNN.html."""
 
 
-@plain(torch=_gru, interval=_gru_bounds, hides_nan=True)
+@plain(torch=_gru, interval=_gru_bounds, valid=[WITHIN_TIME], hides_nan=True)
 class GRU(Operation):
     """https://onnx.ai/onnx/operators/onnx__GRU.html."""
 
 
-@plain(torch=lstm, interval=_lstm_bounds, hides_nan=True)
+@plain(torch=lstm, interval=_lstm_bounds, valid=[WITHIN_TIME], hides_nan=True)
 class LSTM(Operation):
     """https://onnx.ai/onnx/operators/onnx__LSTM.html."""

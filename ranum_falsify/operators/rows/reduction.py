@@ -43,6 +43,7 @@ from ranum_falsify.operators.relations.patterns import (
 from ranum_falsify.operators.relations.votes import sum_of_votes
 from ranum_falsify.operators.support import batching
 from ranum_falsify.operators.support.families import across, making, plain
+from ranum_falsify.operators.support.limits import axes_of
 from ranum_falsify.validity import Bounds, Condition, GreaterThan, Operands
 
 __all__ = [
@@ -182,7 +183,9 @@ def _log_sum_fails(op: Operation, operands: Bounds) -> bool:
     return summed.size > 0 and bool((summed.upper <= 0).any())
 
 
-_over_axes = partial(across, batch=batching.reduced, static=("axes",))
+_ON_AXES = axes_of("axes", "data")
+
+_over_axes = partial(across, batch=batching.reduced, static=("axes",), valid=[_ON_AXES])
 
 
 @_over_axes(
@@ -198,7 +201,6 @@ _over_axes = partial(across, batch=batching.reduced, static=("axes",))
     ),
     linear=Affine(terms=summation),
     kernel=None,
-    valid=(),
 )
 class ReduceSum(Operation):
     """https://onnx.ai/onnx/operators/onnx__ReduceSum.html."""
@@ -209,13 +211,12 @@ class ReduceSum(Operation):
     interval=refined(_bounded(mean, of_one=False), mean_of_squared_differences),
     linear=Affine(terms=summation),
     kernel=None,
-    valid=(),
 )
 class ReduceMean(Operation):
     """https://onnx.ai/onnx/operators/onnx__ReduceMean.html."""
 
 
-@_over_axes(torch=_reduced(_product), interval=_bounded(product, of_one=False), linear=None, kernel=None, valid=())
+@_over_axes(torch=_reduced(_product), interval=_bounded(product, of_one=False), linear=None, kernel=None)
 class ReduceProd(Operation):
     """https://onnx.ai/onnx/operators/onnx__ReduceProd.html."""
 
@@ -266,7 +267,7 @@ _NOT_EMPTY = Condition(
     interval=_bounded(between_elements(extreme(_MAX)), of_one=False),
     linear=Extremum(windows=_reduced_elements),
     kernel=None,
-    valid=[_NOT_EMPTY],
+    valid=[_NOT_EMPTY, _ON_AXES],
     overflow=False,
 )
 class ReduceMax(Operation):
@@ -278,16 +279,14 @@ class ReduceMax(Operation):
     interval=_bounded(between_elements(extreme(_MIN)), of_one=False),
     linear=Extremum(windows=_reduced_elements, greatest=False),
     kernel=None,
-    valid=[_NOT_EMPTY],
+    valid=[_NOT_EMPTY, _ON_AXES],
     overflow=False,
 )
 class ReduceMin(Operation):
     """https://onnx.ai/onnx/operators/onnx__ReduceMin.html."""
 
 
-@_over_axes(
-    torch=_reduced(_l1, of_one=torch.abs), interval=_bounded(total_of_sizes), linear=None, kernel=None, valid=()
-)
+@_over_axes(torch=_reduced(_l1, of_one=torch.abs), interval=_bounded(total_of_sizes), linear=None, kernel=None)
 class ReduceL1(Operation):
     """https://onnx.ai/onnx/operators/onnx__ReduceL1.html."""
 
@@ -297,7 +296,6 @@ class ReduceL1(Operation):
     interval=_bounded(euclidean),
     linear=None,
     kernel=None,
-    valid=(),
     gradient_valid=[GreaterThan("output", 0.0, reason="derivative of the Euclidean norm at zero")],
 )
 class ReduceL2(Operation):
@@ -309,7 +307,6 @@ class ReduceL2(Operation):
     interval=_bounded(sum_of_squares),
     linear=None,
     kernel=None,
-    valid=(),
 )
 class ReduceSumSquare(Operation):
     """https://onnx.ai/onnx/operators/onnx__ReduceSumSquare.html."""
@@ -328,7 +325,8 @@ class ReduceSumSquare(Operation):
             crossing_of=_log_sum_margin,
             holds_of=_log_sum_holds,
             fails_of=_log_sum_fails,
-        )
+        ),
+        _ON_AXES,
     ],
 )
 class ReduceLogSum(Operation):
@@ -340,7 +338,6 @@ class ReduceLogSum(Operation):
     interval=of_exponentials(_bounded(log_of_sum_of_exponentials, of_one=False)),
     linear=None,
     kernel=("Exp", "Log"),
-    valid=(),
 )
 class ReduceLogSumExp(Operation):
     """https://onnx.ai/onnx/operators/onnx__ReduceLogSumExp.html."""
@@ -386,11 +383,13 @@ _RUNNING_SUM = _cumulated(torch.cumsum, start=0)
 _RUNNING_PRODUCT = _cumulated(torch.cumprod, start=1)
 
 
-@plain(torch=_RUNNING_SUM, interval=running_sum(_RUNNING_SUM), static=("axis",))
+@plain(torch=_RUNNING_SUM, interval=running_sum(_RUNNING_SUM), valid=[axes_of("axis", "x")], static=("axis",))
 class CumSum(Operation):
     """https://onnx.ai/onnx/operators/onnx__CumSum.html."""
 
 
-@plain(torch=_RUNNING_PRODUCT, interval=running_product(_RUNNING_PRODUCT), static=("axis",))
+@plain(
+    torch=_RUNNING_PRODUCT, interval=running_product(_RUNNING_PRODUCT), valid=[axes_of("axis", "x")], static=("axis",)
+)
 class CumProd(Operation):
     """https://onnx.ai/onnx/operators/onnx__CumProd.html."""

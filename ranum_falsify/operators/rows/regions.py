@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,6 +20,7 @@ from ranum_falsify.errors import UnsupportedAttributeError
 from ranum_falsify.network.tensors import to_numpy
 from ranum_falsify.operators.support.families import making, opaque
 from ranum_falsify.operators.support.functions import ints
+from ranum_falsify.operators.support.limits import Limits, WithinLimits
 
 __all__ = ["MaxRoiPool", "NonMaxSuppression", "RoiAlign"]
 
@@ -118,7 +121,21 @@ def _roi_align_bounds(site: Site, x: Interval, rois: Interval, batch_indices: In
     return average_anywhere(maps, shape, terms=4 * samples, zero=True, dims=(2, 3))
 
 
-@opaque(torch=_roi_align, interval=_roi_align_bounds, kernel=None, valid=(), operands=("x", "rois", "batch_indices"))
+_SAMPLES = WithinLimits(
+    "batch_indices",
+    "0 <= batch_indices < n, the batch of x",
+    lambda op, operands: (0, int(operands["x"].shape[0]) - 1),
+    decided_by=("batch_indices",),
+)
+
+
+@opaque(
+    torch=_roi_align,
+    interval=_roi_align_bounds,
+    kernel=None,
+    valid=[_SAMPLES],
+    operands=("x", "rois", "batch_indices"),
+)
 class RoiAlign(Operation):
     """https://onnx.ai/onnx/operators/onnx__RoiAlign.html."""
 
@@ -160,11 +177,21 @@ def _max_roi_pool_bounds(site: Site, x: Interval, rois: Interval) -> Interval:
     return Interval(whole.lower.clamp(max=0), whole.upper.clamp(min=0), site.shape)
 
 
+def _samples(op: Operation, operands: Mapping[str, Any]) -> Limits:
+    """Return the limits of each column of regions, of which the first is truncated to the number of a sample."""
+    below = np.nextafter(np.array([-1, operands["x"].shape[0]], np.float32), np.float32(0))
+    limits = torch.tensor([[float(end)] + [sign * math.inf] * 4 for end, sign in zip(below, (-1, 1), strict=True)])
+    return limits[0], limits[1]
+
+
+_OF_SAMPLES = WithinLimits("rois", "-1 < the first column of rois < n, the batch of x", _samples, decided_by=("rois",))
+
+
 @opaque(
     torch=_max_roi_pool,
     interval=_max_roi_pool_bounds,
     kernel=None,
-    valid=(),
+    valid=[_OF_SAMPLES],
     operands=("x", "rois"),
     overflow=False,
 )
@@ -204,8 +231,8 @@ def _suppress(
     if boxes.ndim != 3:
         raise UnsupportedAttributeError("NonMaxSuppression: boxes have the dimensions (batch, boxes, 4)")
     most = 0 if max_output_boxes_per_class is None else int(max_output_boxes_per_class.reshape(-1)[0])
-    threshold = 0.0 if iou_threshold is None else float(iou_threshold.reshape(-1)[0])
-    least = None if score_threshold is None else float(score_threshold.reshape(-1)[0])
+    threshold = 0.0 if iou_threshold is None else float(iou_threshold.detach().reshape(-1)[0])
+    least = None if score_threshold is None else float(score_threshold.detach().reshape(-1)[0])
     chosen: list[tuple[int, int, int]] = []
     for batch, rows in enumerate(to_numpy(scores)):
         corners = _corners(to_numpy(boxes[batch]), bool(op.center_point_box))
@@ -222,6 +249,15 @@ def _suppress(
     return torch.tensor(chosen, dtype=torch.int64, device=boxes.device).reshape(-1, 3)
 
 
-@making(torch=_suppress, interval=evaluate, dynamic_shape=True)
+_SHARE = WithinLimits(
+    "iou_threshold",
+    "0 <= iou_threshold <= 1",
+    lambda op, operands: (0, 1),
+    reason="ONNX Runtime refuses other shares",
+    decided_by=("iou_threshold",),
+)
+
+
+@making(torch=_suppress, interval=evaluate, valid=[_SHARE], dynamic_shape=True)
 class NonMaxSuppression(Operation):
     """https://onnx.ai/onnx/operators/onnx__NonMaxSuppression.html."""

@@ -33,6 +33,7 @@ from ranum_falsify.network.registry import BatchRule, TorchFunction
 from ranum_falsify.operators.support import batching
 from ranum_falsify.operators.support.families import making, rearranging, total
 from ranum_falsify.operators.support.functions import elementwise, ints
+from ranum_falsify.operators.support.limits import are_axes, taking
 from ranum_falsify.validity import Condition, Operands
 
 __all__ = ["DepthToSpace", "Size", "SpaceToDepth", "Squeeze", "Unsqueeze"]
@@ -60,7 +61,8 @@ def _squeeze(op: Operation, x: Tensor, axes: np.ndarray | None) -> Tensor:
     for axis in chosen:
         if x.shape[axis] != 1:
             raise ValueError(f"axis {axis} of shape {tuple(x.shape)} cannot be squeezed, its size is not 1")
-    return x.squeeze(tuple(chosen)) if chosen else x
+    # ONNX Runtime takes an axis that comes twice as one.
+    return x.squeeze(tuple({axis % x.ndim for axis in chosen})) if chosen else x
 
 
 def _unsqueeze(op: Operation, x: Tensor, axes: np.ndarray) -> Tensor:
@@ -192,6 +194,24 @@ def _row(
 # ONNX Runtime refuses other shapes.  Constants have been tried on an example when a model is read.
 
 
+def _can_squeeze(op: Operation, shape: Sequence[int], axes: np.ndarray | None) -> bool:
+    return are_axes(axes, len(shape), repeated=True) and all(shape[axis] == 1 for axis in ints(axes) or [])
+
+
+def _can_unsqueeze(op: Operation, shape: Sequence[int], axes: np.ndarray) -> bool:
+    return are_axes(axes, len(shape) + np.asarray(axes).size)
+
+
+def _can_split(op: Operation, shape: Sequence[int], split: np.ndarray | None) -> bool:
+    sizes = ints(split)
+    return sizes is None or (min(sizes, default=0) >= 0 and sum(sizes) == shape[op.axis])
+
+
+_SQUEEZED = taking(_can_squeeze, "axes", text="the sizes of x along the axes are 1")
+_UNSQUEEZED = taking(_can_unsqueeze, "axes", text="the axes are different ones of the result")
+_SPLIT = taking(_can_split, "split", text="split >= 0, and the sum is the size of the axis")
+
+
 def _can_take(function: TorchFunction, by: str) -> Condition:
     """Return the condition that a tensor can be moved as a second operand says, which inputs may compute."""
 
@@ -213,16 +233,16 @@ def _can_take(function: TorchFunction, by: str) -> Condition:
 
 _row(_reshape, reshaping(_reshape), batching.reshaped, by="shape", valid=[_can_take(_reshape, "shape")])(Reshape)
 _row(_flatten, reshaping(_flatten), batching.reshaped)(Flatten)
-_row(_unsqueeze, reshaping(_unsqueeze), batching.reshaped, by="axes")(Unsqueeze)
+_row(_unsqueeze, reshaping(_unsqueeze), batching.reshaped, by="axes", valid=[_UNSQUEEZED])(Unsqueeze)
 _row(_transpose, moving(_transpose), batching.transposed, renamed={"perm": "permutation"})(Transpose)
 _row(_expand, moving(_expand), batching.expanded, by="shape", valid=[_can_take(_expand, "shape")])(Expand)
 _row(_tile, keeping_infinity(_tile_bounds), "vmap", by="repeats", valid=[_can_take(_tile, "repeats")])(Tile)
 _row(_concat, keeping_infinity(_concat_bounds), batching.concatenated, operands=("x",))(Concat)
-_row(_split, keeping_infinity(_split_bounds), batching.along_axis, by="split")(Split)
+_row(_split, keeping_infinity(_split_bounds), batching.along_axis, by="split", valid=[_SPLIT])(Split)
 making(torch=_shape, interval=evaluate, shape_only=True)(Shape)
 
 
-@_row(_squeeze, reshaping(_squeeze), batching.reshaped, by="axes")
+@_row(_squeeze, reshaping(_squeeze), batching.reshaped, by="axes", valid=[_SQUEEZED])
 class Squeeze(Operation):
     """https://onnx.ai/onnx/operators/onnx__Squeeze.html."""
 

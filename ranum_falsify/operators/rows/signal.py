@@ -20,6 +20,7 @@ from ranum_falsify.domain.site import Site
 from ranum_falsify.domain.slack import WINDOW_ERROR
 from ranum_falsify.operators.rows.creation import dtype_numbered
 from ranum_falsify.operators.support.families import opaque, plain
+from ranum_falsify.operators.support.limits import not_negative, taking
 
 __all__ = ["DFT", "STFT", "BlackmanWindow", "HammingWindow", "HannWindow", "MelWeightMatrix"]
 
@@ -61,7 +62,9 @@ def _window_bounds(site: Site, x: np.ndarray | Interval) -> Interval | tuple[Int
 
 
 def _windowing() -> Callable[[type[Operation]], type[Operation]]:
-    return plain(torch=_window, interval=infinity_aware(shape_aware(_window_bounds)), static=("x",))
+    return plain(
+        torch=_window, interval=infinity_aware(shape_aware(_window_bounds)), valid=[not_negative("x")], static=("x",)
+    )
 
 
 @_windowing()
@@ -123,10 +126,22 @@ def _mel_bounds(site: Site, *operands: np.ndarray | Interval) -> Interval | None
     return round_outward(wide - error, wide + error, y.dtype, tuple(y.shape))
 
 
+def _can_weigh(op: Operation, shape: Sequence[int], *operands: np.ndarray) -> bool:
+    """Tell whether ONNX Runtime surely computes weights, which it does of odd numbers, too."""
+    if any(value.reshape(-1)[0] < least for value, least in zip(operands, (0, 1, 1, 0, 0), strict=True)):
+        return False
+    edges, size = _mel_edges(op, operands)
+    return bool((edges >= 0).all() and (edges < size + 1 - _NEAR).all())
+
+
+_MEL_OPERANDS = ("num_mel_bins", "dft_length", "sample_rate", "lower_edge_hertz", "upper_edge_hertz")
+
+
 @plain(
     torch=_mel_weights,
     interval=infinity_aware(shape_aware(_mel_bounds)),
-    static=("num_mel_bins", "dft_length", "sample_rate", "lower_edge_hertz", "upper_edge_hertz"),
+    valid=[taking(_can_weigh, *_MEL_OPERANDS, text="the edges are frequencies of the spectrum")],
+    static=_MEL_OPERANDS,
     overflow=False,
 )
 class MelWeightMatrix(Operation):

@@ -24,7 +24,7 @@ from ranum_falsify.errors import UnsupportedAttributeError
 from ranum_falsify.operators.support import batching
 from ranum_falsify.operators.support.families import making, rearranging
 from ranum_falsify.operators.support.functions import ints
-from ranum_falsify.operators.support.limits import Limits, WithinLimits
+from ranum_falsify.operators.support.limits import Limits, WithinLimits, are_axes, taking
 from ranum_falsify.operators.support.unsigned import moves_unsigned
 
 __all__ = ["CenterCropPad", "Compress", "Pad", "ReverseSequence", "Trilu"]
@@ -65,10 +65,15 @@ def _slice_bounds(site: Site, x: Interval, *where: np.ndarray | None) -> Interva
     return cut(x, _ranges(x.shape, *where))  # type: ignore[arg-type]
 
 
+def _can_slice(op: Operation, shape: Sequence[int], axes: np.ndarray | None, steps: np.ndarray | None) -> bool:
+    return are_axes(axes, len(shape)) and 0 not in (ints(steps) or [])
+
+
 rearranging(
     torch=_slice,
     interval=keeping_infinity(_slice_bounds),
     linear=Affine(),
+    valid=[taking(_can_slice, "axes", "steps", text="steps != 0, and the axes are different ones of x")],
     batch=batching.sliced,
     operands=("x", "starts", "ends", "axes", "steps"),
     static=("starts", "ends", "axes", "steps"),
@@ -138,10 +143,25 @@ def _pad_index(size: int, before: int, after: int, mode: str) -> np.ndarray:
     return np.pad(np.arange(size), (before, after), mode=mode)  # type: ignore[call-overload, no-any-return]
 
 
+def _can_pad(op: Operation, shape: Sequence[int], pads: np.ndarray, axes: np.ndarray | None) -> bool:
+    if not are_axes(axes, len(shape)):
+        return False
+    for size, before, after in zip(shape, *_widths(len(shape), pads, axes), strict=True):
+        left = size + min(before, 0) + min(after, 0)
+        if op.mode == "constant":
+            taken = size + before + after >= 0
+        else:
+            taken = left > 0 and (op.mode != "reflect" or max(before, after) < left)
+        if not taken:
+            return False
+    return True
+
+
 rearranging(
     torch=_pad,
     interval=keeping_infinity(_pad_bounds),
     linear=Affine(),
+    valid=[taking(_can_pad, "pads", "axes", text="x has what pads cut off or mirror, and the axes")],
     batch=batching.padded,
     operands=("x", "pads", "constant_value", "axes"),
     renamed={"value": "constant_value", "paddings": "pads"},

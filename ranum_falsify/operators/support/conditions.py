@@ -25,9 +25,9 @@ __all__ = [
 
 
 def list_stated_conditions(op: Operation) -> tuple[Constraint, ...]:
-    """Return the conditions that an operator's row states, in its order."""
+    """Return the conditions that an operator's row states and a node may break, in the row's order."""
     # The registry, which comes before `validity`, knows less of them.
-    return spec_of(op).valid  # type: ignore[return-value]
+    return spec_of(op).stated(op)  # type: ignore[return-value]
 
 
 def list_refusals(op: Operation, *, integers: bool = False) -> tuple[Constraint, ...]:

@@ -1,32 +1,40 @@
-"""Integers that must lie within limits: indices of tables, counts, lengths.
+"""Operands that ONNX Runtime must be able to take: indices of tables, counts, lengths, axes, sizes.
 
-ONNX Runtime refuses to go on where one does not, so that there is no result at all.
+ONNX Runtime refuses to go on where it is not, so that there is no result at all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from dnnv.nn import Operation
 from torch import Tensor
 
-from ranum_falsify.validity import Bounds, Constraint, Operands
+from ranum_falsify.network.tensors import to_numpy
+from ranum_falsify.operators.support.functions import ints
+from ranum_falsify.validity import Bounds, Condition, Constraint, Operands
 
 if TYPE_CHECKING:
     from ranum_falsify.domain.interval import Interval
 
-__all__ = ["Limits", "WithinLimits", "indices_of"]
+__all__ = ["Limits", "WithinLimits", "are_axes", "axes_of", "indices_of", "not_negative", "taking"]
 
 Limits = tuple[int | Tensor, int | Tensor]
 """The least and the greatest integer that is accepted; tensors broadcast with the operand."""
 
+_MANY = 256
+"""Up to this number, all integers within bounds are tried."""
+
 
 @dataclass(frozen=True)
 class WithinLimits(Constraint):
-    """Every element of an integer operand lies within limits; it is a violation where one does not.
+    """Every element of an operand, mostly of integers, lies within limits; it is a violation where one does not.
 
     Attributes:
         operand: Name of the operand, which may be absent.
@@ -35,6 +43,7 @@ class WithinLimits(Constraint):
             operands that no input reaches may be read.
         ignored: Returns an integer that is accepted wherever it stands, None where there is none.
         reason: See :class:`Constraint`.
+        decided_by: See :class:`Constraint`.
     """
 
     operand: str
@@ -43,6 +52,7 @@ class WithinLimits(Constraint):
     ignored: Callable[[Operation], int | None] = lambda op: None
     reason: str = "an index outside of its table"
     refuses: bool = True
+    decided_by: tuple[str, ...] = ()
 
     def margin(self, op: Operation, operands: Operands) -> Tensor:
         """See :meth:`Constraint.margin`."""
@@ -107,3 +117,82 @@ def indices_of(operand: str, table: str, axis: Callable[[Operation], int], *, wr
 
     least = "-n" if wraps else "0"
     return WithinLimits(operand, f"{least} <= {operand} < n, the size of {table} along the axis", limits)
+
+
+def taking(accepts: Callable[..., bool], *by: str, text: str, reason: str = "", shaped: str = "x") -> Condition:
+    """Return the condition that ONNX Runtime takes operands which say where, how many or how large.
+
+    Args:
+        accepts: Tells whether it does: `accepts(op, shape, *arrays)`, given the shape of an operand and those that
+            decide it, None where absent.
+        by: Their names.
+        text: See :meth:`Constraint.describe`.
+        reason: See :class:`Constraint`.
+        shaped: Name of the operand whose shape matters.
+    """
+
+    def is_taken(op: Operation, operands: Mapping[str, Any], arrays: Sequence[np.ndarray | None]) -> bool:
+        shape = tuple(operands[shaped].shape) if shaped in operands else ()
+        return accepts(op, shape, *arrays)
+
+    def margin(op: Operation, operands: Operands) -> Tensor:
+        given = [None if name not in operands else to_numpy(operands[name]) for name in by]
+        return torch.tensor(1.0 if is_taken(op, operands, given) else -1.0)
+
+    def holds(op: Operation, operands: Bounds) -> bool:
+        choices = [[None] if name not in operands else _list_values(operands[name]) for name in by]
+        if not 0 < math.prod(map(len, choices)) <= _MANY:
+            return False
+        return all(is_taken(op, operands, arrays) for arrays in itertools.product(*choices))
+
+    return Condition(
+        text, reason or "operands that ONNX Runtime refuses", margin, refuses=True, decided_by=by, holds_of=holds
+    )
+
+
+def _list_values(x: Interval) -> Sequence[np.ndarray]:
+    """Return all tensors within bounds; none where they are too many, or not integers."""
+    low, high = (to_numpy(end) for end in x.expand())
+    if x.is_point:
+        return [low]
+    ranges = [range(int(a), int(b) + 1) for a, b in zip(low.flat, high.flat, strict=True)]
+    if x.is_floating or math.prod(map(len, ranges)) > _MANY:
+        return []
+    return [np.array(values, low.dtype).reshape(low.shape) for values in itertools.product(*ranges)]
+
+
+def are_axes(axes: np.ndarray | None, rank: int, *, repeated: bool = False) -> bool:
+    """Tell whether all axes are among those of a rank, and each comes once, unless they may be repeated."""
+    chosen = ints(axes) or []
+    return all(-rank <= axis < rank for axis in chosen) and (
+        repeated or len({axis % rank for axis in chosen}) == len(chosen)
+    )
+
+
+def axes_of(operand: str, table: str) -> WithinLimits:
+    """Return the condition that axes which inputs compute are among those of a tensor.
+
+    Args:
+        operand: Name of the axes, which may be repeated.
+        table: Name of the tensor.
+    """
+
+    def limits(op: Operation, operands: Mapping[str, Any]) -> Limits:
+        rank = len(operands[table].shape)
+        return -rank, rank - 1
+
+    return WithinLimits(
+        operand,
+        f"-r <= {operand} < r, the rank of {table}",
+        limits,
+        reason="an axis that there is not",
+        decided_by=(operand,),
+    )
+
+
+def not_negative(operand: str) -> WithinLimits:
+    """Return the condition that sizes which inputs compute are not negative."""
+    most = torch.iinfo(torch.int64).max
+    return WithinLimits(
+        operand, f"{operand} >= 0", lambda op, operands: (0, most), reason="a negative size", decided_by=(operand,)
+    )

@@ -84,7 +84,7 @@ def bound_part(site: Site, node: Operation, *operands: Interval | None) -> Inter
     y = spec.interval(replace(site, op=node), *operands)
     whole = y[0] if isinstance(y, tuple) else y
     assert isinstance(whole, Interval)
-    return replace(whole, nan=True) if infinite and spec.valid else whole
+    return replace(whole, nan=True) if infinite and any(not c.refuses for c in spec.valid) else whole
 
 
 def add_inner_faults(y: Interval, inner: Interval, *operands: Interval | None) -> Interval:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import torch
 from dnnv.nn import Operation
@@ -24,6 +26,7 @@ from ranum_falsify.operators.rows.microsoft.quantised_products import multiply_i
 from ranum_falsify.operators.rows.quantised_layers import matrix_of_integers
 from ranum_falsify.operators.support.families import opaque
 from ranum_falsify.operators.support.functions import ints
+from ranum_falsify.operators.support.limits import Limits, WithinLimits
 from ranum_falsify.operators.support.microsoft_schemas import BYTES, DOMAIN, FLOATS, schema
 
 __all__ = ["FusedAttention", "QAttention"]
@@ -120,6 +123,17 @@ def _attention_bounds(
     return _attend_bounds(site, matrix_product(x, weights, bias), *rest)
 
 
+def _counts(op: Operation, operands: Mapping[str, Any]) -> Limits:
+    """Return the limits of how many keys each sample has; masks of more dimensions may hold anything."""
+    most = torch.iinfo(torch.int32).max
+    return 0 if len(operands["mask"].shape) == 1 else -most - 1, most
+
+
+_COUNTS_KEYS = WithinLimits(
+    "mask", "a mask of one dimension is not negative", _counts, reason="fewer keys than none", decided_by=("mask",)
+)
+
+
 @opaque(
     schema=schema(
         "Attention",
@@ -132,7 +146,7 @@ def _attention_bounds(
     torch=_attention,
     interval=_attention_bounds,
     kernel=("Exp", "Softmax"),
-    valid=(),
+    valid=[_COUNTS_KEYS],
     operands=("x", "weights", "bias", "mask", "past", "attention_bias"),
     renamed={"input": "x", "mask_index": "mask"},
 )
@@ -197,7 +211,7 @@ def _quantised_bounds(
     torch=_quantised,
     interval=_quantised_bounds,
     kernel=("Exp", "Softmax"),
-    valid=(),
+    valid=[_COUNTS_KEYS],
     operands=("x", "weights", "bias", "x_scale", "w_scale", "mask", "x_zero", "w_zero", "past"),
     renamed={
         "input": "x",

@@ -15,7 +15,7 @@ from ranum_falsify.domain.rules.recurrent import Flow, Layer, Overflow, layer_bo
 from ranum_falsify.domain.rules.support.building import corner_products, unknown
 from ranum_falsify.domain.site import Site
 from ranum_falsify.operators.rows.quantised_layers import quantise_over_range
-from ranum_falsify.operators.rows.recurrent import Direction, lstm, lstm_step_of
+from ranum_falsify.operators.rows.recurrent import WITHIN_TIME, Direction, lstm, lstm_step_of
 from ranum_falsify.operators.support.families import plain
 from ranum_falsify.operators.support.microsoft_schemas import BYTES, FLOATS, schema
 
@@ -206,6 +206,7 @@ def _lstm_bounds(site: Site, *operands: Interval | None) -> tuple[Interval, ...]
     ),
     torch=_lstm,
     interval=_lstm_bounds,
+    valid=[WITHIN_TIME],
     hides_nan=True,
     operands=(
         *("x", "w", "r", "b", "sequence_lens", "initial_h", "initial_c", "p"),
