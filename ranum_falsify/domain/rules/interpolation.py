@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import reduce
 from itertools import product
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
@@ -21,6 +22,8 @@ from ranum_falsify.domain.rules.shape import collapse
 from ranum_falsify.domain.slack import COORDINATE_ROUNDINGS, accumulation, gamma, tiny, unit
 
 __all__ = ["average_anywhere", "bound_anything", "interpolate", "largest_place"]
+
+_Sample: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 
 _CUBIC = 1.375**3
 """Cubic weights along one axis add up to 1, their magnitudes to at most 1.375."""
@@ -67,7 +70,7 @@ def average_anywhere(x: Interval, shape: tuple[int, ...], *, terms: int, zero: b
 
 
 def interpolate(
-    sample: Callable[[Tensor, Tensor], Tensor],
+    sample: _Sample,
     x: Interval,
     grid: Interval,
     *,
@@ -89,9 +92,9 @@ def interpolate(
     if not math.prod(shape) or not x.size:
         return Interval.top(shape, x.dtype)
     far = largest_place(grid, sizes)
-    # From here on not all integers are numbers, and a place plus 1 may be the place.
+    # Where not all integers are numbers, a place plus 1 may be the place.
     coarse = far > 1 / unit(accumulation(x.dtype))
-    # Places may then be reflected to outside the operand.
+    # Reflected places may then lie outside the operand.
     if far > _FAR or (coarse and padding == "reflection"):
         return bound_anything(shape, x.dtype)
     dims = tuple(range(2, len(x.shape)))
@@ -102,13 +105,26 @@ def interpolate(
         return _scale_up(anywhere, 2.0 ** len(dims))
     if not grid.is_point or doubt > 0.1:
         return anywhere
-    low, high = (end.expand(x.shape) for end in x.doubles())
     places = grid.expand()[0].double()
     if mode == "nearest":
-        near = list(_places_near(places, doubt, sizes))
-        least = reduce(torch.minimum, (sample(low, place) for place in near))
-        greatest = reduce(torch.maximum, (sample(high, place) for place in near))
-        return Interval.of(least.to(x.dtype), greatest.to(x.dtype), shape)
+        return _read_nearest(sample, x, list(_places_near(places, doubt, sizes)), shape)
+    known = _read_between(sample, x, places, doubt, mode, shape)
+    return replace(known.meet(anywhere), nan=anywhere.nan, overflows=anywhere.overflows)
+
+
+def _read_nearest(sample: _Sample, x: Interval, places: list[Tensor], shape: tuple[int, ...]) -> Interval:
+    low, high = (end.expand(x.shape) for end in x.doubles())
+    least = reduce(torch.minimum, (sample(low, place) for place in places))
+    greatest = reduce(torch.maximum, (sample(high, place) for place in places))
+    return Interval.of(least.to(x.dtype), greatest.to(x.dtype), shape)
+
+
+def _read_between(
+    sample: _Sample, x: Interval, places: Tensor, doubt: float, mode: str, shape: tuple[int, ...]
+) -> Interval:
+    """Return bounds of elements read at known places, off by at most `doubt`."""
+    dims = tuple(range(2, len(x.shape)))
+    low, high = (end.expand(x.shape) for end in x.doubles())
     size = torch.maximum(low.abs(), high.abs()).amax(dims, keepdim=True)
     # Along each axis, places off by `doubt` read up to twice the largest element times it elsewhere.
     error = size * (_CUBIC if mode == "cubic" else 1.0) * (len(dims) * 4 * doubt + 64 * unit(x.dtype))
@@ -118,8 +134,7 @@ def interpolate(
         error = error + radius
     else:
         least, greatest = sample(low, places), sample(high, places)
-    known = round_outward(_fill(least - error, -math.inf), _fill(greatest + error, math.inf), x.dtype, shape)
-    return replace(known.meet(anywhere), nan=anywhere.nan, overflows=anywhere.overflows)
+    return round_outward(_fill(least - error, -math.inf), _fill(greatest + error, math.inf), x.dtype, shape)
 
 
 def _scale_up(y: Interval, most: float) -> Interval:
