@@ -16,7 +16,19 @@ ROOT = Path(__file__).resolve().parent.parent
 LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"checker"}),
     frozenset(
-        {"building", "content", "contexts", "upstream", "errors", "escaping", "option", "config", "saving", "turns"}
+        {
+            "building",
+            "content",
+            "contexts",
+            "upstream",
+            "errors",
+            "escaping",
+            "lazy",
+            "option",
+            "config",
+            "saving",
+            "turns",
+        }
     ),
     frozenset({"network"}),
     frozenset({"domain"}),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -14,6 +13,7 @@ from ranum_falsify.api.loading import Loaded
 from ranum_falsify.api.statement import Statement
 from ranum_falsify.config import Optimisations, ProveConfig, Reach, Runtime, SearchConfig, ViolationKind
 from ranum_falsify.escaping import escape
+from ranum_falsify.lazy import cached_property
 from ranum_falsify.network.source import Source
 from ranum_falsify.prove.assumptions import Assumptions
 from ranum_falsify.prove.explaining import histories, list_varying

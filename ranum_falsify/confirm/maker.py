@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from types import TracebackType
 from typing import Self
 
@@ -21,6 +20,7 @@ from ranum_falsify.confirm.span import SpanProver
 from ranum_falsify.confirm.unit_test import OperatorTests, Span, Trigger, UnitTest
 from ranum_falsify.confirm.unproved import Unproved
 from ranum_falsify.errors import PropertyError
+from ranum_falsify.lazy import cached_property
 from ranum_falsify.properties.formula.applications import NetworkCall
 from ranum_falsify.properties.problem.problem import Problem
 from ranum_falsify.properties.problem.targets import Target, targets_of

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from functools import cache
 from typing import Self
 
 import numpy as np
@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from ranum_falsify.domain.order import SIGNED, apply_signed, greatest, least, make_ordered, restore
+from ranum_falsify.lazy import cached_property
 from ranum_falsify.network.tensors import to_torch
 
 __all__ = ["Interval", "dtype_range", "find_shared_gap", "merge"]

@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 
 import numpy as np
 import onnx
@@ -18,6 +18,7 @@ from ranum_falsify.fix.differences import OutputDifferences
 from ranum_falsify.fix.drawing import draw_numbers, draw_values
 from ranum_falsify.fix.repair import OutputChange
 from ranum_falsify.fix.subject import RepairSubject
+from ranum_falsify.lazy import cached_property
 from ranum_falsify.network import Graph, read
 from ranum_falsify.network.draws import Draw, expose_draws, is_cut
 from ranum_falsify.network.fields import array_of

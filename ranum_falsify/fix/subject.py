@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 
 import onnx
 
@@ -13,6 +12,7 @@ from ranum_falsify.config import ProveConfig, Runtime
 from ranum_falsify.domain import Interval
 from ranum_falsify.errors import ModelError, PropertyError, UsageError
 from ranum_falsify.fix.sites import GuardSites
+from ranum_falsify.lazy import cached_property
 from ranum_falsify.network import Graph
 from ranum_falsify.properties.formula.applications import NetworkCall
 from ranum_falsify.properties.problem.problem import Problem

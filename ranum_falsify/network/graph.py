@@ -6,7 +6,6 @@ import copy
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from dnnv.nn.utils import TensorDetails
 from torch import Tensor
 
 from ranum_falsify.errors import ModelError
+from ranum_falsify.lazy import cached_property
 from ranum_falsify.network.evaluate import Value, apply
 from ranum_falsify.network.model_file import fix_model, free_model
 from ranum_falsify.network.naming import UniqueNames

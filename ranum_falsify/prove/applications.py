@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
 
 import torch
 from dnnv.nn import Operation
@@ -11,6 +10,7 @@ from dnnv.nn import Operation
 from ranum_falsify.domain import Interval
 from ranum_falsify.domain.enclosure import Enclosure
 from ranum_falsify.domain.interval import dtype_range
+from ranum_falsify.lazy import cached_property
 from ranum_falsify.network import Graph
 from ranum_falsify.network.tensors import torch_dtype
 from ranum_falsify.operators.support.conditions import conditions_of

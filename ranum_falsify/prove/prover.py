@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
-from functools import cached_property
 
 import torch
 from dnnv.nn import Operation
@@ -16,6 +15,7 @@ from ranum_falsify.config import ProveConfig
 from ranum_falsify.domain import Interval, IntervalAnalysis
 from ranum_falsify.domain.enclosure import Enclosure
 from ranum_falsify.domain.linear.bounds import LinearAnalysis
+from ranum_falsify.lazy import cached_property
 from ranum_falsify.network import Graph, spec_of
 from ranum_falsify.network.contents import list_black_boxes
 from ranum_falsify.properties.formula.applications import NetworkCall, ValidityGoal

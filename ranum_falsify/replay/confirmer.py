@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
 from types import TracebackType
 from typing import Self
 
@@ -13,6 +12,7 @@ from dnnv.nn import Operation
 from torch import Tensor
 
 from ranum_falsify.errors import ModelError, ReplayError
+from ranum_falsify.lazy import cached_property
 from ranum_falsify.network import Graph, spec_of
 from ranum_falsify.network.contents import has_subgraphs
 from ranum_falsify.network.lowering import has_others

@@ -40,7 +40,10 @@ def settings(seed: int, processors: int | None, device: torch.device, batch_byte
     threads = torch.get_num_threads()
     devices = [device] if device.type == "cuda" else []
     with torch.random.fork_rng(devices=devices):
-        torch.manual_seed(seed)
+        # `torch.manual_seed` takes a lock, and keeps each call for a CUDA device that may be used one day.
+        torch.default_generator.manual_seed(seed)
+        if devices:
+            torch.cuda.manual_seed_all(seed)
         wanted = threads if processors is None else processors
         torch.set_num_threads(1 if batch_bytes < _SMALL_BATCH else wanted)
         try:

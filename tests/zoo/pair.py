@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cached_property
-
+from ranum_falsify.lazy import cached_property
 from ranum_falsify.properties.problem.problem import Problem
 from ranum_falsify.zoo.builder import Architecture
 from ranum_falsify.zoo.detect import Detection, analysis_of, problem_of

@@ -7,7 +7,7 @@ import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass, replace
-from functools import cache, cached_property, partial
+from functools import cache, partial
 from itertools import islice
 from pathlib import Path
 from types import NoneType, UnionType
@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 from ranum_falsify.cli.usage import Parser
 from ranum_falsify.errors import UsageError
+from ranum_falsify.lazy import cached_property
 from ranum_falsify.option import Argument, Group, Option, Switch, parse_whole
 
 __all__ = ["OptionField", "Values", "add_fields", "all_options", "build", "list_options", "overlay", "read", "require"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import groupby
 
 import numpy as np
@@ -15,6 +14,7 @@ from dnnv.nn.operations import Input, OutputSelect
 from torch import Tensor
 
 from ranum_falsify.errors import PropertyError
+from ranum_falsify.lazy import cached_property
 from ranum_falsify.network import Graph
 from ranum_falsify.network.naming import tensor_name
 from ranum_falsify.network.order import topological_order

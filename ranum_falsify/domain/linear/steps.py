@@ -12,7 +12,6 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import cast
 
 import torch
@@ -20,6 +19,7 @@ from torch import Tensor
 
 from ranum_falsify.domain.linear.relaxations import Lines, Relaxation, Slopes
 from ranum_falsify.domain.slack import double_share
+from ranum_falsify.lazy import cached_property
 
 __all__ = ["AffineStep", "Box", "CurveStep", "Function", "MatrixStep", "PlaneChoice", "ProductStep", "Step", "minimise"]
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from ranum_falsify.lazy import cached_property
 from ranum_falsify.properties.formula.differences import Differences, flatten
 from ranum_falsify.properties.formula.formula import Goal, Kind, Truth
 from ranum_falsify.properties.formula.frame import Frame

@@ -11,7 +11,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from ranum_falsify.errors import PropertyError
+from ranum_falsify.lazy import cached_property
 
 if TYPE_CHECKING:
     from ranum_falsify.properties.formula.applications import NetworkCall

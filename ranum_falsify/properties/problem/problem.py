@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from ranum_falsify.lazy import cached_property
 from ranum_falsify.network.tensors import to_numpy, to_torch
 from ranum_falsify.properties.formula.applications import Evaluator, NetworkCall, ValidityGoal
 from ranum_falsify.properties.formula.circuit import Circuit

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 import torch
@@ -15,6 +14,7 @@ from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.rules.support.building import infinity_aware
 from ranum_falsify.domain.site import Site
 from ranum_falsify.errors import UnsupportedAttributeError
+from ranum_falsify.lazy import cached_property
 from ranum_falsify.network.tensors import to_torch
 from ranum_falsify.operators.support import batching
 from ranum_falsify.operators.support.families import across, exact

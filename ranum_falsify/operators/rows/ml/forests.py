@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cached_property
 
 import torch
 from dnnv.nn import Operation
@@ -21,6 +20,7 @@ from ranum_falsify.domain.rules.learned.forest import Forest, Reached, reach
 from ranum_falsify.domain.rules.support.building import infinity_aware
 from ranum_falsify.domain.site import Site
 from ranum_falsify.domain.slack import sum_error, tiny
+from ranum_falsify.lazy import cached_property
 from ranum_falsify.operators.support import batching
 from ranum_falsify.operators.support.families import across
 from ranum_falsify.operators.support.forests import find_leaves, forest_of_leaves, forest_of_nodes
