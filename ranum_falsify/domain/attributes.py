@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cached_property, reduce
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from ranum_falsify.domain.infinities import Value
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.site import IntervalRule, Site
 from ranum_falsify.domain.slack import tiny
+from ranum_falsify.lazy import cached_property
 
 __all__ = ["apply_rule", "has_denormals", "readings_of"]
 
