@@ -22,7 +22,7 @@ from ranum_falsify.network.graph import Graph
 from ranum_falsify.network.messages import tidy_message
 from ranum_falsify.network.optimised import model_with_all_inputs, optimiser
 
-__all__ = ["Runner", "TrialError"]
+__all__ = ["TrialError", "TrialRunner"]
 
 _SECONDS = 60.0
 _SHARE = 0.7
@@ -55,7 +55,7 @@ _latest: WeakKeyDictionary[Graph, tuple[tuple[_Arrays, _Arrays], ...]] = WeakKey
 """The inputs of the last runs of a graph, and what they gave."""
 
 
-class Runner:
+class TrialRunner:
     """Runs a network on one input after the other, in a context, in which ONNX Runtime loads it at most once.
 
     A graph that has just run on the same inputs does not run again.
@@ -70,7 +70,7 @@ class Runner:
         self._child: Child | None = None
         self._memory = 0
 
-    def __enter__(self) -> Runner:
+    def __enter__(self) -> TrialRunner:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -21,7 +21,7 @@ from torch import Tensor
 from ranum_falsify.domain.enclosure import Enclosure
 from ranum_falsify.network import Graph
 from ranum_falsify.network.tensors import to_numpy, to_torch
-from ranum_falsify.network.trial import Runner, TrialError
+from ranum_falsify.network.trial import TrialError, TrialRunner
 from ranum_falsify.properties.formula.applications import NetworkCall, ValidityGoal
 from ranum_falsify.properties.formula.frame import Frame
 from ranum_falsify.properties.problem.problem import InputVariable, Problem
@@ -75,7 +75,7 @@ def try_out(problem: Problem, graphs: Mapping[int, Graph], surely: Surely) -> Tr
     """
     boxes = [(case, variables) for case in problem.each_case for variables in case.regions]
     with ExitStack() as stack:
-        runners = {id(graph): stack.enter_context(Runner(graph)) for graph in graphs.values()}
+        runners = {id(graph): stack.enter_context(TrialRunner(graph)) for graph in graphs.values()}
         for number, (case, variables) in enumerate(boxes[:_REGIONS]):
             attempts = (_Attempt(case, graphs, runners, inputs) for inputs in make_points(variables))
             allowed = (attempt for attempt in attempts if attempt.meets_conditions())
@@ -159,7 +159,7 @@ class _Attempt:
         self,
         case: Problem,
         graphs: Mapping[int, Graph],
-        runners: Mapping[int, Runner],
+        runners: Mapping[int, TrialRunner],
         inputs: Mapping[str, np.ndarray],
     ) -> None:
         self.inputs = inputs

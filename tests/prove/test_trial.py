@@ -19,7 +19,7 @@ from ranum_falsify.domain import Interval
 from ranum_falsify.domain.enclosure import Enclosure
 from ranum_falsify.network import Graph, read, registry, spec_of
 from ranum_falsify.network.blackbox import evaluate_until
-from ranum_falsify.network.trial import Runner, TrialError
+from ranum_falsify.network.trial import TrialError, TrialRunner
 from ranum_falsify.properties.formula.applications import NetworkCall
 from ranum_falsify.properties.problem.problem import InputVariable, Problem
 from ranum_falsify.prove.prover import Prover
@@ -57,7 +57,7 @@ def prove(reduced: Problem, *runtimes: Runtime) -> Prover:
 
 
 def run_alone(graph: Graph, feeds: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
-    with Runner(graph) as runner:
+    with TrialRunner(graph) as runner:
         return runner.run(feeds)
 
 
