@@ -224,6 +224,11 @@ DECIDED = {
     "step of a slice": (STEERED["Slice steps"], (0, 2), "violated"),
     "step of a slice inside": (STEERED["Slice steps"], (1, 2), "holds"),
     "axes": (STEERED["ReduceSum"], (0, 3), "violated"),
+    "axes of a number": (
+        "g (float x, int64[1] i) => (float y) { [m] d = ReduceMax(x, i) y = Neg(x) }",
+        (-3, 3),
+        "holds",
+    ),
     "new axes": (STEERED["ExpandDims"], (-3, 3), "violated"),
     "new axes inside": (STEERED["ExpandDims"], (-3, 2), "holds"),
     "parts": (STEERED["Split"], (1, 3), "violated"),

@@ -28,6 +28,7 @@ __all__ = ["Limits", "WithinLimits", "are_axes", "axes_of", "indices_of", "not_n
 Limits = tuple[int | Tensor, int | Tensor]
 """The least and the greatest integer that is accepted; tensors broadcast with the operand."""
 
+_ANY = torch.iinfo(torch.int64).max
 _MANY = 256
 """Up to this number, all integers within bounds are tried."""
 
@@ -119,21 +120,18 @@ def indices_of(operand: str, table: str, axis: Callable[[Operation], int], *, wr
     return WithinLimits(operand, f"{least} <= {operand} < n, the size of {table} along the axis", limits)
 
 
-def taking(accepts: Callable[..., bool], *by: str, text: str, reason: str = "", shaped: str = "x") -> Condition:
+def taking(accepts: Callable[..., bool], *by: str, text: str) -> Condition:
     """Return the condition that ONNX Runtime takes operands which say where, how many or how large.
 
     Args:
-        accepts: Tells whether it does: `accepts(op, shape, *arrays)`, given the shape of an operand and those that
+        accepts: Tells whether it does: `accepts(op, shape, *arrays)`, given the shape of the operand `x` and those that
             decide it, None where absent.
         by: Their names.
         text: See :meth:`Constraint.describe`.
-        reason: See :class:`Constraint`.
-        shaped: Name of the operand whose shape matters.
     """
 
     def is_taken(op: Operation, operands: Mapping[str, Any], arrays: Sequence[np.ndarray | None]) -> bool:
-        shape = tuple(operands[shaped].shape) if shaped in operands else ()
-        return accepts(op, shape, *arrays)
+        return accepts(op, tuple(operands["x"].shape) if "x" in operands else (), *arrays)
 
     def margin(op: Operation, operands: Operands) -> Tensor:
         given = [None if name not in operands else to_numpy(operands[name]) for name in by]
@@ -145,9 +143,8 @@ def taking(accepts: Callable[..., bool], *by: str, text: str, reason: str = "", 
             return False
         return all(is_taken(op, operands, arrays) for arrays in itertools.product(*choices))
 
-    return Condition(
-        text, reason or "operands that ONNX Runtime refuses", margin, refuses=True, decided_by=by, holds_of=holds
-    )
+    reason = "operands that ONNX Runtime refuses"
+    return Condition(text, reason, margin, refuses=True, decided_by=by, holds_of=holds)
 
 
 def _list_values(x: Interval) -> Sequence[np.ndarray]:
@@ -155,8 +152,10 @@ def _list_values(x: Interval) -> Sequence[np.ndarray]:
     low, high = (to_numpy(end) for end in x.expand())
     if x.is_point:
         return [low]
+    if x.is_floating or (x.upper.double() - x.lower.double()).amax() >= _MANY:
+        return []
     ranges = [range(int(a), int(b) + 1) for a, b in zip(low.flat, high.flat, strict=True)]
-    if x.is_floating or math.prod(map(len, ranges)) > _MANY:
+    if math.prod(map(len, ranges)) > _MANY:
         return []
     return [np.array(values, low.dtype).reshape(low.shape) for values in itertools.product(*ranges)]
 
@@ -179,7 +178,8 @@ def axes_of(operand: str, table: str) -> WithinLimits:
 
     def limits(op: Operation, operands: Mapping[str, Any]) -> Limits:
         rank = len(operands[table].shape)
-        return -rank, rank - 1
+        # Of one number without dimensions, every axis is taken.
+        return (-rank, rank - 1) if rank else (-_ANY, _ANY)
 
     return WithinLimits(
         operand,
@@ -192,7 +192,6 @@ def axes_of(operand: str, table: str) -> WithinLimits:
 
 def not_negative(operand: str) -> WithinLimits:
     """Return the condition that sizes which inputs compute are not negative."""
-    most = torch.iinfo(torch.int64).max
     return WithinLimits(
-        operand, f"{operand} >= 0", lambda op, operands: (0, most), reason="a negative size", decided_by=(operand,)
+        operand, f"{operand} >= 0", lambda op, operands: (0, _ANY), reason="a negative size", decided_by=(operand,)
     )

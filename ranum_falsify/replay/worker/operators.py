@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Mapping
+from dataclasses import dataclass, field
 
 import onnx
 
@@ -30,6 +30,7 @@ class Operators:
         divides: those that divide the first operand by the second, integers included.
         conditional: those with conditions on their operands.
         refusing: those with conditions without which ONNX Runtime ends the run.
+        steered: positions of the inputs that alone decide such conditions, of the others that have some.
         fallible: those that can be the first to be invalid; the others hand NaN on.
     """
 
@@ -40,6 +41,7 @@ class Operators:
     divides: frozenset[Key]
     conditional: frozenset[Key] = frozenset()
     refusing: frozenset[Key] = frozenset()
+    steered: Mapping[Key, tuple[int, ...]] = field(default_factory=dict)
     fallible: frozenset[Key] = frozenset()
 
     def is_elementwise(self, node: onnx.NodeProto) -> bool:
@@ -67,10 +69,17 @@ class Operators:
         """Tell whether it divides its first operand by the second, integers included."""
         return _key(node) in self.divides
 
-    def may_refuse(self, node: onnx.NodeProto) -> bool:
-        """Tell whether it, or a node in a subgraph of it, has operands that ONNX Runtime refuses."""
-        inner = (child for graph in subgraphs(node) for child in graph.node)
-        return _key(node) in self.refusing or any(map(self.may_refuse, inner))
+    def may_refuse(self, node: onnx.NodeProto, is_stored: Callable[[str], bool]) -> bool:
+        """Tell whether it, or a node in a subgraph of it, has operands that ONNX Runtime refuses.
+
+        Args:
+            node: the node.
+            is_stored: tells whether a name is that of a stored tensor, which was tried when the model was read.
+        """
+        steering = (node.input[k] for k in self.steered.get(_key(node), ()) if k < len(node.input))
+        if _key(node) in self.refusing or any(name and not is_stored(name) for name in steering):
+            return True
+        return any(self.may_refuse(child, is_stored) for graph in subgraphs(node) for child in graph.node)
 
     def computes(self, node: onnx.NodeProto) -> bool:
         """Tell whether it is one of those that can be the first to be invalid, and no subgraph."""

@@ -44,7 +44,9 @@ class Stops:
         self._cut: dict[frozenset[int], Session | None] = {}
         operators = setting.operators
         self._divisions = [k for k, node in enumerate(self._nodes) if operators.may_divide(node)]
-        self._refusing = [k for k in order if operators.may_refuse(self._nodes[k])]
+        self._refusing = [
+            k for k in order if operators.may_refuse(self._nodes[k], lambda name: read_constant(name) is not None)
+        ]
 
     def find_trapping(self, feeds: Mapping[str, np.ndarray], types: Mapping[str, str]) -> list[int]:
         """Return the divisions that may end the process, judging by what is known before anything is run.
