@@ -115,10 +115,10 @@ def table_b(names: Sequence[str], settings: Settings) -> None:
             for released in (True, False):
                 found = compare_with_dnnf(case, run, settings, released=released)
                 low, high = found.spread
+                aim = f"{DNNF_CASES[name]:.0f} " if released else ""
                 print(
                     f"| {case.name} | {'as released' if released else 'comparison repaired'} | {found.ours:.1f} | "
-                    f"{found.theirs:.3f} | {found.ratio:.0f} | {low:.0f} - {high:.0f} | "
-                    f"{DNNF_CASES[name] if released else 0:.0f} |".replace("| 0 |", "| |"),
+                    f"{found.theirs:.3f} | {found.ratio:.3g} | {low:.3g} - {high:.3g} | {aim}|",
                     flush=True,
                 )
 
