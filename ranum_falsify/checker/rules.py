@@ -40,7 +40,7 @@ _BY_POSITION = (
     " ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare Split Squeeze Unsqueeze",
     "RoiAlign",
     "Attention NonMaxSuppression Slice",
-    "DynamicQuantizeLSTM GRU LSTM RNN",
+    "DynamicQuantizeLSTM GRU LSTM MatMulNBits RNN",
     "QAttention",
 )
 _OF_INPUTS = {name: position for position, names in enumerate(_BY_POSITION) for name in names.split()}

@@ -196,6 +196,11 @@ def _draw(rng: np.random.Generator, low: np.ndarray, high: np.ndarray) -> np.nda
     return rng.integers(low, high + 1).astype(low.dtype) if low.dtype.kind == "i" else low
 
 
+_FEW_BITS = """g (float[1, 32] x, int32[32] i) => (float[1, 1] y) <uint8[1, 2, 8] b = {ZEROS}, float[2] s = {1, 1}> {
+    y = com.microsoft.MatMulNBits<K = 32, N = 1, bits = 4, block_size = 16>(x, b, s, , i) }""".replace(
+    "ZEROS", _zeros(16)
+)
+
 DECIDED = {
     "input": (f"g (int64[2] i) {_OUT} %s {{ {_TAKE}", (-9, 9), "violated"),
     "input inside": (f"g (int64[2] i) {_OUT} %s {{ {_TAKE}", (-4, 3), "holds"),
@@ -231,6 +236,8 @@ DECIDED = {
     ),
     "new axes": (STEERED["ExpandDims"], (-3, 3), "violated"),
     "new axes inside": (STEERED["ExpandDims"], (-3, 2), "holds"),
+    "blocks": (_FEW_BITS, (0, 3), "violated"),
+    "one block": (_FEW_BITS, (1, 1), "holds"),
     "parts": (STEERED["Split"], (1, 3), "violated"),
     "pads": (STEERED["Pad axes"], (-1, 2), "violated"),
     "pads inside": (STEERED["Pad edge"], (0, 1), "holds"),
@@ -254,6 +261,12 @@ def test_verdicts_about_indices(name: str) -> None:
     else:
         session = ort.InferenceSession(model.SerializeToString())
         assert _runs(session, _corner(session, box))
+
+
+def test_a_grid_without_elements_is_no_traceback() -> None:
+    model = _parse("g (float[1, 2, 3] x, int64[4] i) => (float[n, m, o, p] y) { y = AffineGrid(x, i) }")
+    result = rf.check(model, box={"x": (0.0, 1.0), "i": (0, 1)}, runtime="onnxruntime", self_check=False, n_starts=8)
+    assert result.verdict == "unknown"
 
 
 def _corner(session: ort.InferenceSession, box: tuple[float, float] | None) -> dict[str, np.ndarray]:

@@ -32,6 +32,8 @@ def _base(sizes: list[int], aligned: bool, like: Tensor) -> Tensor:
     """Return the places of the elements of a plane, `(elements, axes + 1)`, the last axis first, and then ones."""
     axes = []
     for size in sizes:
+        if size < 1:
+            raise ValueError(f"AffineGrid: a grid of size {size}, which ONNX Runtime refuses")
         steps = torch.arange(size, dtype=like.dtype, device=like.device)
         if aligned:
             # A single element lies nowhere; ONNX Runtime puts it at the end.

@@ -18,6 +18,7 @@ from ranum_falsify.domain.site import Site
 from ranum_falsify.domain.slack import BLOCK_ROUNDINGS, gamma
 from ranum_falsify.errors import UnsupportedAttributeError
 from ranum_falsify.operators.support.families import plain
+from ranum_falsify.operators.support.limits import WithinLimits
 from ranum_falsify.operators.support.microsoft_schemas import DOMAIN, FLOATS, schema
 
 __all__ = ["MatMulBnb4", "MatMulNBits", "bound_block_product", "unpack"]
@@ -48,7 +49,10 @@ def _read_quantised(
     """Return integers, zero points, both `(n, k)` and float64, and the block of each row `(k,)`."""
     count = -(-op.k // op.block_size)
     integers = unpack(b.reshape(op.n, -1), op.bits)[:, : op.k].double()
-    blocks = torch.arange(op.k, device=b.device) // op.block_size if groups is None else groups.long()[: op.k]
+    blocks = torch.arange(op.k, device=b.device) // op.block_size
+    if groups is not None:
+        # ONNX Runtime refuses a block that there is not, which must not stop a batch.
+        blocks = torch.remainder(groups.long()[: op.k], max(count, 1))
     if zeros is None:
         points = torch.full((op.n, count), float(2 ** (op.bits - 1)), dtype=torch.float64, device=b.device)
     elif zeros.dtype is torch.uint8:
@@ -151,6 +155,14 @@ def _find_largest_in_blocks(x: Tensor, length: int) -> Tensor:
     return blocks.amax(-1, keepdim=True).expand(blocks.shape).flatten(-2)[..., :count]
 
 
+_BLOCKS = WithinLimits(
+    "g_idx",
+    "0 <= g_idx < n, the number of blocks",
+    lambda op, operands: (0, -(-op.k // op.block_size) - 1),
+    decided_by=("g_idx",),
+)
+
+
 @plain(
     schema=schema(
         "MatMulNBits",
@@ -162,6 +174,7 @@ def _find_largest_in_blocks(x: Tensor, length: int) -> Tensor:
     ),
     torch=_product,
     interval=_bounds,
+    valid=[_BLOCKS],
 )
 class MatMulNBits(Operation):
     """Product with a matrix of few bits."""
