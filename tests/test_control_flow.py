@@ -2,6 +2,7 @@
 
 import io
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from torch import Tensor
 import ranum_falsify as rf
 from ranum_falsify.domain import Interval, IntervalAnalysis
 from ranum_falsify.network import read
+from ranum_falsify.operators.rows.control import analysis_of
 from tests.network.building import session
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17]>'
@@ -380,3 +382,12 @@ def test_bounds_of_a_loop_hold_what_it_computes(steps: list[str], mixes: str, he
         for x, w, n in zip(*points, counts, strict=True):
             for y, known in zip(runner.run(None, {"x": x, "w": w, "n": np.array(n)}), seen, strict=True):
                 assert bool(known.encloses(torch.from_numpy(y)).all())
+
+
+def test_each_thread_analyses_subgraphs_by_itself() -> None:
+    """Threads that share a model must not write into each other's bounds: a check took what another had proved."""
+    body = read(parse_model(f"{HEAD} g (float[2] x) => (float[2] y) {{ y = Log(x) }}"))
+    mine = analysis_of(body, ("onnxruntime",))
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(analysis_of, body, ("onnxruntime",)).result() is not mine
+    assert analysis_of(body, ("onnxruntime",)) is mine

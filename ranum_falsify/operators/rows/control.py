@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -91,9 +92,14 @@ def report_open(site: Site, analysis: IntervalAnalysis, proved: Collection[int],
             site.leave_open(f"{path}{name}")
 
 
-@lru_cache(maxsize=_KEPT)
 def analysis_of(subgraph: Graph, runtimes: tuple[Runtime, ...], *, keep: bool = False) -> IntervalAnalysis:
-    """Return the analysis of a branch or a body; the arguments are those of :class:`IntervalAnalysis`."""
+    """Return this thread's analysis of a branch or a body; the arguments are those of :class:`IntervalAnalysis`."""
+    return _analysis_in(threading.get_ident(), subgraph, runtimes, keep)
+
+
+@lru_cache(maxsize=_KEPT)
+def _analysis_in(thread: int, subgraph: Graph, runtimes: tuple[Runtime, ...], keep: bool) -> IntervalAnalysis:
+    # Threads that share a model would write into each other's bounds.
     return IntervalAnalysis(subgraph, runtimes=runtimes, keep=keep, inner=True)
 
 

@@ -42,6 +42,9 @@ _TRANSPOSED = {1: functional.conv_transpose1d, 2: functional.conv_transpose2d, 3
 def convolve(op: Operation, x: Tensor, w: Tensor, b: Tensor | None) -> Tensor:
     """Return the convolution of an operand, as a node's attributes say."""
     rank = spatial(x.shape, op)
+    if not w.shape[1]:
+        # PyTorch gives a result without channels; in ONNX it has those of the kernel, sums of nothing.
+        x, w = x.new_zeros(_with_channels(x.shape, op.group)), w.new_zeros(_with_channels(w.shape, 1))
     axes = axes_of(op, x.shape, w.shape[2:])
     strides, dilations = [axis.stride for axis in axes], [axis.dilation for axis in axes]
     padding = [axis.before for axis in axes]
@@ -50,6 +53,10 @@ def convolve(op: Operation, x: Tensor, w: Tensor, b: Tensor | None) -> Tensor:
         padding = [0] * rank
     result: Tensor = _CONV[rank](x, w, b, strides, padding, dilations, op.group)
     return result
+
+
+def _with_channels(shape: Sequence[int], channels: int) -> tuple[int, ...]:
+    return (shape[0], channels, *shape[2:])
 
 
 def _conv_transpose(op: Operation, x: Tensor, w: Tensor, b: Tensor | None) -> Tensor:
@@ -108,6 +115,9 @@ def _conv_bounds(site: Site, x: Interval, w: Interval, b: Interval | None) -> In
 def bound_convolution(op: Operation, x: Interval, w: Interval, b: Interval | None) -> Interval:
     """Return bounds on the convolution that a node's attributes describe, also of integers."""
     spatial(x.shape, op)
+    if not w.shape[1]:
+        x = Interval.fill(0, 0, _with_channels(x.shape, op.group), x.dtype)
+        w = Interval.fill(0, 0, _with_channels(w.shape, 1), w.dtype)
     axes = axes_of(op, x.shape, w.shape[2:])
     shape = (x.shape[0], w.shape[0], *(axis.count for axis in axes))
     terms = max(math.prod(w.shape[1:]), 1)

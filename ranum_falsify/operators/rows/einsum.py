@@ -40,6 +40,8 @@ class _Labelled:
 
 @infinity_aware
 def _einsum_bounds(site: Site, *inputs: Interval) -> Interval:
+    if not all(x.size for x in inputs):
+        return Interval.fill(0, 0, site.shape, site.dtype)  # there is nothing, or sums of nothing
     operands, output = _label(site.op.equation.replace(" ", ""), inputs)
     sizes: dict[str, int] = {}
     for x in operands:

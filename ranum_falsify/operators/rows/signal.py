@@ -182,6 +182,8 @@ def _along(op: Operation, length: int) -> Callable[[Tensor], Tensor]:
 
 def _dft(op: Operation, x: Tensor, length: np.ndarray | None, axis: np.ndarray | None) -> Tensor:
     dim = _axis(axis, x.ndim)
+    if dim == x.ndim - 1:
+        raise ValueError("DFT along the last axis, that of real and imaginary parts, which ONNX Runtime refuses")
     return _along(op, _length(op, length, x.shape[dim]))(x.movedim(dim, -2)).movedim(-2, dim)
 
 
@@ -211,8 +213,12 @@ class DFT(Operation):
 
 
 def _frames(x: Tensor, step: np.ndarray, size: int) -> Tensor:
-    """Return the frames of signals `(batch, time, parts)` as `(batch, frames, time, parts)`."""
-    return x.unfold(1, size, int(step.reshape(-1)[0])).transpose(-1, -2)
+    """Return the frames of signals `(batch, time, parts)` as `(batch, frames, time, parts)`.
+
+    Real signals may lack the axis of parts: PyTorch's older exporter writes them so, and ONNX Runtime takes them.
+    """
+    signals = x if x.ndim > 2 else x[..., None]
+    return signals.unfold(1, size, int(step.reshape(-1)[0])).transpose(-1, -2)
 
 
 def _frame_size(x: Sequence[int], window: Sequence[int] | None, given: np.ndarray | None) -> int:
@@ -232,7 +238,7 @@ def _stft_bounds(
     site: Site, x: Interval, step: np.ndarray, window: Interval | None, length: np.ndarray | None
 ) -> Interval:
     size = _frame_size(x.shape, None if window is None else window.shape, length)
-    frames = x.split(1, 2).move(lambda bound: _frames(bound, step, size))
+    frames = x.split(*range(1, len(x.shape))).move(lambda bound: _frames(bound, step, size))
     if window is not None:
         product = multiply(site, frames, window.move(lambda bound: bound[:, None]))
         if product.may_be_infinite:

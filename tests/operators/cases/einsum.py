@@ -3,13 +3,14 @@ import numpy as np
 from tests.operators.harness import BorderCase, OperatorCase, Spread
 
 
-def einsum(equation: str, *shapes: tuple[int, ...], name: str, opset: int = 21) -> OperatorCase:
+def einsum(equation: str, *shapes: tuple[int, ...], name: str, opset: int = 21, gradient: bool = True) -> OperatorCase:
     return OperatorCase(
         op_type="Einsum",
         inputs=[Spread(shape) for shape in shapes],
         attributes={"equation": equation},
         opset=opset,
         name=name,
+        gradient=gradient,
     )
 
 
@@ -24,6 +25,8 @@ CASES = [
     einsum("ij->", (3, 2), name="sum"),
     einsum("i,j->ij", (3,), (2,), name="outer"),
     einsum("i,i", (3,), (3,), name="inner"),
+    einsum("bid,bjd->bij", (1, 3, 4), (1, 0, 4), name="empty", gradient=False),
+    einsum("ij,jk->ik", (2, 0), (0, 3), name="sums of nothing", gradient=False),
     einsum("ab,bc,cd->ad", (2, 3), (3, 2), (2, 4), name="three"),
     OperatorCase(
         op_type="Einsum",

@@ -20,9 +20,12 @@ def conv(
     opset: int = 21,
     **attributes: Any,
 ) -> OperatorCase:
+    gradient = attributes.pop("gradient", True)
     channels = w[0] if op_type == "Conv" else w[1] * attributes.get("group", 1)
     inputs = [x, Spread(w), Spread((channels,))] if bias else [x, Spread(w)]
-    return OperatorCase(op_type=op_type, name=name, inputs=inputs, attributes=attributes, opset=opset)
+    return OperatorCase(
+        op_type=op_type, name=name, inputs=inputs, attributes=attributes, opset=opset, gradient=gradient
+    )
 
 
 def transposed(name: str, x: Any = IMAGE, w: tuple[int, ...] = (4, 3, 3, 2), **rest: Any) -> OperatorCase:
@@ -49,6 +52,7 @@ CONVOLUTIONS = [
     conv("same-upper", auto_pad="SAME_UPPER", strides=[2, 3]),
     conv("same-lower", auto_pad="SAME_LOWER", strides=[2, 3], opset=11),
     conv("same-even", w=(2, 4, 4, 2), auto_pad="SAME_UPPER"),
+    conv("without channels", Spread((1, 0, 5)), (2, 0, 3), bias=True, gradient=False),
     transposed("plain"),
     transposed("bias", bias=True, strides=[2, 3], opset=7),
     transposed("1d", Spread((2, 3, 5)), (3, 2, 4), strides=[2], pads=[1, 1], output_padding=[1], bias=True),

@@ -95,6 +95,7 @@ CASES = [
     short("windowed", (2, 12, 1), 3, Spread((6,)), None),
     short("windowed and length", (1, 11, 1), 2, Spread((5,)), 5),
     short("no window", (1, 12, 1), 4, None, 4),
+    short("without an axis of parts", (2, 12), 3, Spread((6,)), None),
     short("two sides", (1, 12, 1), 4, Spread((4,)), 4, onesided=0),
     short("complex", (1, 10, 2), 2, Spread((4,)), 4, onesided=0),
 ]
