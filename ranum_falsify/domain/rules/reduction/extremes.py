@@ -65,7 +65,9 @@ def position(*, largest: bool) -> IntervalRule:
 @infinity_aware
 def top(site: Site, x: Interval, k: np.ndarray) -> tuple[Interval, Interval]:
     """Bound `TopK`: the k-th largest element lies between the k-th largest lower and upper bounds."""
-    dim, count = site.op.axis % len(x.shape), int(np.asarray(k).reshape(-1)[0])
+    dim = site.op.axis % len(x.shape)
+    # Runtimes refuse other counts; bounds must only be there.
+    count = min(max(int(np.asarray(k).reshape(-1)[0]), 0), x.shape[dim])
     shape = (*x.shape[:dim], count, *x.shape[dim + 1 :])
     positions = Interval.fill(0, max(x.shape[dim] - 1, 0), shape, torch.int64)
     if x.lower.shape[dim] == 1 or not count:
