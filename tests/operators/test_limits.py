@@ -280,55 +280,6 @@ def test_verdicts_about_indices(name: str) -> None:
         assert _runs(session, _corner(session, box))
 
 
-_TOO_LARGE = {
-    "sizes that overflow": (STEERED["ConstantOfShape"], (2**40, 2**40 + 9)),
-    "four sizes that overflow": (
-        "g (int64[4] i) => (float[n, m, o, p] y) { y = ConstantOfShape(i) }",
-        (60000, 65537),
-    ),
-    "one size": ("g (int64[1] i) => (float[n] y) { y = ConstantOfShape(i) }", (2**50, 2**50 + 9)),
-    "depth": (STEERED["OneHot"], (2**61, 2**62)),
-    "depth of floats": (
-        "g (float i) => (float[n, m] y) <int64[2] x = {0, 1}, float[2] v = {0, 1}> {\ny = OneHot(x, i, v) }",
-        (1e29, 1e30),
-    ),
-    "pads": ("g (int64[2] i) => (float[n] y) <float[2] x = {0, 1}> { y = Pad(x, i) }", (2**50, 2**50 + 1)),
-}
-"""Models, and sizes of their output with which no process can address it."""
-
-
-@pytest.mark.parametrize("name", _TOO_LARGE)
-def test_a_tensor_that_no_process_can_address_is_not_proved(name: str) -> None:
-    text, box = _TOO_LARGE[name]
-    model = _parse(text)
-    session = ort.InferenceSession(model.SerializeToString())
-    assert not _runs(session, {x.name: np.full(x.shape, box[1], _KINDS[x.type]) for x in session.get_inputs()})
-    result = rf.check(model, box=box, runtime="onnxruntime", self_check=False, n_starts=8)
-    assert result.verdict != "holds"
-    assert result.counterexample is None or not _runs(session, dict(result.counterexample))
-
-
-@pytest.mark.parametrize("op_type", ["Expand", "Tile"])
-def test_a_shape_that_no_process_can_address_is_not_taken(op_type: str) -> None:
-    (op,) = read(_parse(f"g (float[1] x, int64[1] i) => (float[n] y) {{ y = {op_type}(x, i) }}")).nodes
-    (condition,) = list_refusals(op)
-    x, by = Interval.fill(0, 1, (1,), torch.float32), spec_of(op).operands[1]
-    for size, fits in [(2**45 - 1, True), (2**45, False), (2**62, False)]:
-        assert condition.holds(op, {"x": x, by: Interval.point(np.array([size]))}) == fits
-
-
-def test_bins_that_no_process_can_address_are_not_taken() -> None:
-    (op,) = read(_parse(DECIDED["bins of a spectrum"][0])).nodes
-    (condition,) = list_refusals(op)
-    bounds = {
-        key: Interval.point(x)
-        for key, x in spec_of(op).name_values(spec_of(op).operands_of(op)).items()
-        if isinstance(x, np.ndarray)
-    }
-    for count, fits in [(3, True), (2**50, False), (2**62, False)]:
-        assert condition.holds(op, bounds | {"num_mel_bins": Interval.point(np.array(count))}) == fits
-
-
 def test_a_count_far_beyond_the_axis_is_no_traceback() -> None:
     text = "g (float[4] x, int64[1] i) => (float[n] y, int64[m] z) { y, z = TopK(x, i) }"
     box = {"x": (-1.0, 1.0), "i": (2**62, 2**62)}
