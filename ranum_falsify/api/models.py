@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from onnx.external_data_helper import uses_external_data
 import ranum_falsify.operators  # noqa: F401 - fills the registry; imports torch
 from ranum_falsify.errors import ModelError, RanumFalsifyError, UnsupportedOperatorError, UsageError
 from ranum_falsify.network import Graph, read, read_inputs
+from ranum_falsify.network.contents import has_unfit_branches
 from ranum_falsify.network.fingerprint import Fingerprint, fingerprint
 
 __all__ = ["FindSamples", "Model", "ModelLike", "fingerprint_of", "inputs_of", "load_model", "model_of"]
@@ -106,9 +108,10 @@ def fingerprint_of(source: str | Path | onnx.ModelProto | bytes) -> Fingerprint:
 def _read(
     source: Path | onnx.ModelProto, dims: Mapping[str, int] | None, find_samples: FindSamples | None, *, strict: bool
 ) -> Graph:
-    """Read a model on zeros, and if it cannot run on these, on what the question allows."""
+    """Read a model on zeros, and if it, or a branch, cannot run on these, on what the question allows."""
     try:
-        return read(source, dims=dims, strict=strict)
+        graph = read(source, dims=dims, strict=strict)
+        return graph if find_samples is None else _fit_branches(graph, source, find_samples)
     except ModelError as error:
         if find_samples is None:
             raise
@@ -126,6 +129,19 @@ def _read(
     if isinstance(first, UnsupportedOperatorError):
         raise first
     raise type(first)(f"{first}{_advise(inputs)}") from first
+
+
+def _fit_branches(graph: Graph, source: Path | onnx.ModelProto, find_samples: FindSamples) -> Graph:
+    """Return the graph as read where all branches run that can, on zeros if on no other sample."""
+    if not has_unfit_branches(graph):
+        return graph
+    options = graph.options
+    for sample in find_samples(graph):
+        with suppress(RanumFalsifyError):
+            found = read(source, dims=options.dims, strict=options.strict, sample=sample)
+            if not has_unfit_branches(found):
+                return found
+    return graph
 
 
 def _advise(inputs: Graph) -> str:

@@ -11,11 +11,19 @@ from dnnv.nn import Operation, OperationGraph
 from ranum_falsify.network.blackbox import BlackBox, title_of
 from ranum_falsify.network.order import topological_order
 from ranum_falsify.network.registry import row_of, spec_of
+from ranum_falsify.network.trace import UnfitBranch
 
 if TYPE_CHECKING:
     from ranum_falsify.network.graph import Graph
 
-__all__ = ["has_subgraphs", "is_evaluated_outside", "list_black_boxes", "list_makers", "nodes_with_branches"]
+__all__ = [
+    "has_subgraphs",
+    "has_unfit_branches",
+    "is_evaluated_outside",
+    "list_black_boxes",
+    "list_makers",
+    "nodes_with_branches",
+]
 
 Folded = tuple[Operation, tuple[np.ndarray, ...]]
 """An operation that depends on no input, and its values."""
@@ -35,6 +43,11 @@ def nodes_with_branches(graph: Graph) -> list[Operation]:
 def has_subgraphs(graph: Graph) -> bool:
     """Tell whether an input decides what runs in a subgraph of some operator."""
     return any(op.__dict__.get("captured") is not None for op in graph.nodes)
+
+
+def has_unfit_branches(graph: Graph) -> bool:
+    """Tell whether a branch of some `If` cannot run on the example on which the graph was read."""
+    return any(isinstance(value, UnfitBranch) for op in nodes_with_branches(graph) for value in op.__dict__.values())
 
 
 def is_evaluated_outside(graph: Graph) -> bool:

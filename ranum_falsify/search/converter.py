@@ -144,10 +144,10 @@ class TorchModel(torch.nn.Module):
                 self.register_buffer(f"constant_{position}", value, persistent=False)
         self._tail = self._host[::-1]
         self._plans: dict[tuple[int, ...], list[_Planned]] = {}
-        self._alongside = _batch_calls(graph)
         self.separable = not any(
             _reads_dynamic_static(op, spec_of(op)) or spec_of(op).dynamic_shape for op in graph.nodes
         )
+        self._alongside = _batch_calls(graph) if self.separable else None
 
     @property
     def batches(self) -> bool:

@@ -213,6 +213,29 @@ def test_running_sum() -> None:
     assert y.upper.tolist() == pytest.approx(list(range(1, 9)), rel=1e-5)
 
 
+@pytest.mark.parametrize("name", ["CumSum", "CumProd"])
+@pytest.mark.parametrize(("low", "high"), [(-2, 1), (0, 0), (-1, -1), (-1, 0)])
+def test_running_results_along_the_axes_that_an_input_chooses(name: str, low: int, high: int) -> None:
+    model = parse(f"g (float[3, 2] x, int64 a) => (float[3, 2] y) {{ y = {name}<exclusive = 1>(x, a) }}", 26)
+    graph, visited = read(model), list[Visited]()
+    inputs = [Interval.fill(-3, 2, (3, 2), torch.float32), Interval.box(np.array(low), np.array(high))]
+    IntervalAnalysis(graph).run(inputs, visited.append)
+    (y,) = visited[-1].outputs
+    rng = np.random.default_rng(0)
+    for axis in range(low, high + 1):
+        for _ in range(20):
+            x = torch.from_numpy(rng.choice([-3, -1.5, 0, 0.1, 2], (3, 2)).astype(np.float32))
+            (found,) = graph.evaluate([x, torch.tensor(axis)])
+            assert bool(y.contains(found).all())
+    assert not y.nan and not y.overflows
+
+
+def test_running_sum_along_an_axis_that_there_is_not() -> None:
+    graph = read(parse("g (float[3, 2] x, int64 a) => (float[3, 2] y) { y = CumSum(x, a) }", 17))
+    inputs = [Interval.fill(0, 1, (3, 2), torch.float32), Interval.box(np.array(-2), np.array(2))]
+    assert IntervalAnalysis(graph).run(inputs) == (None,)
+
+
 def test_products_of_either_sign() -> None:
     assert ends(bounds("y = ReduceProd<keepdims = 0>(x)", box([-1, 2, 3], [-0.5, 3, 4]))) == pytest.approx(
         (-12, -3), rel=1e-5

@@ -141,18 +141,18 @@ def test_conditions_say_what_onnxruntime_refuses(name: str) -> None:
     model = _parse(SINGLE.get(name) or STEERED[name])
     graph, session = read(model, sample=_SAMPLES.get(name, {})), ort.InferenceSession(model.SerializeToString())
     (op,) = graph.nodes
-    (condition,) = [c for c in list_refusals(op) if getattr(c, "operand", "") in ("", *_reading(op))]
+    conditions = [c for c in list_refusals(op) if getattr(c, "operand", "") in ("", *_reading(op))]
     rng, seen = np.random.default_rng(0), set()
     for reach in [1, 2, 3, 4, 5, 6] * 20:
         feeds = _feeds(graph, rng, reach)
         operands = [feeds.get(getattr(x, "name", ""), x) for x in spec_of(op).operands_of(op)]
         named = {key: x for key, x in spec_of(op).name_values(operands).items() if x is not None}
-        refused, runs = bool(condition.is_violated(op, named).any()), _runs(session, feeds)
+        refused, runs = any(bool(c.is_violated(op, named).any()) for c in conditions), _runs(session, feeds)
         assert refused == (not runs), feeds
         bounds = {key: Interval.point(x) for key, x in named.items()}
         if name not in _NEEDS_SIZES:
-            assert condition.holds(op, bounds) == runs
-            assert condition.fails(op, bounds) == refused or name in STEERED
+            assert all(c.holds(op, bounds) for c in conditions) == runs
+            assert any(c.fails(op, bounds) for c in conditions) == refused or name in STEERED
         seen.add(runs)
     assert seen == {True, False}
 
@@ -239,6 +239,23 @@ DECIDED = {
     "blocks": (_FEW_BITS, (0, 3), "violated"),
     "one block": (_FEW_BITS, (1, 1), "holds"),
     "parts": (STEERED["Split"], (1, 3), "violated"),
+    "axes of one sample": (
+        "g (float[1, 4] x, int64[1] i) => (float[n, m, o] y) { y = Unsqueeze(x, i) }",
+        (-4, 3),
+        "violated",
+    ),
+    "axes to drop": ("g (float[1, 1, 4] x, int64[1] i) => (float[n, m] y) { y = Squeeze(x, i) }", (-2, -1), "violated"),
+    "any axis": (
+        "g (int64[1, 4] x, int64[1] i) => (int64[n, m, o] y) { y = Unsqueeze(x, i) }",
+        (-(2**63), 2**63 - 1),
+        "violated",
+    ),
+    "bins of a spectrum": (
+        """g (int64 i) => (float[n, m] y) <int64 a = {16}, int64 r = {8000}, float l = {0}, float h = {4000}> {
+        y = MelWeightMatrix(i, a, r, l, h) }""",
+        (-6, 9),
+        "violated",
+    ),
     "pads": (STEERED["Pad axes"], (-1, 2), "violated"),
     "pads inside": (STEERED["Pad edge"], (0, 1), "holds"),
     "size": (STEERED["ConstantOfShape"], (-1, 5), "violated"),
@@ -263,15 +280,37 @@ def test_verdicts_about_indices(name: str) -> None:
         assert _runs(session, _corner(session, box))
 
 
+@pytest.mark.parametrize(("count", "verdicts"), [(2**62, {"unknown", "violated"}), (-1, {"violated"}), (0, {"holds"})])
+def test_a_count_beyond_the_axis_or_of_none_is_no_traceback(count: int, verdicts: set[str]) -> None:
+    text = """g (float[4] x, int64[1] i) => (float[n] y, int64[m] z) <float[4] c = {1, 2, 3, 4}> {
+        w = Mul(x, c) y, z = TopK(w, i) }"""
+    box = {"x": (-1.0, 1.0), "i": (count, count)}
+    result = rf.check(_parse(text), box=box, runtime="onnxruntime", self_check=False, n_starts=8)
+    assert result.verdict in verdicts
+
+
+def test_a_branch_that_does_not_run_on_zeros_is_read_on_what_the_box_allows() -> None:
+    text = """g (float[4] x, bool k, int64[1] i) => (float[n] y) <int64[1] a = {0}, int64[1] b = {4}> {
+        y = If(k) <then_branch = t () => (float[p] u) { u = Slice(x, a, b, a, i) },
+                   else_branch = e () => (float[q] w) { w = Neg(x) }> }"""
+    box = {"x": (-1.0, 1.0), "k": (0, 1)}
+    asked = [
+        rf.check(_parse(text), box=box | {"i": i}, runtime="onnxruntime", self_check=False) for i in [(1, 1), (0, 1)]
+    ]
+    assert [result.verdict for result in asked] == ["holds", "violated"]
+
+
 def test_a_grid_without_elements_is_no_traceback() -> None:
     model = _parse("g (float[1, 2, 3] x, int64[4] i) => (float[n, m, o, p] y) { y = AffineGrid(x, i) }")
     result = rf.check(model, box={"x": (0.0, 1.0), "i": (0, 1)}, runtime="onnxruntime", self_check=False, n_starts=8)
     assert result.verdict == "unknown"
 
 
+_KINDS = {"tensor(int64)": np.int64, "tensor(int32)": np.int32, "tensor(float)": np.float32}
+
+
 def _corner(session: ort.InferenceSession, box: tuple[float, float] | None) -> dict[str, np.ndarray]:
-    kinds = {"tensor(int64)": np.int64, "tensor(int32)": np.int32, "tensor(float)": np.float32}
-    return {x.name: np.full(x.shape, box[0] if box else 0).astype(kinds[x.type]) for x in session.get_inputs()}
+    return {x.name: np.full(x.shape, box[0] if box else 0).astype(_KINDS[x.type]) for x in session.get_inputs()}
 
 
 def test_an_index_outside_hides_no_other_violation() -> None:

@@ -21,7 +21,7 @@ from ranum_falsify.errors import UnsupportedTypeError
 from ranum_falsify.network.tensors import ONNX_TO_NUMPY, to_torch, torch_dtype
 from ranum_falsify.operators.support.families import making
 from ranum_falsify.operators.support.functions import ints
-from ranum_falsify.operators.support.limits import not_negative
+from ranum_falsify.operators.support.limits import addressable, not_negative
 from ranum_falsify.validity import Condition, NotZero
 
 __all__ = ["Constant", "ConstantOfShape", "EyeLike", "Range", "dtype_numbered"]
@@ -60,9 +60,12 @@ class Constant(Operation):
     """https://onnx.ai/onnx/operators/onnx__Constant.html."""
 
 
+def _filling(op: Operation) -> np.ndarray:
+    return np.zeros(1, dtype=np.float32) if op.value is None else np.asarray(op.value)
+
+
 def _constant_of_shape(op: Operation, x: np.ndarray) -> Tensor:
-    value = np.zeros(1, dtype=np.float32) if op.value is None else np.asarray(op.value)
-    return _place(value).reshape(()).expand(ints(x) or []).clone()
+    return _place(_filling(op)).reshape(()).expand(ints(x) or []).clone()
 
 
 def _constant_of_shape_bounds(site: Site, x: np.ndarray) -> Interval:
@@ -74,7 +77,7 @@ def _constant_of_shape_bounds(site: Site, x: np.ndarray) -> Interval:
 @making(
     torch=_constant_of_shape,
     interval=infinity_aware(_constant_of_shape_bounds),
-    valid=[not_negative("x")],
+    valid=[not_negative("x"), addressable("x", lambda op: _filling(op).itemsize)],
     static=("x",),
 )
 class ConstantOfShape(Operation):

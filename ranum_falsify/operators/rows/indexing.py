@@ -32,7 +32,7 @@ from ranum_falsify.operators.relations.gathered import what_was_added
 from ranum_falsify.operators.relations.patterns import refined
 from ranum_falsify.operators.support import batching
 from ranum_falsify.operators.support.families import making, plain, rearranging
-from ranum_falsify.operators.support.limits import Limits, WithinLimits, indices_of
+from ranum_falsify.operators.support.limits import ADDRESSES, Limits, WithinLimits, count_bytes, indices_of
 from ranum_falsify.operators.support.unsigned import moves_unsigned
 
 __all__ = [
@@ -288,8 +288,14 @@ class ScatterND(Operation):
     """https://onnx.ai/onnx/operators/onnx__ScatterND.html."""
 
 
+def _read_depth(depth: np.ndarray) -> int:
+    """Return a depth, which may be a float beyond all integers."""
+    most = torch.iinfo(torch.int64).max
+    return int(max(-most, min(depth.reshape(-1)[0].item(), most)))
+
+
 def _one_hot(op: Operation, indices: Tensor, depth: np.ndarray, values: Tensor) -> Tensor:
-    count = int(depth.reshape(-1)[0])
+    count = _read_depth(depth)
     rank = indices.ndim + 1
     axis = op.axis % rank
     classes = torch.arange(count, device=indices.device).reshape([-1 if d == axis else 1 for d in range(rank)])
@@ -299,7 +305,7 @@ def _one_hot(op: Operation, indices: Tensor, depth: np.ndarray, values: Tensor) 
 
 
 def _one_hot_bounds(site: Site, indices: Interval, depth: np.ndarray, values: Interval) -> Interval:
-    count, rank = int(depth.reshape(-1)[0]), len(indices.shape) + 1
+    count, rank = _read_depth(depth), len(indices.shape) + 1
     axis = site.op.axis % rank
     classes = torch.arange(count, dtype=torch.float64).reshape([-1 if d == axis else 1 for d in range(rank)])
     low, high = (bound.unsqueeze(axis) for bound in indices.doubles())
@@ -312,10 +318,16 @@ def _one_hot_bounds(site: Site, indices: Interval, depth: np.ndarray, values: In
     return choose(Interval.of(maybe & (low == high) & (low == low.trunc()), maybe, shape), on, off)
 
 
+def _depths(op: Operation, operands: Mapping[str, Any]) -> Limits:
+    """Return the limits of the depth, up to that of the largest output that a process can address."""
+    row = count_bytes(operands["indices"].shape, operands["values"].dtype.itemsize)
+    return 1, (ADDRESSES - 1) // row
+
+
 _DEPTH = WithinLimits(
     "depth",
-    "depth >= 1",
-    lambda op, operands: (1, torch.iinfo(torch.int64).max),
+    "depth >= 1, and the output has fewer than 2**47 bytes",
+    _depths,
     reason="ONNX Runtime refuses other depths",
     decided_by=("depth",),
 )

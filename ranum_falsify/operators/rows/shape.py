@@ -33,8 +33,8 @@ from ranum_falsify.network.registry import BatchRule, TorchFunction
 from ranum_falsify.operators.support import batching
 from ranum_falsify.operators.support.families import making, rearranging, total
 from ranum_falsify.operators.support.functions import elementwise, ints
-from ranum_falsify.operators.support.limits import are_axes, taking
-from ranum_falsify.validity import Condition, Operands
+from ranum_falsify.operators.support.limits import ADDRESSES, are_axes, count_bytes, taking
+from ranum_falsify.validity import Bounds, Condition, Operands
 
 __all__ = ["DepthToSpace", "Size", "SpaceToDepth", "Squeeze", "Unsqueeze"]
 
@@ -222,12 +222,22 @@ def _can_take(function: TorchFunction, by: str) -> Condition:
             return -torch.ones(())
         return torch.ones(())
 
+    def holds(op: Operation, bounds: Bounds) -> bool:
+        if not bounds[by].is_point:
+            return False
+        x = torch.empty(bounds["x"].shape, dtype=bounds["x"].dtype, device="meta")
+        try:
+            y = function(op, x, bounds[by].expand()[0].numpy())
+        except (RuntimeError, ValueError, IndexError):
+            return False
+        return isinstance(y, Tensor) and count_bytes(y.shape, y.itemsize) < ADDRESSES
+
     return Condition(
         f"x can take the {by}",
         f"{by} that x cannot take",
         margin,
         refuses=True,
-        holds_of=lambda op, bounds: bounds[by].is_point,
+        holds_of=holds,
     )
 
 

@@ -20,7 +20,7 @@ from ranum_falsify.domain.site import Site
 from ranum_falsify.domain.slack import WINDOW_ERROR
 from ranum_falsify.operators.rows.creation import dtype_numbered
 from ranum_falsify.operators.support.families import opaque, plain
-from ranum_falsify.operators.support.limits import not_negative, taking
+from ranum_falsify.operators.support.limits import ADDRESSES, count_bytes, not_negative, taking
 
 __all__ = ["DFT", "STFT", "BlackmanWindow", "HammingWindow", "HannWindow", "MelWeightMatrix"]
 
@@ -88,17 +88,18 @@ _NEAR = 1e-4
 """How close to an integer runtimes may compute the position of an edge to be another one's."""
 
 
-def _mel_edges(op: Operation, operands: Sequence[np.ndarray]) -> tuple[np.ndarray, int]:
-    """Return the edges of the triangles in the spectrum, before they are rounded down, and its size."""
+def _mel_edges(operands: Sequence[np.ndarray], *, ends: bool = False) -> tuple[np.ndarray, int]:
+    """Return the edges of the triangles in the spectrum, or the first and last, before rounding, and its size."""
     count, length, rate, lowest, highest = (float(value.reshape(-1)[0]) for value in operands)
     low, high = (2595 * math.log10(1 + edge / 700) for edge in (lowest, highest))
-    mels = low + np.arange(int(count) + 2) * ((high - low) / (count + 2))
-    # A model may be read on an example that has zeros.
+    steps = np.array([0.0, count + 1]) if ends else np.arange(int(count) + 2)
+    # A model may be read on an example that has zeros, and a search may try negative numbers.
+    mels = low + steps * ((high - low) / (count + 2 or 1.0))
     return (length + 1) * 700 * np.expm1(mels / 2595 * math.log(10)) / (rate or 1.0), int(length) // 2 + 1
 
 
 def _mel_weights(op: Operation, *operands: np.ndarray) -> Tensor:
-    edges, size = _mel_edges(op, operands)
+    edges, size = _mel_edges(operands)
     left, centre, right = (torch.from_numpy(np.floor(edges))[i : len(edges) - 2 + i] for i in range(3))
     if edges.size and (edges[0] < 0 or edges[-1] >= size + 1):
         raise ValueError(f"MelWeightMatrix: an edge lies outside the {size} frequencies of the spectrum")
@@ -115,7 +116,7 @@ def _mel_bounds(site: Site, *operands: np.ndarray | Interval) -> Interval | None
     known = [x for x in operands if isinstance(x, np.ndarray)]
     if len(known) < len(operands):
         return None
-    edges, _ = _mel_edges(site.op, known)
+    edges, _ = _mel_edges(known)
     y = _mel_weights(site.op, *known)
     if (np.abs(edges - np.round(edges)) < _NEAR).any():
         return Interval.fill(0, 1, tuple(y.shape), y.dtype)
@@ -126,11 +127,14 @@ def _mel_bounds(site: Site, *operands: np.ndarray | Interval) -> Interval | None
     return round_outward(wide - error, wide + error, y.dtype, tuple(y.shape))
 
 
-def _can_weigh(op: Operation, shape: Sequence[int], *operands: np.ndarray) -> bool:
+def _can_weigh(op: Operation, _: Sequence[int], *operands: np.ndarray) -> bool:
     """Tell whether ONNX Runtime surely computes weights, which it does of odd numbers, too."""
     if any(value.reshape(-1)[0] < least for value, least in zip(operands, (0, 1, 1, 0, 0), strict=True)):
         return False
-    edges, size = _mel_edges(op, operands)
+    edges, size = _mel_edges(operands, ends=True)
+    shape = (size, int(operands[0].reshape(-1)[0]))
+    if count_bytes(shape, dtype_numbered(op.output_datatype).itemsize) >= ADDRESSES:
+        return False
     return bool((edges >= 0).all() and (edges < size + 1 - _NEAR).all())
 
 

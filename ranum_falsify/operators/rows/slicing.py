@@ -24,7 +24,7 @@ from ranum_falsify.errors import UnsupportedAttributeError
 from ranum_falsify.operators.support import batching
 from ranum_falsify.operators.support.families import making, rearranging
 from ranum_falsify.operators.support.functions import ints
-from ranum_falsify.operators.support.limits import Limits, WithinLimits, are_axes, taking
+from ranum_falsify.operators.support.limits import ADDRESSES, Limits, WithinLimits, are_axes, count_bytes, taking
 from ranum_falsify.operators.support.unsigned import moves_unsigned
 
 __all__ = ["CenterCropPad", "Compress", "Pad", "ReverseSequence", "Trilu"]
@@ -143,10 +143,17 @@ def _pad_index(size: int, before: int, after: int, mode: str) -> np.ndarray:
     return np.pad(np.arange(size), (before, after), mode=mode)  # type: ignore[call-overload, no-any-return]
 
 
+_WIDEST = 8
+"""Bytes of the largest elements that Pad takes."""
+
+
 def _can_pad(op: Operation, shape: Sequence[int], pads: np.ndarray, axes: np.ndarray | None) -> bool:
     if not are_axes(axes, len(shape)):
         return False
-    for size, before, after in zip(shape, *_widths(len(shape), pads, axes), strict=True):
+    widths = _widths(len(shape), pads, axes)
+    if count_bytes(map(sum, zip(shape, *widths, strict=True)), _WIDEST) >= ADDRESSES:
+        return False
+    for size, before, after in zip(shape, *widths, strict=True):
         left = size + min(before, 0) + min(after, 0)
         if op.mode == "constant":
             taken = size + before + after >= 0

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -23,10 +23,24 @@ from ranum_falsify.validity import Bounds, Condition, Constraint, Operands
 if TYPE_CHECKING:
     from ranum_falsify.domain.interval import Interval
 
-__all__ = ["Limits", "WithinLimits", "are_axes", "axes_of", "indices_of", "not_negative", "taking"]
+__all__ = [
+    "ADDRESSES",
+    "Limits",
+    "WithinLimits",
+    "addressable",
+    "are_axes",
+    "axes_of",
+    "count_bytes",
+    "indices_of",
+    "not_negative",
+    "taking",
+]
 
 Limits = tuple[int | Tensor, int | Tensor]
 """The least and the greatest integer that is accepted; tensors broadcast with the operand."""
+
+ADDRESSES = 2**47
+"""How many bytes a process on x86-64 can address; larger sizes also overflow where ONNX Runtime multiplies them."""
 
 _ANY = torch.iinfo(torch.int64).max
 _MANY = 256
@@ -195,3 +209,28 @@ def not_negative(operand: str) -> WithinLimits:
     return WithinLimits(
         operand, f"{operand} >= 0", lambda op, operands: (0, _ANY), reason="a negative size", decided_by=(operand,)
     )
+
+
+def count_bytes(sizes: Iterable[int], itemsize: int) -> int:
+    """Return how many bytes a tensor has, a size of 0 counted as 1: ONNX Runtime multiplies those before it, too."""
+    return itemsize * math.prod(max(int(size), 1) for size in sizes)
+
+
+def addressable(operand: str, itemsize: Callable[[Operation], int]) -> Condition:
+    """Return the condition that the sizes which inputs compute are those of a tensor that a process can address.
+
+    Args:
+        operand: Name of the sizes.
+        itemsize: Returns how many bytes an element has.
+    """
+
+    def margin(op: Operation, operands: Operands) -> Tensor:
+        count = count_bytes(ints(to_numpy(operands[operand])) or [], itemsize(op))
+        return torch.tensor(float(ADDRESSES - 1 - min(count, 2**63)))
+
+    def holds(op: Operation, operands: Bounds) -> bool:
+        most = to_numpy(operands[operand].expand()[1])
+        return count_bytes(ints(most) or [], itemsize(op)) < ADDRESSES
+
+    text, reason = "the output has fewer than 2**47 bytes", "a tensor that no process can address"
+    return Condition(text, reason, margin, refuses=True, decided_by=(operand,), holds_of=holds)

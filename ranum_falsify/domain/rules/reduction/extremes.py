@@ -65,12 +65,14 @@ def position(*, largest: bool) -> IntervalRule:
 @infinity_aware
 def top(site: Site, x: Interval, k: np.ndarray) -> tuple[Interval, Interval]:
     """Bound `TopK`: the k-th largest element lies between the k-th largest lower and upper bounds."""
-    dim, count = site.op.axis % len(x.shape), int(np.asarray(k).reshape(-1)[0])
+    dim = site.op.axis % len(x.shape)
+    # Runtimes refuse other counts; bounds must only be there.
+    count = min(max(int(np.asarray(k).reshape(-1)[0]), 0), x.shape[dim])
     shape = (*x.shape[:dim], count, *x.shape[dim + 1 :])
     positions = Interval.fill(0, max(x.shape[dim] - 1, 0), shape, torch.int64)
     if x.lower.shape[dim] == 1 or not count:
-        sizes = [count if i == dim and x.lower.shape[dim] != 1 else n for i, n in enumerate(x.lower.shape)]
-        return Interval(x.lower.expand(sizes), x.upper.expand(sizes), shape, gap=x.gap), positions
+        low, high = (bound.narrow(dim, 0, min(count, 1)) for bound in (x.lower, x.upper))
+        return Interval(low, high, shape, gap=x.gap), positions
     descending = True if site.op.largest is None else bool(site.op.largest)
     low, high = (
         bound.sort(dim=dim, descending=descending).values for bound in (make_ordered(x.lower), make_ordered(x.upper))

@@ -15,6 +15,7 @@ from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.kernels.envelopes import Envelope
 from ranum_falsify.domain.rounding import round_outward
 from ranum_falsify.domain.rules.reduction.sums import Sums, keep_dims, multiplicity, truncate_to_integers
+from ranum_falsify.domain.rules.support.building import along_any_axis
 from ranum_falsify.domain.site import IntervalRule, Site
 from ranum_falsify.domain.slack import growth
 
@@ -113,4 +114,4 @@ def running_product(function: Callable[..., Tensor]) -> IntervalRule:
         small, large = _parts(x, [dim], multiplicity(x, [dim]))
         return _round_stepwise(x, low, high, growth(x.shape[dim], x.dtype), (small, large), x.shape)
 
-    return rule
+    return along_any_axis(rule)

@@ -22,7 +22,7 @@ from ranum_falsify.domain.interval import Interval, dtype_range
 from ranum_falsify.domain.kernels.envelopes import Envelope
 from ranum_falsify.domain.rounding import round_outward
 from ranum_falsify.domain.rules.arithmetic.pairs import fit_type
-from ranum_falsify.domain.rules.support.building import infinity_aware
+from ranum_falsify.domain.rules.support.building import along_any_axis, infinity_aware
 from ranum_falsify.domain.site import IntervalRule, Site
 from ranum_falsify.domain.slack import MEAN_SHARE, accumulation, growth, least_positive, sum_growth, tiny, unit
 
@@ -390,4 +390,4 @@ def running_sum(function: Callable[..., Tensor]) -> IntervalRule:
             found = _include_infinities(x, [dim], found)
         return replace(round_outward(found.low, found.high, x.dtype, x.shape), nan=found.nan, overflows=found.overflows)
 
-    return infinity_aware(rule)
+    return along_any_axis(infinity_aware(rule))

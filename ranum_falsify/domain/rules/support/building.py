@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Container, Sequence
 from dataclasses import replace
+from functools import reduce
 from typing import TypeVar, cast
 
 import numpy as np
@@ -22,6 +23,7 @@ from ranum_falsify.domain.site import IntervalRule, Site
 from ranum_falsify.network.tensors import torch_dtype
 
 __all__ = [
+    "along_any_axis",
     "antitone",
     "corner_products",
     "exactly",
@@ -109,6 +111,23 @@ def shape_aware(rule: Callable[..., Interval | tuple[Interval, ...] | None]) -> 
 def is_shape_aware(rule: IntervalRule | None) -> bool:
     """Tell whether a rule is marked by :func:`shape_aware`."""
     return bool(getattr(rule, _SHAPED, False))
+
+
+def along_any_axis(rule: IntervalRule) -> IntervalRule:
+    """Let a rule of an operand and one axis take all axes that inputs may choose; the results have its shape."""
+
+    def chosen(site: Site, x: Interval, axis: np.ndarray | Interval) -> Interval | None:
+        if not isinstance(axis, Interval):
+            return cast(Interval, rule(site, x, axis))
+        rank, (low, high) = len(x.shape), axis.extremes
+        if not -rank <= low <= high < rank:
+            return None
+        dims = {dim % rank for dim in range(int(low), int(high) + 1)}
+        found = [cast(Interval, rule(site, x, np.array(dim))) for dim in sorted(dims)]
+        nan, overflows = any(y.nan for y in found), any(y.overflows for y in found)
+        return replace(reduce(Interval.hull, found), nan=nan, overflows=overflows)
+
+    return inherit_marks(shape_aware(chosen), rule)
 
 
 def result_shape(*operands: Interval) -> tuple[int, ...]:
