@@ -163,6 +163,8 @@ def _radius(sides: Sequence[_Side], fails: Fails) -> float | None:
 
 
 def _exclude_special(side: _Side) -> _Side:
+    if not bool(side.moves.any()):
+        return side  # PyTorch subtracts no booleans, which never move
     width = (side.upper - side.lower).abs()
     return replace(side, moves=side.moves & (side.value.abs() > width * _SPECIAL))
 
@@ -174,7 +176,7 @@ def _fix(side: _Side) -> _Side:
 def _span(graph: Graph, sides: Sequence[_Side], radius: float, runtimes: tuple[Runtime, ...]) -> Span:
     boxes = [side.box(radius) for side in sides]
     ends = [{n: to_numpy(e) for n, e in zip(graph.input_names, bounds, strict=True)} for bounds in _ends(boxes)]
-    ranging = sum(int((side.lower < side.upper).sum()) for side in sides)
+    ranging = sum(int((side.lower != side.upper).sum()) for side in sides)
     moving = sum(int(side.moves.sum()) for side in sides)
     return Span(
         lower=ends[0],

@@ -19,7 +19,8 @@ An integer division by zero, at which ONNX Runtime refuses to go on, is a findin
 of the least integer of 32 or 64 bits by -1, at which processors end the process: if the
 operands of a division allow it, the graph first runs up to there, and no further. Where ONNX Runtime
 refuses to run an operator whose row says that there are such operands (an index outside of its table),
-the graph runs without it and what depends on it, and the node is a finding as well.
+the graph runs without it and what depends on it, and the node is a finding as well; so is one in a
+subgraph of which integers are divided by zero.
 
 The second run shows what users see. Where the two differ, the graph that ONNX Runtime's optimiser
 writes runs too, every tensor exposed: a finding whose tensors are finite there shows only with

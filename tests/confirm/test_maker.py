@@ -98,6 +98,16 @@ def test_spans_stay_in_the_box_and_move() -> None:
         assert any((test.span.lower[name] < test.span.upper[name]).any() for name in test.feeds)
 
 
+@pytest.mark.parametrize("kind", ["bool", "uint16"])
+def test_inputs_that_are_no_floats_stay_in_a_span(kind: str) -> None:
+    text = f"g ({kind}[3] k, float[3] x) => (float[3] y) {{ c = Cast<to = 1>(k) r = Relu(x) m = Mul(c, r) y = Log(m) }}"
+    ((_, tests),) = made(posed(text, [(0.0, 1.0), (-1.0, 1.0)])).values()
+    assert len(tests.tests) == tests.runs
+    for test in tests.tests:
+        assert test.span is not None
+        assert (test.span.lower["k"] == test.feeds["k"]).all() and (test.span.upper["k"] == test.feeds["k"]).all()
+
+
 def test_a_seed_gives_the_same_test_again() -> None:
     text, bounds = DEFECTS["log_softmax"]
     (_, first), (_, again), (_, later) = (

@@ -10,7 +10,8 @@ from onnx import TensorProto, helper
 
 from ranum_falsify.errors import ReplayRefusalError
 from ranum_falsify.replay.replayer import Finding, Replayer
-from tests.replay.replay_kit import model, one
+from tests.network.building import parse
+from tests.replay.replay_kit import model, one, replay
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int32, np.int64, np.uint64])
@@ -97,3 +98,58 @@ def test_integer_division_by_zero_behind_others() -> None:
     assert good.findings == () and good.outputs["y"] == [1]
     assert [[f.node for f in replay.findings] for replay in bad] == [["zero"], ["log", "zero"]]
     assert bad[0].outputs == {}
+
+
+BRANCH = """If(k) <then_branch = then () => (int32[2] q) { %s },
+    else_branch = otherwise () => (int32[2] p) { p = Neg(i) }>"""
+INSIDE = {
+    "If": f"o = {BRANCH}",
+    "Loop": "o = Loop(one, , i) <body = b (int64 n, bool c, int32[2] s) => (bool d, int32[2] q) { d = Not(c) %s }>",
+    "nested": f"""o = If(k) <then_branch = outer () => (int32[2] r) {{ r = {BRANCH} }},
+        else_branch = other () => (int32[2] t) {{ t = Neg(i) }}>""",
+}
+
+
+def inside(name: str, node: str, x: list[int]) -> list[tuple[str, str, bool]]:
+    """What fails where a node in a subgraph reads `x`, beside a division outside."""
+    feeds = {"i": np.array([6, 7], np.int32), "x": np.array(x, np.int32), "k": np.array(True)}
+    head = "g (int32[2] i, int32[2] x, bool k) => (int32[2] o, int32[2] z) <int64 one = {1}>"
+    graph = parse(f"{head} {{ {INSIDE[name].replace('%s', node)} h = Add(i, i) z = Div(h, i) }}").graph
+    found = replay(graph.node, feeds, ["o", "z"], {"one": np.array(1)}).findings
+    assert all((finding.optimisations, finding.reach) == ("any", "output") for finding in found)
+    return [(finding.op_type, finding.kind, bool(finding.index)) for finding in found]
+
+
+@pytest.mark.parametrize("node", ["q = Div(i, x)", "q = Mod(i, x)", "q = Mod<fmod = 1>(i, x)"])
+@pytest.mark.parametrize("name", INSIDE)
+def test_integer_division_by_zero_inside_of_a_subgraph(name: str, node: str) -> None:
+    op_type = "Loop" if name == "Loop" else "If"
+    assert inside(name, node, [2, 0]) == [(op_type, "error", False)]
+    assert inside(name, node, [2, -1]) == []
+
+
+def test_what_else_is_refused_beside_a_division_inside_is_no_division_by_zero() -> None:
+    numbers = "j = Concat<axis = 0>(i, i) n = NonZero(j) c = Cast<to = 6>(n) e = Size(j) d = Cast<to = 6>(e)"
+    node = f"{numbers} m = Add(c, d) w = Div(x, m) r = ReduceMax<keepdims = 0>(w) q = Add(x, r)"  # 2 elements by 4
+    with pytest.raises(Exception, match="2 by 4"):
+        inside("If", node, [3, 5])
+
+
+def test_an_index_outside_beside_divisions() -> None:
+    nodes = [
+        helper.make_node("Gather", ["t", "i"], ["y"], name="emb"),
+        helper.make_node("Add", ["x", "x"], ["a"]),
+        helper.make_node("Div", ["x", "a"], ["b"]),
+        helper.make_node("Div", ["i", "i"], ["c"], name="zero"),
+        helper.make_node("Log", ["x"], ["z"], name="log"),
+    ]
+    for i, x, expected in [
+        ([1, 2], 1, []),
+        ([1, 5], 1, ["emb"]),
+        ([0, 2], 0, ["zero", "log"]),
+        ([0, 5], 1, ["emb", "zero"]),
+    ]:
+        feeds = {"i": np.array(i), "x": np.array([x], np.float32)}
+        found = replay(nodes, feeds, ["y", "b", "c", "z"], {"t": np.array([1, 2, 3], np.float32)}).findings
+        assert {(f.node, f.kind) for f in found if f.node} >= {(n, "inf" if n == "log" else "error") for n in expected}
+        assert {f.node for f in found if f.kind == "error"} == set(expected) - {"log"}

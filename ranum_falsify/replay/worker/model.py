@@ -92,7 +92,9 @@ class InspectedModel:
         self._attributes = [attribute_status(node, folder) for node in self._nodes]
         self._tensors = {tensor.name: tensor for tensor in self.proto.graph.initializer}
         self._tensors |= {node.output[0]: t for node in self._nodes for t in read_stored(node)}
-        self._stops = Stops(self.proto, self.order, self._reads, lambda name: self._value(name, {}, {}), setting)
+        self._stops = Stops(
+            self.proto, self.order, self._reads, lambda name: self._value(name, {}, {}), self._exposed.types, setting
+        )
         flags = [name for name, tensor in self._tensors.items() if tensor.data_type == onnx.TensorProto.BOOL]
         false = {name for name in flags if not self._constant(name).any()}
         self._random = {k for k, node in enumerate(self._nodes) if self._operators.is_random(node, false)}
@@ -155,7 +157,7 @@ class InspectedModel:
         return bool(self._find_trapping(feeds))
 
     def _find_trapping(self, feeds: Mapping[str, np.ndarray]) -> list[int]:
-        return self._stops.find_trapping(feeds, self._exposed.types)
+        return self._stops.find_trapping(feeds)
 
     def _run(self, feeds: Mapping[str, np.ndarray]) -> tuple[dict[str, Value], dict[str, np.ndarray], list[int]]:
         """Return all values, the graph outputs among them, and the nodes at which the run stops."""
@@ -168,9 +170,7 @@ class InspectedModel:
             return values, self._graph_outputs(values), []
         except Exception as error:
             try:
-                values, stops = self._stops.find_divisions(feeds)
-                if not stops:
-                    values, stops = self._stops.find_refused(feeds)
+                values, stops = self._stops.find_refused(feeds)
             except Exception:
                 raise error from None  # what went wrong first says more
             if not stops:

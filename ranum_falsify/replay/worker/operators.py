@@ -69,6 +69,11 @@ class Operators:
         """Tell whether it divides its first operand by the second, integers included."""
         return _key(node) in self.divides
 
+    def may_divide_inside(self, node: onnx.NodeProto) -> bool:
+        """Tell whether a node in a subgraph of it does what `may_divide` asks about."""
+        children = (child for graph in subgraphs(node) for child in graph.node)
+        return any(self.may_divide(child) or self.may_divide_inside(child) for child in children)
+
     def may_refuse(self, node: onnx.NodeProto, is_stored: Callable[[str], bool]) -> bool:
         """Tell whether it, or a node in a subgraph of it, has operands that ONNX Runtime refuses.
 

@@ -14,6 +14,7 @@ from .session import Session, Setting
 __all__ = ["Stops"]
 
 _OUT_OF_MEMORY = "allocat"  # in ONNX Runtime's message: this is no fault of the operands
+_BY_ZERO = " by zero"  # in its message about an integer division or remainder
 
 
 class Stops:
@@ -24,6 +25,7 @@ class Stops:
         order: positions of its nodes in topological order.
         reads: the names of what each node reads.
         read_constant: returns a stored tensor by name, None for a name that is none.
+        types: ONNX Runtime's name of each tensor's type, by name.
         setting: how to run it.
     """
 
@@ -33,6 +35,7 @@ class Stops:
         order: Sequence[int],
         reads: Sequence[Collection[str]],
         read_constant: Callable[[str], Value],
+        types: Mapping[str, str],
         setting: Setting,
     ) -> None:
         self._proto = proto
@@ -43,32 +46,24 @@ class Stops:
         self._setting = setting
         self._cut: dict[frozenset[int], Session | None] = {}
         operators = setting.operators
-        self._divisions = [k for k, node in enumerate(self._nodes) if operators.may_divide(node)]
+        divided = {k: types.get(node.output[0], "") for k, node in enumerate(self._nodes) if operators.may_divide(node)}
+        self._divisions = [k for k, kind in divided.items() if "int" in kind]
+        self._trapping = [k for k in self._divisions if divided[k] in ("tensor(int32)", "tensor(int64)")]
+        self._dividing = [k for k in order if k in self._divisions or operators.may_divide_inside(self._nodes[k])]
         self._refusing = [
             k for k in order if operators.may_refuse(self._nodes[k], lambda name: read_constant(name) is not None)
         ]
 
-    def find_trapping(self, feeds: Mapping[str, np.ndarray], types: Mapping[str, str]) -> list[int]:
-        """Return the divisions that may end the process, judging by what is known before anything is run.
-
-        Args:
-            feeds: the inputs.
-            types: ONNX Runtime's name of each tensor's type, by name.
-        """
-        operands = {k: self._operands(k, feeds, {}) for k in self._divisions}
-        integers = {"tensor(int32)", "tensor(int64)"}
-        return [
-            k
-            for k, values in operands.items()
-            if types.get(self._nodes[k].output[0]) in integers and may_trap(self._nodes[k], *values)
-        ]
+    def find_trapping(self, feeds: Mapping[str, np.ndarray]) -> list[int]:
+        """Return the divisions that may end the process, judging by what is known before anything is run."""
+        operands = {k: self._operands(k, feeds, {}) for k in self._trapping}
+        return [k for k, values in operands.items() if may_trap(self._nodes[k], *values)]
 
     def find_divisions(self, feeds: Mapping[str, np.ndarray]) -> tuple[dict[str, Value], list[int]]:
         """Return the values computed without integer divisions that have no result, and these divisions.
 
-        At such a division ONNX Runtime stops with an error that need not identify the node, or the process ends. So the
-        graph is first run as far as it goes without any division; divisions whose operands turn out to be good join it,
-        until one is not or nothing new comes out.
+        At such a division the process may end. So the graph is first run as far as it goes without any division;
+        divisions whose operands turn out to be good join it, until one is not or nothing new comes out.
         """
         safe: frozenset[int] = frozenset()
         while self._divisions:
@@ -90,49 +85,62 @@ class Stops:
         return {}, []
 
     def find_refused(self, feeds: Mapping[str, np.ndarray]) -> tuple[dict[str, Value], list[int]]:
-        """Return the values computed without nodes that ONNX Runtime refuses to run, and these nodes.
-
-        Its message need not identify a node, so that the first is found by leaving out those from some on.
-        """
+        """Return the values computed without nodes that ONNX Runtime refuses to run, and these nodes."""
         stops: list[int] = []
-        left = list(self._refusing)
-        while left:
-            values = self._try_without(feeds, stops)
-            if values is not None:
-                return values, stops
-            low, high = 0, len(left)  # what comes before `low` runs, what comes before `high` + 1 may not
-            while low < high:
-                middle = (low + high) // 2
-                if self._try_without(feeds, [*stops, *left[middle + 1 :]]) is None:
-                    high = middle
-                else:
-                    low = middle + 1
-            if low == len(left) or self._try_without(feeds, [*stops, *left[low:]]) is None:
-                break  # what is refused is none of these
-            if self._try_without(feeds, [*stops, *left[low + 1 :], *self._find_readers(left[low])]) is not None:
-                break  # it runs, and what is refused comes after it
-            stops.append(left[low])
-            left = left[low + 1 :]
-        values = self._try_without(feeds, stops)
-        return ({}, []) if values is None else (values, stops)
+        while message := self._refusal(feeds, stops):
+            found = self._find_first(feeds, stops, by_zero=_BY_ZERO in message)
+            if found is None:
+                return {}, []
+            stops.append(found)
+        return (self._run_without(feeds, stops), stops) if stops else ({}, [])
+
+    def _find_first(self, feeds: Mapping[str, np.ndarray], stops: Sequence[int], *, by_zero: bool) -> int | None:
+        """Return the first node that is refused, None where it is none of those whose operands may be the reason.
+
+        The message need not identify a node, so that it is found by leaving out those from some on.
+
+        Args:
+            feeds: the inputs.
+            stops: nodes known to be refused.
+            by_zero: whether the message is about integers divided by 0.
+        """
+        left = [k for k in (self._dividing if by_zero else self._refusing) if k not in stops]
+
+        def is_refused(left_out: Collection[int]) -> bool:
+            message = self._refusal(feeds, [*stops, *left_out])
+            return bool(message) and (_BY_ZERO in message) == by_zero
+
+        low, high = 0, len(left)  # what comes before `low` runs, what comes before `high` + 1 may not
+        while low < high:
+            middle = (low + high) // 2
+            if is_refused(left[middle + 1 :]):
+                high = middle
+            else:
+                low = middle + 1
+        if low == len(left) or is_refused(left[low:]):
+            return None  # what is refused is none of these
+        if not is_refused([*left[low + 1 :], *self._find_readers(left[low])]):
+            return None  # it runs, and what is refused comes after it
+        return left[low]
 
     def _find_readers(self, k: int) -> list[int]:
         """Return the nodes that read what a node writes."""
         written = set(self._nodes[k].output)
         return [reader for reader in self._order if not written.isdisjoint(self._reads[reader])]
 
-    def _try_without(self, feeds: Mapping[str, np.ndarray], left_out: Collection[int]) -> dict[str, Value] | None:
-        """Return what `_run_without` does, None where ONNX Runtime refuses.
+    def _refusal(self, feeds: Mapping[str, np.ndarray], left_out: Collection[int]) -> str:
+        """Return ONNX Runtime's message where it refuses what `_run_without` runs; "" where it does not.
 
         Raises:
             Exception: ONNX Runtime runs out of memory.
         """
         try:
-            return self._run_without(feeds, left_out)
+            self._run_without(feeds, left_out)
         except Exception as error:
             if _OUT_OF_MEMORY in str(error):
                 raise
-            return None
+            return str(error) or type(error).__name__
+        return ""
 
     def _run_without(self, feeds: Mapping[str, np.ndarray], left_out: Collection[int]) -> dict[str, Value]:
         """Run the nodes that depend on none of ``left_out``."""
