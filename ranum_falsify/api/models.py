@@ -135,8 +135,10 @@ def _fit_branches(graph: Graph, source: Path | onnx.ModelProto, find_samples: Fi
     """Return the graph as read where all branches run that can, on zeros if on no other sample."""
     if not has_unfit_branches(graph):
         return graph
-    options = graph.options
-    for sample in find_samples(graph):
+    options, samples = graph.options, list[Mapping[str, np.ndarray]]()
+    with suppress(RanumFalsifyError):  # what is wrong with the question is said where it is asked
+        samples.extend(find_samples(graph))
+    for sample in samples:
         with suppress(RanumFalsifyError):
             found = read(source, dims=options.dims, strict=options.strict, sample=sample)
             if not has_unfit_branches(found):

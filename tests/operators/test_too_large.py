@@ -58,6 +58,12 @@ def test_a_tensor_that_no_process_can_address_is_not_proved(name: str) -> None:
     assert result.counterexample is None or not _runs(session, dict(result.counterexample))
 
 
+@pytest.mark.parametrize(("low", "verdict"), [(1, "holds"), (0, "violated")])
+def test_depths_of_few_bits_are_compared_with_limits_of_many(low: int, verdict: str) -> None:
+    model = _parse(f"g (int32 i) {_ONE_HOT}")
+    assert rf.check(model, box=(low, 300), runtime="onnxruntime", self_check=False).verdict == verdict
+
+
 @pytest.mark.parametrize("op_type", ["Expand", "Tile"])
 def test_a_shape_that_no_process_can_address_is_not_taken(op_type: str) -> None:
     (op,) = read(_parse(f"g (float[1] x, int64[1] i) => (float[n] y) {{ y = {op_type}(x, i) }}")).nodes

@@ -91,14 +91,14 @@ class WithinLimits(Constraint):
         if x is None or not x.size:
             return False
         low, high = self.limits(op, operands)
-        beyond = (x.upper < low) | (x.lower > high)
+        beyond = (_widen(x.upper) < low) | (_widen(x.lower) > high)
         ignored = self.ignored(op)
         return bool((beyond if ignored is None else beyond & ~x.contains(ignored)).any())
 
     def _find_accepted(self, op: Operation, operands: Bounds, x: Interval) -> Tensor:
         """Return where all integers within bounds are accepted."""
         low, high = self.limits(op, operands)
-        lower, upper = x.lower, x.upper
+        lower, upper = _widen(x.lower), _widen(x.upper)
         ignored = self.ignored(op)
         if ignored is None:
             return (lower >= low) & (upper <= high)
@@ -110,6 +110,11 @@ class WithinLimits(Constraint):
     def describe(self) -> str:
         """See :meth:`Constraint.describe`."""
         return self.text
+
+
+def _widen(x: Tensor) -> Tensor:
+    """Return integers that can be compared with any limit: torch wraps a number that their own type lacks."""
+    return x if x.is_floating_point() or x.dtype is torch.uint64 else x.long()
 
 
 def _on(limit: int | Tensor, x: Tensor) -> int | Tensor:
