@@ -58,7 +58,7 @@ def contraction(op: Operation, shapes: Sequence[tuple[int, ...]], output: tuple[
     if len(second) < 2:
         return math.prod(second) + 2
     if len(shapes[0]) == len(second) == len(output) >= 3 and hasattr(op, "group"):
-        return math.prod(second) // min(second[0], second[1]) + 2
+        return math.prod(second) // max(min(second[0], second[1]), 1) + 2
     return max(second[-1], second[-2]) + 2
 
 
