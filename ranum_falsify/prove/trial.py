@@ -38,6 +38,8 @@ _POINTS = 4
 """On how many points the networks run: wrong rules fail at ends of ranges rather than between them."""
 _SECONDS = 2.0
 """How long all but the first of them may take."""
+_LARGEST = 2**19
+"""The most numbers of which more than one point is tried."""
 _WIDEST = 2**16
 """The widest range of integers of which more than one is tried: they may be how often a loop runs."""
 
@@ -79,7 +81,7 @@ def try_out(problem: Problem, graphs: Mapping[int, Graph], surely: Surely) -> Tr
         for number, (case, variables) in enumerate(boxes[:_REGIONS]):
             attempts = (_Attempt(case, graphs, runners, inputs) for inputs in make_points(variables))
             allowed = (attempt for attempt in attempts if attempt.meets_conditions())
-            found = list(islice(allowed, 1 if _is_wide(variables) else _POINTS))
+            found = list(islice(allowed, 1 if _is_costly(variables) else _POINTS))
             if found:
                 return _run_all(found, partial(surely, number))
         if not boxes:
@@ -100,7 +102,10 @@ def _run_all(attempts: Sequence[_Attempt], surely: Callable[[NetworkCall], Seque
     return first
 
 
-def _is_wide(variables: Sequence[InputVariable]) -> bool:
+def _is_costly(variables: Sequence[InputVariable]) -> bool:
+    """Tell whether more than one point may take long."""
+    if sum(v.lower.size for v in variables) > _LARGEST:
+        return True
     return any(v.dtype.kind in "iu" and _span(v).max(initial=0) > _WIDEST for v in variables)
 
 
