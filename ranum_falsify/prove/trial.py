@@ -241,6 +241,8 @@ def _find_outside(shown: np.ndarray, bounds: Enclosure) -> str:
     """Return, in words, the first element of an output outside its bounds; "" if there is none."""
     low, high = (end[0] for end in bounds)
     value = to_torch(shown).double()
+    if value.shape != low.shape:
+        return ""
     outside = ~((value >= low) & (value <= high)) & ~low.isnan()
     if not bool(outside.any()):
         return ""

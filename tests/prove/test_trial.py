@@ -259,6 +259,26 @@ def test_what_a_wrong_rule_hides_is_violated(inner: str, monkeypatch: pytest.Mon
     assert any("a fault of ranum-falsify" in notice for notice in answer.notices)
 
 
+def test_outputs_whose_shape_a_fixed_input_decides_are_compared_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "(float[1] x, int64[1] n) => (float[m] y) { d = Sub(x, x) r = Neg(d) y = Expand(r, n) }"
+    graph = network(text)
+    neg = next(op for op in graph.nodes if spec_of(op).op_type == "Neg")
+    wrong = replace(spec_of(neg), interval=lambda op, a: Interval.fill(1.0, 2.0, a.shape, a.dtype))
+    reduced = valid_in_box(graph, [(1.0, 2.0), (3, 3)])
+    monkeypatch.setitem(registry._BY_NODE, type(neg), wrong)
+    answer = falsify(reduced, SearchConfig(prove=ProveConfig(runtimes=("onnxruntime",))))
+    assert answer.verdict != "holds" and any("a fault of ranum-falsify" in notice for notice in answer.notices)
+
+
+def test_outputs_of_which_nothing_is_known_may_have_the_shape_that_a_fixed_input_decides() -> None:
+    text = (
+        "(float[1] x, int64[1] n) => (float[m] y) <float nan = {nan}, float one = {1}>"
+        " { c = Greater(x, one) w = Where(c, x, nan) y = Expand(w, n) }"
+    )
+    reduced = valid_in_box(network(text), [(2.0, 3.0), (3, 3)])
+    assert falsify(reduced, SearchConfig(prove=ProveConfig(runtimes=("onnxruntime",)))).verdict == "holds"
+
+
 # points ---------------------------------------------------------------------------------------------------------------
 
 
