@@ -1,6 +1,6 @@
 """Common parts of the graph tests: models from text, runs on ONNX Runtime, comparison of structures."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,19 @@ from ranum_falsify.network import Graph, read
 from ranum_falsify.network.optimised import optimise
 
 __all__ = [
-    *("HEADS", "Array", "assert_same_structure", "branching", "chain", "draw", "floats", "parse", "run", "types"),
+    *(
+        "HEADS",
+        "Array",
+        "assert_same_structure",
+        "branching",
+        "chain",
+        "draw",
+        "floats",
+        "parse",
+        "run",
+        "runs",
+        "types",
+    ),
     "unchecked",
 ]
 
@@ -88,6 +100,15 @@ def session(model: onnx.ModelProto | bytes, *, optimised: bool = False) -> onnxr
     options.log_severity_level = 4
     data = model if isinstance(model, bytes) else model.SerializeToString()
     return onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+
+
+def runs(session: onnxruntime.InferenceSession, feeds: Mapping[str, Array]) -> bool:
+    """Tell whether ONNX Runtime runs a model on some inputs, or refuses them."""
+    try:
+        session.run(None, feeds)
+    except Exception:
+        return False
+    return True
 
 
 def rewritten(model: onnx.ModelProto, **options: Any) -> Graph:

@@ -13,6 +13,7 @@ import ranum_falsify as rf
 from ranum_falsify.domain import Interval
 from ranum_falsify.network import Graph, read, spec_of
 from ranum_falsify.operators.support.conditions import list_refusals
+from tests.network.building import runs
 
 _HEAD = '<ir_version: 10, opset_import: ["" : 21, "com.microsoft" : 1, "ai.onnx.ml" : 3]>\n'
 _TABLE = (
@@ -128,14 +129,6 @@ def _feeds(graph: Graph, rng: np.random.Generator, reach: int) -> dict[str, np.n
     return feeds
 
 
-def _runs(session: ort.InferenceSession, feeds: dict[str, np.ndarray]) -> bool:
-    try:
-        session.run(None, feeds)
-    except Exception:
-        return False
-    return True
-
-
 @pytest.mark.parametrize("name", [*SINGLE, *STEERED])
 def test_conditions_say_what_onnxruntime_refuses(name: str) -> None:
     model = _parse(SINGLE.get(name) or STEERED[name])
@@ -147,13 +140,13 @@ def test_conditions_say_what_onnxruntime_refuses(name: str) -> None:
         feeds = _feeds(graph, rng, reach)
         operands = [feeds.get(getattr(x, "name", ""), x) for x in spec_of(op).operands_of(op)]
         named = {key: x for key, x in spec_of(op).name_values(operands).items() if x is not None}
-        refused, runs = any(bool(c.is_violated(op, named).any()) for c in conditions), _runs(session, feeds)
-        assert refused == (not runs), feeds
+        refused, taken = any(bool(c.is_violated(op, named).any()) for c in conditions), runs(session, feeds)
+        assert refused == (not taken), feeds
         bounds = {key: Interval.point(x) for key, x in named.items()}
         if name not in _NEEDS_SIZES:
-            assert all(c.holds(op, bounds) for c in conditions) == runs
+            assert all(c.holds(op, bounds) for c in conditions) == taken
             assert any(c.fails(op, bounds) for c in conditions) == refused or name in STEERED
-        seen.add(runs)
+        seen.add(taken)
     assert seen == {True, False}
 
 
@@ -273,11 +266,11 @@ def test_verdicts_about_indices(name: str) -> None:
     assert result.verdict == verdict
     if verdict == "violated":
         assert result.counterexample is not None
-        assert not _runs(ort.InferenceSession(model.SerializeToString()), dict(result.counterexample))
+        assert not runs(ort.InferenceSession(model.SerializeToString()), dict(result.counterexample))
         assert "error" in {operator.kind for operator in result.operators}
     else:
         session = ort.InferenceSession(model.SerializeToString())
-        assert _runs(session, _corner(session, box))
+        assert runs(session, _corner(session, box))
 
 
 @pytest.mark.parametrize(("count", "verdicts"), [(2**62, {"unknown", "violated"}), (-1, {"violated"}), (0, {"holds"})])

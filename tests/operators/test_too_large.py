@@ -13,6 +13,7 @@ import ranum_falsify as rf
 from ranum_falsify.domain import Interval
 from ranum_falsify.network import read, spec_of
 from ranum_falsify.operators.support.conditions import list_refusals
+from tests.network.building import runs
 
 _HEAD = '<ir_version: 10, opset_import: ["" : 21]>\n'
 _SIZES = "g (int64[2] i) => (float[n, m] y) { y = ConstantOfShape(i) }"
@@ -24,14 +25,6 @@ _KINDS = {"tensor(int64)": np.int64, "tensor(float)": np.float32}
 
 def _parse(text: str) -> onnx.ModelProto:
     return parser.parse_model(_HEAD + text)
-
-
-def _runs(session: ort.InferenceSession, feeds: dict[str, np.ndarray]) -> bool:
-    try:
-        session.run(None, feeds)
-    except Exception:
-        return False
-    return True
 
 
 _TOO_LARGE = {
@@ -52,10 +45,10 @@ def test_a_tensor_that_no_process_can_address_is_not_proved(name: str) -> None:
     text, box = _TOO_LARGE[name]
     model = _parse(text)
     session = ort.InferenceSession(model.SerializeToString())
-    assert not _runs(session, {x.name: np.full(x.shape, box[1], _KINDS[x.type]) for x in session.get_inputs()})
+    assert not runs(session, {x.name: np.full(x.shape, box[1], _KINDS[x.type]) for x in session.get_inputs()})
     result = rf.check(model, box=box, runtime="onnxruntime", self_check=False, n_starts=8)
     assert result.verdict != "holds"
-    assert result.counterexample is None or not _runs(session, dict(result.counterexample))
+    assert result.counterexample is None or not runs(session, dict(result.counterexample))
 
 
 @pytest.mark.parametrize(("low", "verdict"), [(1, "holds"), (0, "violated")])
