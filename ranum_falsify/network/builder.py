@@ -251,6 +251,8 @@ class GraphBuilder:
             evaluate = stand_in
         run = Run(evaluate, operands)
         known = self._find_known_details(node, scope) if fixed_shape else None
+        if known is None and fixed_shape and scope.parent is None and stand_in is None:
+            known = self._find_details_without(node, op, operands)
         values = run.evaluate() if known is None else ()
         op.name = self.names.take(op.name)
         if (origin := self.path.origin_of(node)) is not None:
@@ -274,6 +276,16 @@ class GraphBuilder:
         if scope.parent is not None or not all(name in self.known for name in node.output):
             return None
         return [self.known[name] for name in node.output]
+
+    def _find_details_without(
+        self, node: onnx.NodeProto, op: Operation, operands: Sequence[Traced | None]
+    ) -> list[TensorDetails] | None:
+        """Return shape and dtype of each output, the same for all operands, if values of some are not there yet."""
+        waiting = [t for t in operands if t is not None and not t.has_value]
+        if not waiting or not all(np.issubdtype(t.details.dtype, np.floating) for t in waiting):
+            return None  # zeros of integers may be divisors
+        given = [t.make_placeholder() if t in waiting else t for t in operands]
+        return [details_of(value) for value in self._run(node, spec_of(op), op, given)]
 
     def _run(
         self, node: onnx.NodeProto, spec: OperatorSpec, op: Operation, operands: Sequence[Traced | None]

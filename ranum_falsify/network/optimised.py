@@ -7,12 +7,16 @@ all models that a process reads one after the other.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from weakref import WeakKeyDictionary
 
+import ml_dtypes
+import numpy as np
 import onnx
+from dnnv.nn.utils import TensorDetails
 from google.protobuf.message import EncodeError
 
 from ranum_falsify.errors import ModelError, is_out_of_memory
@@ -31,6 +35,7 @@ _MEMORY, _FACTOR = 2**30, 16
 
 Folded constants can take any amount.
 """
+_HALVES = frozenset((np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +73,10 @@ def optimise(graph: Graph) -> Optimised:
 def _optimise(graph: Graph) -> Optimised:
     try:
         rewritten, memory = _rewrite(model_with_all_inputs(graph))
-        found = read(rewritten, dims=graph.options.dims, fixed=graph.options.fixed, sample=graph.options.sample)
+        options = graph.options
+        found = read(
+            rewritten, dims=options.dims, fixed=options.fixed, sample=options.sample, known=_find_known_details(graph)
+        )
         left = sum(array.nbytes for _, arrays in found.folded for array in arrays)
         if left + rewritten.ByteSize() > memory / 2:
             # On a machine with more memory it might fold these constants, and then fuse what reads them.
@@ -81,6 +89,16 @@ def _optimise(graph: Graph) -> Optimised:
     except (ModelError, EncodeError, ValueError, OSError) as error:
         # Models beyond what protobuf can hold are among these.
         return Optimised(fault=str(error).removeprefix("model: "))
+
+
+def _find_known_details(graph: Graph) -> Mapping[str, TensorDetails]:
+    """Return shape and dtype of the tensors of a graph that the optimised one has, too, if it has their names.
+
+    What replaces a node takes over the names of its results.  Should a shape be another, its bounds will not have it,
+    and are not used.  Around half precision, types change.
+    """
+    dtypes = {np.dtype(details.dtype) for details in graph.shapes.values()}
+    return {} if dtypes & _HALVES else graph.shapes
 
 
 def model_with_all_inputs(graph: Graph) -> onnx.ModelProto:

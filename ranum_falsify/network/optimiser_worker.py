@@ -80,12 +80,13 @@ class _Runner:
         options.intra_op_num_threads = 1
         self._session = ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
 
-    def run(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Return the outputs that are tensors of numbers."""
+    def run(self, feeds: Mapping[str, tuple[np.ndarray, tuple[int, ...]]]) -> dict[str, np.ndarray]:
+        """Return the outputs that are tensors of numbers; each input is broadcast to a shape."""
         session = self._session
         assert session is not None, "nothing is loaded"
         types = {value.name: value.type for value in (*session.get_inputs(), *session.get_overridable_initializers())}
-        values = session.run_with_ort_values(None, {name: _feed(types.get(name), x) for name, x in feeds.items()})
+        arrays = {name: np.asarray(np.broadcast_to(*feed), order="C") for name, feed in feeds.items()}
+        values = session.run_with_ort_values(None, {name: _feed(types.get(name), x) for name, x in arrays.items()})
         found = {known.name: _show(known.type, x) for known, x in zip(session.get_outputs(), values, strict=True)}
         return {name: array for name, array in found.items() if array is not None}
 

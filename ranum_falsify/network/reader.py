@@ -47,6 +47,7 @@ def read(
     fixed: Mapping[str, np.ndarray] | None = None,
     strict: bool = False,
     sample: Mapping[str, np.ndarray] = MappingProxyType({}),
+    known: Mapping[str, TensorDetails] = MappingProxyType({}),
 ) -> Graph:
     """Read an ONNX model.
 
@@ -57,6 +58,8 @@ def read(
         fixed: Inputs that become constants.
         strict: Whether a model with operators that have no row is refused, even if ONNX Runtime can evaluate them.
         sample: Values of inputs on which shapes are found out, where operands are shapes; zeros of what is left out.
+        known: Shape and dtype, by name, of tensors for which both are the same for every input and all weights, if that
+            is known already; the nodes that write them run only if their values are needed.
 
     Raises:
         ModelError: The model cannot be read; one line says why and what to do.
@@ -64,8 +67,8 @@ def read(
     given = dict(sample)
     options = ReadOptions(dims=dict(dims or {}), free=tuple(free), fixed=dict(fixed or {}), strict=strict, sample=given)
     if isinstance(source, onnx.ModelProto):
-        return _read(number_strings(inline_functions(source), fixed=options.fixed), options)
-    return _read(number_strings(load_model(Path(source)), fixed=options.fixed), options, where=str(source))
+        return _read(number_strings(inline_functions(source), fixed=options.fixed), options, known)
+    return _read(number_strings(load_model(Path(source)), fixed=options.fixed), options, known, where=str(source))
 
 
 def read_inputs(source: Path | str | onnx.ModelProto, *, dims: Mapping[str, int] | None = None) -> Graph:
@@ -102,8 +105,7 @@ def _read(
     Args:
         model: The model, without functions.
         options: How to read it.
-        known: Shape and dtype of the tensors of the model for which both are the same for every input and all weights;
-            the nodes that write them run only if their values are needed.
+        known: See `read`.
         where: The model's name in errors.
     """
     try:

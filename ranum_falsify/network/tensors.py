@@ -90,6 +90,16 @@ def to_numpy(tensor: Tensor) -> np.ndarray:
     return array
 
 
+def stored_once(array: np.ndarray) -> np.ndarray:
+    """Return the one number that memory holds for all elements, with as many axes; other arrays as they are.
+
+    Bounds, and so points, of millions of weights are often one number each.
+    """
+    sizes = zip(array.shape, array.strides, strict=True)
+    is_once = array.size > 1 and all(size == 1 or step == 0 for size, step in sizes)
+    return array[(slice(1),) * array.ndim] if is_once else array
+
+
 @contextmanager
 def torch_threads(count: int) -> Iterator[None]:
     """Let torch use `count` threads inside the block, and as many as before after it."""

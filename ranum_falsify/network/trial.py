@@ -21,6 +21,7 @@ from ranum_falsify.network.child import Child, ChildDeathError
 from ranum_falsify.network.graph import Graph
 from ranum_falsify.network.messages import tidy_message
 from ranum_falsify.network.optimised import model_with_all_inputs, optimiser
+from ranum_falsify.network.tensors import stored_once
 
 __all__ = ["TrialError", "TrialRunner"]
 
@@ -87,7 +88,7 @@ class TrialRunner:
             TrialError: ONNX Runtime refuses, crashes, or takes too much time or memory.
         """
         given = {**feeds, **self._graph.options.fixed}
-        arrays = {name: np.array(array, order="C") for name, array in given.items()}  # copies, which nobody changes
+        arrays = {name: _copy(array) for name, array in given.items()}
         known = _latest.get(self._graph, ())
         for before, outputs in known:
             if _are_same(before, arrays):
@@ -99,7 +100,8 @@ class TrialRunner:
 
     def _run(self, arrays: _Arrays, seconds: float) -> _Arrays:
         try:
-            answer = self._ask(self._load(seconds), "run", {"feeds": arrays}, seconds)
+            feeds = {name: (stored_once(array), array.shape) for name, array in arrays.items()}
+            answer = self._ask(self._load(seconds), "run", {"feeds": feeds}, seconds)
         except ChildDeathError as error:
             raise TrialError(_describe_death(error, seconds), is_limit=error.late or error.full) from error
         except (EncodeError, ValueError, OSError) as error:
@@ -141,6 +143,11 @@ def _unload(child: Child) -> None:
             child.ask("unload", {}, timeout=_SECONDS)
 
 
+def _copy(array: np.ndarray) -> np.ndarray:
+    """Return a copy, which nobody changes."""
+    return np.broadcast_to(np.array(stored_once(array), order="C"), array.shape)
+
+
 def _are_same(these: _Arrays, those: _Arrays) -> bool:
     """Tell whether all bits of the arrays of two runs are equal: a zero may differ from a negative zero."""
     pairs = ((array, those[name]) for name, array in these.items())
@@ -148,6 +155,7 @@ def _are_same(these: _Arrays, those: _Arrays) -> bool:
 
 
 def _bits(array: np.ndarray) -> np.ndarray:
+    array = stored_once(array)
     return array if array.dtype.hasobject else array.reshape(-1).view(np.uint8)
 
 

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from ranum_falsify.domain.enclosure import Enclosure
 from ranum_falsify.network import Graph
-from ranum_falsify.network.tensors import to_numpy, to_torch
+from ranum_falsify.network.tensors import stored_once, to_numpy, to_torch
 from ranum_falsify.network.trial import TrialError, TrialRunner
 from ranum_falsify.properties.formula.applications import NetworkCall, ValidityGoal
 from ranum_falsify.properties.formula.frame import Frame
@@ -106,48 +106,52 @@ def _is_costly(variables: Sequence[InputVariable]) -> bool:
     """Tell whether more than one point may take long."""
     if sum(v.lower.size for v in variables) > _LARGEST:
         return True
-    return any(v.dtype.kind in "iu" and _span(v).max(initial=0) > _WIDEST for v in variables)
+    return any(v.dtype.kind in "iu" and _span(v.lower, v.upper).max(initial=0) > _WIDEST for v in variables)
 
 
 def make_points(variables: Sequence[InputVariable]) -> Iterator[Mapping[str, np.ndarray]]:
     """Yield points of a box: one that is cheap to run; its ends, and random ones, if it is more than a point."""
-    fixed = all(np.array_equal(v.lower, v.upper) for v in variables)
-    yield {v.name: _choose_plain(v) for v in variables}
-    if fixed:
+    ends = [(v, stored_once(v.lower), stored_once(v.upper)) for v in variables]
+
+    def choose(point: Callable[[np.ndarray, np.ndarray, tuple[int, ...]], np.ndarray]) -> Mapping[str, np.ndarray]:
+        return {v.name: np.broadcast_to(point(lower, upper, v.shape), v.shape) for v, lower, upper in ends}
+
+    yield choose(lambda lower, upper, shape: _choose_plain(lower, upper))
+    if all(bool((lower == upper).all()) for _, lower, upper in ends):
         return
-    yield {v.name: v.lower for v in variables}
-    yield {v.name: v.upper for v in variables}
+    yield choose(lambda lower, upper, shape: lower)
+    yield choose(lambda lower, upper, shape: upper)
     rng = np.random.default_rng(0)
-    yield {v.name: np.where(rng.random(v.shape) < 0.5, v.lower, v.upper) for v in variables}
+    yield choose(lambda lower, upper, shape: np.where(rng.random(shape) < 0.5, lower, upper))
     for _ in range(_RANDOM - 1):
-        yield {v.name: _between(v, rng.random(v.shape)) for v in variables}
+        yield choose(lambda lower, upper, shape: _between(lower, upper, rng.random(shape)))
 
 
-def _choose_plain(variable: InputVariable) -> np.ndarray:
+def _choose_plain(lower: np.ndarray, upper: np.ndarray) -> np.ndarray:
     """Return the centre, or 1 of integers, as near as the bounds allow: they may be how often a loop runs."""
-    if variable.dtype.kind not in "iu":
-        return _between(variable, 0.5)
-    return np.clip(np.ones(variable.shape, variable.dtype), variable.lower, variable.upper)
+    if lower.dtype.kind not in "iu":
+        return _between(lower, upper, 0.5)
+    return np.asarray(np.clip(np.ones_like(lower), lower, upper))
 
 
-def _between(variable: InputVariable, share: float | np.ndarray) -> np.ndarray:
+def _between(lower: np.ndarray, upper: np.ndarray, share: float | np.ndarray) -> np.ndarray:
     """Return values at a share of the way from the lower to the upper bound."""
-    lower, upper = variable.lower, variable.upper
-    if variable.dtype.kind in "iu":
-        span = _span(variable)
+    dtype = lower.dtype
+    if dtype.kind in "iu":
+        span = _span(lower, upper)
         bits = span.dtype
         step = np.minimum(np.floor(span * share), np.nextafter(np.float64(2.0 ** (8 * bits.itemsize)), 0)).astype(bits)
-        return np.asarray((lower.view(bits) + np.minimum(step, span)).view(variable.dtype))
-    wide = np.promote_types(variable.dtype, np.float32)
+        return np.asarray((lower.view(bits) + np.minimum(step, span)).view(dtype))
+    wide = np.promote_types(dtype, np.float32)
     part = np.asarray(share, wide)
     middle = lower.astype(wide) * (1 - part) + upper.astype(wide) * part
-    return np.asarray(np.clip(middle, lower, upper), variable.dtype)
+    return np.asarray(np.clip(middle, lower, upper), dtype)
 
 
-def _span(variable: InputVariable) -> np.ndarray:
+def _span(lower: np.ndarray, upper: np.ndarray) -> np.ndarray:
     """Return how far the ends of integers lie apart, unsigned: there, differences that wrap around are right."""
-    bits = np.dtype(f"u{variable.dtype.itemsize}")
-    return np.asarray(variable.upper.view(bits) - variable.lower.view(bits))
+    bits = np.dtype(f"u{lower.dtype.itemsize}")
+    return np.asarray(upper.view(bits) - lower.view(bits))
 
 
 class _Attempt:
@@ -172,7 +176,8 @@ class _Attempt:
         self._graphs = graphs
         self._runners = runners
         self._seconds = math.inf
-        self._frame = Frame({name: to_torch(x)[None] for name, x in inputs.items()}, self)
+        tensors = {name: to_torch(stored_once(x)).expand(x.shape) for name, x in inputs.items()}
+        self._frame = Frame({name: x[None] for name, x in tensors.items()}, self)
         self._shown: dict[int, Sequence[np.ndarray | None]] = {}
 
     def meets_conditions(self) -> bool:

@@ -11,6 +11,7 @@ import numpy as np
 from ranum_falsify.config import Runtime
 from ranum_falsify.network.fingerprint import Fingerprint
 from ranum_falsify.network.messages import show_range
+from ranum_falsify.network.tensors import stored_once
 from ranum_falsify.properties.problem.problem import InputVariable
 from ranum_falsify.prove.assumptions import Assumptions, Library, Sources, library
 from ranum_falsify.report.counterexample import number
@@ -118,26 +119,20 @@ def _describe_further(assumptions: Assumptions) -> Iterator[str]:
 
 
 def _range(variable: InputVariable) -> str:
-    lower, upper = (_elements(bound).astype(np.float64) for bound in (variable.lower, variable.upper))
+    lower, upper = (stored_once(bound).astype(np.float64) for bound in (variable.lower, variable.upper))
     if not lower.size:
         return f"empty ({variable.dtype.name})"
     low, high = lower.min(), upper.max()
     if variable.dtype.kind in "iu":
-        low, high = int(_elements(variable.lower).min()), int(_elements(variable.upper).max())
+        low, high = int(stored_once(variable.lower).min()), int(stored_once(variable.upper).max())
     is_uniform = low == high or (_is_uniform(lower) and _is_uniform(upper))
     by_element = "" if is_uniform else f", at most {(upper - lower).max():.4g} wide"
     return f"{show_range(low, high)}{by_element} ({variable.dtype.name})"
 
 
-def _elements(bound: np.ndarray) -> np.ndarray:
-    """Return the elements of a bound; one number that is that of all, as of millions of weights, once."""
-    flat = bound.reshape(-1)
-    return flat[:1] if flat.strides == (0,) else flat
-
-
 def _is_uniform(bound: np.ndarray) -> bool:
-    elements = _elements(bound)
-    return bool((elements == elements[0]).all())
+    elements = stored_once(bound)
+    return bool((elements == elements.flat[0]).all())
 
 
 def _files(sources: Sources, *, verbose: bool) -> str:

@@ -38,18 +38,18 @@ class ArchitectureBuilder(ModelBuilder):
         name: Name of the graph.
         summary: One sentence, the model's `doc_string`.
         batch: Batch size, for architectures that leave it open.
-        seed: Seed of the initial weights.
+        seed: Seed of the initial weights; None leaves them 0.
         documented: Whether inputs range over the program's data, also where they would range more widely.
     """
 
     def __init__(
-        self, name: str, summary: str = "", *, batch: int = 1, seed: int = 0, documented: bool = False
+        self, name: str, summary: str = "", *, batch: int = 1, seed: int | None = 0, documented: bool = False
     ) -> None:
         super().__init__(name, summary, producer="ranum-falsify zoo")
         self.batch = batch
         self._documented = documented
         self._widened: dict[str, tuple[float, float]] = {}
-        self._rng = np.random.Generator(np.random.PCG64(seed))
+        self._rng = None if seed is None else np.random.Generator(np.random.PCG64(seed))
         self._weights: list[BoxedVariable] = []
 
     def wide_input(
@@ -70,7 +70,8 @@ class ArchitectureBuilder(ModelBuilder):
 
     def weight(self, name: str, shape: Sequence[int], initial: Initial) -> Tensor:
         """Add an initializer that training changes, within the range of its initial distribution."""
-        array = initial.draw(self._rng, tuple(shape)).astype(np.float32)
+        drawn = np.zeros(shape) if self._rng is None else initial.draw(self._rng, tuple(shape))
+        array = drawn.astype(np.float32)
         self._weights.append(
             BoxedVariable(name=name, shape=tuple(shape), dtype="float32", low=initial.low, high=initial.high)
         )

@@ -189,7 +189,7 @@ def analyse(
     """
     with torch_threads(threads):
         began = time.perf_counter()
-        architecture = model.architecture(safe=safe, batch=batch, documented=documented)
+        architecture = model.architecture(safe=safe, batch=batch, documented=documented, drawn=inference)
         built = time.perf_counter()
         problem, reading = _problem(model, architecture, safe)
         reduced = time.perf_counter()

@@ -120,6 +120,7 @@ class ZooModel:
         batch: int = 1,
         documented: bool = False,
         seed: int | None = None,
+        drawn: bool = True,
         of_ranum: bool = False,
     ) -> Architecture:
         """Build the model.
@@ -129,12 +130,16 @@ class ZooModel:
             batch: Batch size, where the program leaves it open.
             documented: Whether inputs range over the program's data, also where the zoo widens that.
             seed: What initial weights are drawn from; the program's number by default.
+            drawn: Whether they are drawn; else they are 0, which is enough, and faster, where only ranges matter.
             of_ranum: Whether to build the graph that RANUM analysed.
         """
         ids = ", ".join(defect.id for defect in self.defects)
         summary = f"{self.program}, repaired: {self.repair}" if safe else f"{self.program}, with defect {ids}"
-        name, seed = self.file_name(safe=safe), self.number if seed is None else seed
-        builder = ArchitectureBuilder(name, summary, batch=batch, seed=seed, documented=documented)
+        if drawn and seed is None:
+            seed = self.number
+        builder = ArchitectureBuilder(
+            self.file_name(safe=safe), summary, batch=batch, seed=seed if drawn else None, documented=documented
+        )
         build = self.of_ranum if of_ranum and self.of_ranum is not None else self.build
         build(builder, safe=safe)
         return builder.architecture()

@@ -83,7 +83,13 @@ def _expand(op: Operation, x: Tensor, shape: np.ndarray) -> Tensor:
 
 
 def _tile(op: Operation, x: Tensor, repeats: np.ndarray) -> Tensor:
-    return x.repeat(ints(repeats) or [])
+    # Not `Tensor.repeat`: on the meta device, the first call of that imports SymPy, which takes half a second.
+    counts = ints(repeats) or []
+    if len(counts) != x.ndim or min(counts, default=0) < 0:
+        raise ValueError(f"repeats {counts} do not say how often to repeat each of {x.ndim} axes")
+    apart = x.reshape([size for length in x.shape for size in (1, length)])
+    copies = apart.expand([size for pair in zip(counts, x.shape, strict=True) for size in pair])
+    return copies.reshape([count * length for count, length in zip(counts, x.shape, strict=True)])
 
 
 def _concat(op: Operation, *parts: Tensor) -> Tensor:
