@@ -283,7 +283,7 @@ class GraphBuilder:
         """Return shape and dtype of each output, the same for all operands, if values of some are not there yet."""
         waiting = [t for t in operands if t is not None and not t.has_value]
         if not waiting or not all(np.issubdtype(t.details.dtype, np.floating) for t in waiting):
-            return None  # zeros of integers may be divisors
+            return None  # integers may be sizes, axes or counts, and not run as zeros
         given = [t.make_placeholder() if t in waiting else t for t in operands]
         return [details_of(value) for value in self._run(node, spec_of(op), op, given)]
 

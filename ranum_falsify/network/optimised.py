@@ -25,7 +25,7 @@ from ranum_falsify.network.graph import Graph
 from ranum_falsify.network.model_file import free_model, load_model
 from ranum_falsify.network.reader import read
 
-__all__ = ["Optimised", "model_with_all_inputs", "optimise", "optimiser"]
+__all__ = ["Optimised", "find_known_details", "model_with_all_inputs", "optimise", "optimiser"]
 
 _WORKER = Path(__file__).with_name("optimiser_worker.py")
 _SECONDS = 120.0
@@ -75,7 +75,7 @@ def _optimise(graph: Graph) -> Optimised:
         rewritten, memory = _rewrite(model_with_all_inputs(graph))
         options = graph.options
         found = read(
-            rewritten, dims=options.dims, fixed=options.fixed, sample=options.sample, known=_find_known_details(graph)
+            rewritten, dims=options.dims, fixed=options.fixed, sample=options.sample, known=find_known_details(graph)
         )
         left = sum(array.nbytes for _, arrays in found.folded for array in arrays)
         if left + rewritten.ByteSize() > memory / 2:
@@ -91,14 +91,17 @@ def _optimise(graph: Graph) -> Optimised:
         return Optimised(fault=str(error).removeprefix("model: "))
 
 
-def _find_known_details(graph: Graph) -> Mapping[str, TensorDetails]:
-    """Return shape and dtype of the tensors of a graph that the optimised one has, too, if it has their names.
+def find_known_details(graph: Graph) -> Mapping[str, TensorDetails]:
+    """Return shape and dtype of tensors of a model that the optimised one has, too, where it has their names.
 
-    What replaces a node takes over the names of its results.  Should a shape be another, its bounds will not have it,
-    and are not used.  Around half precision, types change.
+    What replaces a node takes over the names of its results.  Should a shape be another all the same, bounds will not
+    have it, and are not used.  Around half precision, types change.
     """
-    dtypes = {np.dtype(details.dtype) for details in graph.shapes.values()}
-    return {} if dtypes & _HALVES else graph.shapes
+    if graph.source is None or _HALVES & {np.dtype(details.dtype) for details in graph.shapes.values()}:
+        return {}
+    # Names that reading adds may stand for parts of other operators there.
+    names = (name for node in graph.source.graph.node for name in node.output)
+    return {name: graph.shapes[name] for name in names if name in graph.shapes}
 
 
 def model_with_all_inputs(graph: Graph) -> onnx.ModelProto:

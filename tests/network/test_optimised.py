@@ -13,7 +13,7 @@ import pytest
 
 from ranum_falsify.network import optimised as module
 from ranum_falsify.network import read
-from ranum_falsify.network.optimised import Optimised, optimise
+from ranum_falsify.network.optimised import Optimised, find_known_details, optimise
 from tests.network.building import parse, types, unchecked
 
 FOLDED = (
@@ -38,6 +38,15 @@ def test_freed_weights_are_inputs() -> None:
     assert found is not None
     assert found.input_names == ("x", "w")
     assert types(found) == ["Conv", "Mul"]
+
+
+@pytest.mark.parametrize(("type_name", "told"), [("float", True), ("float16", False)])
+def test_shapes_are_known_but_around_half_precision(type_name: str, told: bool) -> None:
+    text = f"g ({type_name}[2,3] x) => ({type_name}[3,2] y) {{ a = Exp(x) b = Transpose(a) c = Neg(b) y = Abs(c) }}"
+    graph = read(parse(text))
+    found = optimise(graph).graph
+    assert found is not None and [d.shape for d in found.output_details] == [(3, 2)]
+    assert bool(find_known_details(graph)) is told
 
 
 def test_a_slice_is_written_first() -> None:

@@ -19,6 +19,7 @@ from ranum_falsify.domain import Interval
 from ranum_falsify.domain.enclosure import Enclosure
 from ranum_falsify.network import Graph, read, registry, spec_of
 from ranum_falsify.network.blackbox import evaluate_until
+from ranum_falsify.network.tensors import stored_once
 from ranum_falsify.network.trial import TrialError, TrialRunner
 from ranum_falsify.properties.formula.applications import NetworkCall
 from ranum_falsify.properties.problem.problem import InputVariable, Problem
@@ -309,6 +310,26 @@ def test_points_lie_in_the_box(box: tuple[Any, Any, Any]) -> None:
     assert all(x.dtype == given.dtype and x.shape == given.shape for x in points)
     assert all(bool(((given.lower <= x) & (x <= given.upper)).all()) for x in points)
     assert len(points) == (1 if (given.lower == given.upper).all() else 16)
+
+
+@pytest.mark.parametrize("box", BOXES.values(), ids=BOXES)
+def test_points_are_the_same_where_memory_holds_a_bound_once(box: tuple[Any, Any, Any]) -> None:
+    given = variable(*box)
+    lower, upper = (np.broadcast_to(end[:1], (3,)) for end in (given.lower, given.upper))
+    once = replace(given, lower=lower, upper=upper)
+    for one, other in zip(make_points([given]), make_points([once]), strict=True):
+        assert one["x"].dtype == other["x"].dtype and np.array_equal(one["x"], other["x"])
+    assert stored_once(next(make_points([once]))["x"]).shape == (1,)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int64, np.bool_, ml_dtypes.bfloat16])
+@pytest.mark.parametrize("shape", [(), (1,), (2, 3), (1, 3), (0, 3)])
+def test_onnx_runtime_gets_all_elements_of_what_memory_holds_once(dtype: Any, shape: tuple[int, ...]) -> None:
+    kind = {"bool": "bool", "int64": "int64", "bfloat16": "bfloat16"}.get(np.dtype(dtype).name, "float")
+    graph = network(f"({kind}{list(shape) or ''} x) => (y) {{ y = Identity(x) }}")
+    given = np.broadcast_to(np.ones((1,) * len(shape), dtype), shape)
+    (shown,) = run_alone(graph, {"x": given}).values()
+    assert shown.dtype == given.dtype and np.array_equal(shown, given) and shown.shape == shape
 
 
 def test_the_first_point_is_a_plain_one() -> None:

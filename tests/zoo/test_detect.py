@@ -7,11 +7,22 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from onnx.numpy_helper import to_array
 
 from ranum_falsify.building import BoxedVariable
 from ranum_falsify.zoo.builder import Architecture
 from ranum_falsify.zoo.catalogue import model_of
-from ranum_falsify.zoo.detect import Analysis, Detection, Flag, Seconds, analyse, detect, totals
+from ranum_falsify.zoo.detect import (
+    Analysis,
+    Detection,
+    Flag,
+    Seconds,
+    analyse,
+    analysis_of,
+    detect,
+    problem_of,
+    totals,
+)
 from ranum_falsify.zoo.inference import draw_plausible_inputs, inference_seconds
 from ranum_falsify.zoo.model import Defect, ZooModel
 from tests.zoo.pair import Pair
@@ -99,6 +110,20 @@ def test_a_flag_says_what_is_not_shown() -> None:
     assert all(f.after == ("log",) for f in seen.dependent)
     assert seen.operators == len(SOFTMAX.architecture().model.graph.node)
     assert len(seen.seconds.analyses) == 1 and seen.seconds.inference is None
+
+
+@pytest.mark.parametrize("name", ["3", "36b", "saf3"])
+def test_initial_weights_do_not_matter(name: str) -> None:
+    model = model_of(name)
+    drawn, zeros = model.architecture(), model.architecture(drawn=False)
+    assert (drawn.inputs, drawn.weights) == (zeros.inputs, zeros.weights)
+    flags = [analysis_of(model, problem_of(model, one)).flags for one in (drawn, zeros)]
+    assert flags[0] == flags[1] != ()
+    assert not any(to_array(tensor).any() for tensor in zeros.model.graph.initializer if tensor.name in names(zeros))
+
+
+def names(architecture: Architecture) -> set[str]:
+    return {weight.name for weight in architecture.weights}
 
 
 def test_the_twin_is_analysed_beside_the_model() -> None:
