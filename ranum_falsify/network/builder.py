@@ -246,7 +246,9 @@ class GraphBuilder:
             fixed_shape: Whether their shapes are the same for every input.
             stand_in: Returns tensors of the same shapes and dtypes, as good an example; a loop may not end on it.
         """
-        evaluate: Callable[[], tuple[torch.Tensor, ...]] = partial(self._run, node, spec_of(op), op, operands)
+        evaluate: Callable[[], tuple[torch.Tensor, ...]] = partial(
+            self._run, node, spec_of(op).for_examples(op), op, operands
+        )
         if stand_in is not None and self.options.example is None:
             evaluate = stand_in
         run = Run(evaluate, operands)

@@ -9,7 +9,6 @@ import math
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import psutil
@@ -50,16 +49,8 @@ class TrialError(Exception):
         self.is_limit = is_limit
 
 
-_Arrays = Mapping[str, np.ndarray]
-_MOST_RUNS = 4
-_latest: WeakKeyDictionary[Graph, tuple[tuple[_Arrays, _Arrays], ...]] = WeakKeyDictionary()
-"""The inputs of the last runs of a graph, and what they gave."""
-
-
 class TrialRunner:
     """Runs a network on one input after the other, in a context, in which ONNX Runtime loads it at most once.
-
-    A graph that has just run on the same inputs does not run again.
 
     Args:
         graph: The network.
@@ -87,21 +78,11 @@ class TrialRunner:
         Raises:
             TrialError: ONNX Runtime refuses, crashes, or takes too much time or memory.
         """
-        given = {**feeds, **self._graph.options.fixed}
-        arrays = {name: _copy(array) for name, array in given.items()}
-        known = _latest.get(self._graph, ())
-        for before, outputs in known:
-            if _are_same(before, arrays):
-                return outputs
-        outputs = self._run(arrays, min(_SECONDS, seconds, _SHARE * max(0.0, seconds_left())))
-        # Other threads may run the graph on other inputs: what is returned is not read from there again.
-        _latest[self._graph] = (*known, (arrays, outputs))[-_MOST_RUNS:]
-        return outputs
-
-    def _run(self, arrays: _Arrays, seconds: float) -> _Arrays:
+        arrays = {**feeds, **self._graph.options.fixed}
+        seconds = min(_SECONDS, seconds, _SHARE * max(0.0, seconds_left()))
         try:
-            feeds = {name: (stored_once(array), array.shape) for name, array in arrays.items()}
-            answer = self._ask(self._load(seconds), "run", {"feeds": feeds}, seconds)
+            given = {name: (stored_once(array), array.shape) for name, array in arrays.items()}
+            answer = self._ask(self._load(seconds), "run", {"feeds": given}, seconds)
         except ChildDeathError as error:
             raise TrialError(_describe_death(error, seconds), is_limit=error.late or error.full) from error
         except (EncodeError, ValueError, OSError) as error:
@@ -141,22 +122,6 @@ def _unload(child: Child) -> None:
     if not child.is_closed:
         with suppress(ChildDeathError):
             child.ask("unload", {}, timeout=_SECONDS)
-
-
-def _copy(array: np.ndarray) -> np.ndarray:
-    """Return a copy, which nobody changes."""
-    return np.broadcast_to(np.array(stored_once(array), order="C"), array.shape)
-
-
-def _are_same(these: _Arrays, those: _Arrays) -> bool:
-    """Tell whether all bits of the arrays of two runs are equal: a zero may differ from a negative zero."""
-    pairs = ((array, those[name]) for name, array in these.items())
-    return all(a.dtype == b.dtype and a.shape == b.shape and np.array_equal(_bits(a), _bits(b)) for a, b in pairs)
-
-
-def _bits(array: np.ndarray) -> np.ndarray:
-    array = stored_once(array)
-    return array if array.dtype.hasobject else array.reshape(-1).view(np.uint8)
 
 
 def _restore(array: np.ndarray, dtype: np.dtype) -> np.ndarray:

@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import islice
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -62,6 +62,41 @@ class Trial:
     faults: Mapping[int, str]
 
 
+@dataclass(frozen=True)
+class _Run:
+    """What ONNX Runtime does on one point.
+
+    Attributes:
+        inputs: The point, by input variable.
+        shown: By `id` of the application, its outputs, None where one is no tensor of numbers or has another shape than
+            usual; empty if they say nothing about what is proved of outputs.
+        faults: Why nothing is proved, as in a trial, whatever the proved bounds of outputs are.
+    """
+
+    inputs: Mapping[str, np.ndarray]
+    shown: Mapping[int, Sequence[np.ndarray | None]]
+    faults: Mapping[int, str]
+
+
+@dataclass(frozen=True)
+class _Tried:
+    """The runs of a problem.
+
+    Attributes:
+        graphs: What ran, by `id` of the application.
+        number: The position of the box that the points are from.
+        runs: The run on each of them.
+    """
+
+    graphs: Mapping[int, Graph]
+    number: int
+    runs: Sequence[_Run]
+
+
+_tried: WeakKeyDictionary[Problem, _Tried] = WeakKeyDictionary()
+"""What ran last for a problem: provers may ask again, and have other bounds."""
+
+
 def try_out(problem: Problem, graphs: Mapping[int, Graph], surely: Surely) -> Trial | None:
     """Run all applications, on inputs that meet the property's conditions if some are found.
 
@@ -75,6 +110,21 @@ def try_out(problem: Problem, graphs: Mapping[int, Graph], surely: Surely) -> Tr
     Returns:
         None where the property allows no inputs at all.
     """
+    tried = _tried.get(problem)
+    if tried is None or any(tried.graphs[call] is not graph for call, graph in graphs.items()):
+        tried = _run_problem(problem, graphs)
+        if tried is None:
+            return None
+        if not any(run.faults for run in tried.runs):  # another time, there may be more time, or memory
+            _tried[problem] = tried
+    for run in tried.runs:
+        faults = run.faults or _find_faults(problem, tried, run, surely)
+        if faults:
+            return Trial(run.inputs, faults)
+    return Trial(tried.runs[0].inputs, {})
+
+
+def _run_problem(problem: Problem, graphs: Mapping[int, Graph]) -> _Tried | None:
     boxes = [(case, variables) for case in problem.each_case for variables in case.regions]
     with ExitStack() as stack:
         runners = {id(graph): stack.enter_context(TrialRunner(graph)) for graph in graphs.values()}
@@ -83,23 +133,34 @@ def try_out(problem: Problem, graphs: Mapping[int, Graph], surely: Surely) -> Tr
             allowed = (attempt for attempt in attempts if attempt.meets_conditions())
             found = list(islice(allowed, 1 if _is_costly(variables) else _POINTS))
             if found:
-                return _run_all(found, partial(surely, number))
+                return _Tried(graphs, number, _run_all(found))
         if not boxes:
             return None
         case, variables = boxes[0]
         attempt = _Attempt(case, graphs, runners, next(make_points(variables)))
-        return Trial(attempt.inputs, attempt.find_refusals())
+        return _Tried(graphs, 0, [_Run(attempt.inputs, {}, attempt.find_refusals())])
 
 
-def _run_all(attempts: Sequence[_Attempt], surely: Callable[[NetworkCall], Sequence[Enclosure]]) -> Trial:
-    first = Trial(attempts[0].inputs, attempts[0].find_faults(surely))
+def _run_all(attempts: Sequence[_Attempt]) -> list[_Run]:
+    runs = [attempts[0].run()]
     end = time.monotonic() + _SECONDS
-    for attempt in attempts[1:] if not first.faults else ():
+    for attempt in attempts[1:]:
         left = end - time.monotonic()
-        faults = attempt.find_faults(surely, seconds=left) if left > 0 else {}
-        if faults:
-            return Trial(attempt.inputs, faults)
-    return first
+        if runs[-1].faults or left <= 0:
+            break
+        runs.append(attempt.run(seconds=left))
+    return runs
+
+
+def _find_faults(problem: Problem, tried: _Tried, run: _Run, surely: Surely) -> dict[int, str]:
+    """Return the applications whose outputs lie outside their proved bounds, and where."""
+    faults = {}
+    for call in problem.calls if run.shown else ():
+        names, bounds_of_each = tried.graphs[id(call)].output_names, surely(tried.number, call)
+        for name, shown, bounds in zip(names, run.shown[id(call)], bounds_of_each, strict=True):
+            if shown is not None and (outside := _find_outside(shown, bounds)):
+                faults[id(call)] = f"which gives {outside} at output {name!r}: {_REPORT}"
+    return faults
 
 
 def _is_costly(variables: Sequence[InputVariable]) -> bool:
@@ -193,29 +254,20 @@ class _Attempt:
                 return {} if error.is_limit and self._seconds < math.inf else {id(call): f"which {error}"}
         return {}
 
-    def find_faults(
-        self, surely: Callable[[NetworkCall], Sequence[Enclosure]], seconds: float = math.inf
-    ) -> dict[int, str]:
-        """Return why nothing is proved of applications.
+    def run(self, seconds: float = math.inf) -> _Run:
+        """Run all applications.
 
         Args:
-            surely: Returns proved bounds of their outputs.
             seconds: How long each may run; that this, or memory, does not suffice is no fault then.
         """
         self._seconds = seconds
         faults = self.find_refusals()
         if faults or len(self._shown) < len(self._case.calls):
-            return faults
+            return _Run(self.inputs, {}, faults)
         if not self._case.goals and self._is_violated():
-            return {id(call): f"which violates the property against its proof: {_REPORT}" for call in self._case.calls}
-        if not self._case.is_pure_validity:
-            return {}
-        for call in self._case.calls:
-            pairs = zip(self._graphs[id(call)].output_names, self._shown[id(call)], surely(call), strict=True)
-            for name, shown, bounds in pairs:
-                if shown is not None and (outside := _find_outside(shown, bounds)):
-                    faults[id(call)] = f"which gives {outside} at output {name!r}: {_REPORT}"
-        return faults
+            why = f"which violates the property against its proof: {_REPORT}"
+            return _Run(self.inputs, {}, {id(call): why for call in self._case.calls})
+        return _Run(self.inputs, self._shown if self._case.is_pure_validity else {}, {})
 
     def _is_violated(self) -> bool:
         if any(array is None for shown in self._shown.values() for array in shown):

@@ -86,7 +86,7 @@ class ArchitectureBuilder(ModelBuilder):
         """
         inferred = onnx.shape_inference.infer_shapes(self.build(), check_type=True, strict_mode=True, data_prop=True)
         del inferred.graph.value_info[:]
-        onnx.checker.check_model(inferred, full_check=True)
+        onnx.checker.check_model(inferred)
         return Architecture(
             model=inferred, inputs=tuple(self.inputs), weights=tuple(self._weights), widened=self._widened
         )

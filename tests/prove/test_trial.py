@@ -153,15 +153,20 @@ def test_bfloat16_goes_in_and_comes_out() -> None:
     assert y.dtype == given.dtype and (y == given).all()
 
 
-def test_a_network_runs_again_on_other_bits_alone() -> None:
-    graph = read(parse("g (float[2] x) => (float[2] y) { y = Reciprocal(x) }"))
-    given = np.array([2, 0], np.float32)
-    first = run_alone(graph, {"x": given})
-    assert run_alone(graph, {"x": given.copy()}) is first and first["y"].tolist() == [0.5, np.inf]
-    given[1] = -0.0
-    assert run_alone(graph, {"x": given})["y"].tolist() == [0.5, -np.inf]
-    given[0] = 4
-    assert run_alone(graph, {"x": given})["y"].tolist() == [0.25, -np.inf]
+def test_provers_of_a_problem_share_its_runs() -> None:
+    graph = network("(float[2] x) => (float[2] y) { y = Exp(x) }")
+    reduced = valid_in_box(graph, [(0.0, 1.0)])
+    first, second = prove(reduced).trial, prove(reduced).trial
+    assert first is not None and second is not None and first.inputs is second.inputs
+    (call,) = reduced.calls
+    other = Prover(reduced, ProveConfig(), {id(call): graph.copy()})
+    assert other.analyse().holds and other.trial is not None and other.trial.inputs is not first.inputs
+
+
+def test_zeros_of_both_signs_are_given_as_they_are() -> None:
+    graph = network("(float[2] x) => (float[2] y) { y = Reciprocal(x) }")
+    for given, shown in (([2, 0.0], [0.5, np.inf]), ([2, -0.0], [0.5, -np.inf]), ([-0.0, -0.0], [-np.inf] * 2)):
+        assert run_alone(graph, {"x": np.array(given, np.float32)})["y"].tolist() == shown
 
 
 def test_what_takes_any_memory_ends_the_trial_not_the_machine() -> None:

@@ -5,6 +5,8 @@ No two runtimes draw the same numbers, so results through these operators are no
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from dnnv.nn import Operation
 from torch import Tensor
@@ -47,7 +49,7 @@ def _normal(op: Operation, shape: tuple[int, ...], dtype: torch.dtype, device: t
 
 
 def _affine(draws: Tensor, offset: float, scale: float) -> Tensor:
-    return draws * scale + offset
+    return draws if (offset, scale) == (0, 1) else draws * scale + offset
 
 
 def _random_normal(op: Operation) -> Tensor:
@@ -70,6 +72,10 @@ def _random_normal_like(op: Operation, x: Tensor) -> Tensor:
 
 def _random_uniform_like(op: Operation, x: Tensor) -> Tensor:
     return _affine(_uniform(op, tuple(x.shape), _choose_dtype(op, x), x.device), op.low, op.high - op.low)
+
+
+def _like(op: Operation, x: Tensor) -> Tensor:
+    return _uniform(op, (), _choose_dtype(op, x), x.device).expand(x.shape)
 
 
 def _bernoulli(op: Operation, x: Tensor) -> Tensor:
@@ -142,12 +148,12 @@ class RandomUniform(Operation):
     """https://onnx.ai/onnx/operators/onnx__RandomUniform.html."""
 
 
-@plain(torch=_random_normal_like, interval=infinity_aware(_normal_bounds), random=_NORMAL)
+@plain(torch=_random_normal_like, interval=infinity_aware(_normal_bounds), random=replace(_NORMAL, example=_like))
 class RandomNormalLike(Operation):
     """https://onnx.ai/onnx/operators/onnx__RandomNormalLike.html."""
 
 
-@plain(torch=_random_uniform_like, interval=infinity_aware(_uniform_bounds), random=_UNIFORM)
+@plain(torch=_random_uniform_like, interval=infinity_aware(_uniform_bounds), random=replace(_UNIFORM, example=_like))
 class RandomUniformLike(Operation):
     """https://onnx.ai/onnx/operators/onnx__RandomUniformLike.html."""
 
