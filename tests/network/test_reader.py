@@ -395,3 +395,10 @@ def test_bounds_that_a_known_shape_does_not_fit_are_not_used() -> None:
     assert [details.shape for details in graph.output_details] == [(4,), (1,)]
     box = Interval.fill(0, 1, (2, 3), torch.float32), Interval.fill(0, 1, (1,), torch.int64)
     assert [bounds is None for bounds in IntervalAnalysis(graph).run(box)] == [True, False]
+
+
+def test_what_is_drawn_at_random_may_be_a_size() -> None:
+    text = "g (float[1,2] x, float[1] r) => (float[3,2] y) <int64[1] two = {2}>"
+    size = "s = RandomUniformLike<low = 3.1, high = 3.2>(r) k = Cast<to = 7>(s) n = Concat<axis = 0>(k, two)"
+    graph = read(parse(f"{text} {{ {size} y = Expand(x, n) }}"))
+    assert graph.output_details[0].shape == (3, 2)

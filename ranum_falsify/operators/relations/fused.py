@@ -15,7 +15,7 @@ from ranum_falsify.domain.rounding import round_outward
 from ranum_falsify.domain.rules.arithmetic.pairs import add
 from ranum_falsify.domain.rules.arithmetic.variadic import sum_of_operands
 from ranum_falsify.domain.rules.matrix.matmul import finite_sizes, largest_finite, overflows_in_parts, vanishes_beside
-from ranum_falsify.domain.rules.support.building import keeping_infinity
+from ranum_falsify.domain.rules.support.building import keeping_infinity, unknown
 from ranum_falsify.domain.site import Site
 from ranum_falsify.domain.slack import growth, unit
 from ranum_falsify.operators.relations.matching import Field, fields_of, is_a, pairs, source
@@ -130,6 +130,8 @@ def saturate(site: Site, y: Interval, w: Interval) -> Interval:
     """
     if not is_beside_quantised(site.op) or "onnxruntime" not in site.runtimes or y.may_be_infinite:
         return y
+    if not w.size:  # results of no terms are not written in 8 bits
+        return unknown(site)[0]
     scales = [
         site.find_known(fields_of(op)[1]) for op in map(_find_dequantised, fields_of(site.op)[:2]) if op is not None
     ]
@@ -167,7 +169,7 @@ def _regroup(site: Site, y: Interval, inner: Operation, a: Interval, b: Interval
     if not any(x is not None and x.is_point and len(x.shape) == 1 for x in map(site.find_known, fields_of(inner))):
         return y
     size = sum(largest_finite(x) for x in map(site.find_known, fields_of(inner)) if x is not None and x.size)
-    size += max(largest_finite(x) for x in (a, b) if x.size)
+    size += max((largest_finite(x) for x in (a, b) if x.size), default=0.0)
     error = 6 * unit(y.dtype) * size
     low, high = y.doubles()
     low, high = torch.where(low >= 0, (low - error).clamp(min=0), low - error), high + error

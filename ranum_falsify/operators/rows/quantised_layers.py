@@ -163,7 +163,7 @@ def matrix_of_integers(
         bias: What is added.
     """
     exact = matrix_product(_widen(a, a_zero, _rows), _widen(b, b_zero), bias)
-    return _saturate(exact, a, b, a.shape[-1])
+    return _saturate(exact, a, b, a.shape[-1]) if a.shape[-1] else _leave_unwritten(exact)
 
 
 def _convolve_integers(
@@ -171,7 +171,12 @@ def _convolve_integers(
 ) -> Interval:
     kernel = _widen(w, w_zero, _channels(len(w.shape) - 1))
     exact = bound_convolution(op, _widen(x, x_zero), kernel, None)
-    return _saturate(exact, x, w, math.prod(w.shape[1:]), x_zero)
+    return _saturate(exact, x, w, math.prod(w.shape[1:]), x_zero) if w.shape[1] else _leave_unwritten(exact)
+
+
+def _leave_unwritten(sums: Interval) -> Interval:
+    """Return bounds of sums of no terms: ONNX Runtime does not write them, and memory may hold anything."""
+    return anything(sums.shape, sums.dtype)
 
 
 def rescale(

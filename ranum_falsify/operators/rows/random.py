@@ -74,8 +74,12 @@ def _random_uniform_like(op: Operation, x: Tensor) -> Tensor:
     return _affine(_uniform(op, tuple(x.shape), _choose_dtype(op, x), x.device), op.low, op.high - op.low)
 
 
-def _like(op: Operation, x: Tensor) -> Tensor:
-    return _uniform(op, (), _choose_dtype(op, x), x.device).expand(x.shape)
+def _one_normal(op: Operation, x: Tensor) -> Tensor:
+    return _affine(_normal(op, (), _choose_dtype(op, x), x.device), op.mean, op.scale).expand(x.shape)
+
+
+def _one_uniform(op: Operation, x: Tensor) -> Tensor:
+    return _affine(_uniform(op, (), _choose_dtype(op, x), x.device), op.low, op.high - op.low).expand(x.shape)
 
 
 def _bernoulli(op: Operation, x: Tensor) -> Tensor:
@@ -148,12 +152,14 @@ class RandomUniform(Operation):
     """https://onnx.ai/onnx/operators/onnx__RandomUniform.html."""
 
 
-@plain(torch=_random_normal_like, interval=infinity_aware(_normal_bounds), random=replace(_NORMAL, example=_like))
+@plain(torch=_random_normal_like, interval=infinity_aware(_normal_bounds), random=replace(_NORMAL, example=_one_normal))
 class RandomNormalLike(Operation):
     """https://onnx.ai/onnx/operators/onnx__RandomNormalLike.html."""
 
 
-@plain(torch=_random_uniform_like, interval=infinity_aware(_uniform_bounds), random=replace(_UNIFORM, example=_like))
+@plain(
+    torch=_random_uniform_like, interval=infinity_aware(_uniform_bounds), random=replace(_UNIFORM, example=_one_uniform)
+)
 class RandomUniformLike(Operation):
     """https://onnx.ai/onnx/operators/onnx__RandomUniformLike.html."""
 

@@ -17,6 +17,7 @@ from torch import Tensor
 from ranum_falsify.domain.interval import Interval, dtype_range
 from ranum_falsify.domain.rounding import round_outward
 from ranum_falsify.domain.rules.arithmetic.pairs import fit_type
+from ranum_falsify.domain.rules.support.building import unknown
 from ranum_falsify.domain.site import Site
 from ranum_falsify.domain.slack import COORDINATE_ROUNDINGS, unit
 from ranum_falsify.errors import UnsupportedAttributeError
@@ -191,6 +192,9 @@ def _torch_samples(axis: ResizedAxis, transform: str) -> bool:
 _SAFE_INTEGER = 2.0**62
 """Below it, float64 numbers fit into every integer type of 64 bits, whatever is added to round them."""
 
+_STEEPEST = 4.0
+"""The largest coefficient of cubic kernels whose errors are known: weights of steeper ones cancel one another."""
+
 _HEADROOM = 8.0
 """Weighted sums along one axis stay finite this factor below the largest number: cubic weights add up to less."""
 
@@ -202,6 +206,8 @@ def _resize_bounds(
     how, extrapolation = _sampling(site.op)
     if how.transform != "tf_crop_and_resize" and all(axis.before == axis.after for axis in axes.values()):
         return x
+    if how.mode == "cubic" and not abs(how.cubic_a) <= _STEEPEST:
+        return unknown(site)[0]
     taps = {number: taps_of(axis, how) for number, axis in axes.items()}
     shape = tuple(axes[i].after if i in axes else size for i, size in enumerate(x.shape))
     x = x.split(*(number for number, tap in taps.items() if tap.outside is not None))

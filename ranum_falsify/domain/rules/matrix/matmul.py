@@ -35,6 +35,9 @@ def matrix_product(
         transposed: Whether the last two dimensions of each are exchanged first.
     """
     left, right = _as_rows(a, transposed[0]), _as_columns(b, transposed[1])
+    if not left.shape[-1]:  # a sum of no terms is that of a zero
+        left = Interval.fill(0, 0, (*left.shape[:-1], 1), left.dtype)
+        right = Interval.fill(0, 0, (*right.shape[:-2], 1, right.shape[-1]), right.dtype)
     count = left.shape[-1]
     rows, right_stored = left.shape[-2], right.lower.shape[-2]
     once_left, once_right = left.lower.shape[-1] < count, right_stored < count
@@ -55,11 +58,9 @@ def matrix_product(
     shape = (*batch, rows, right.shape[-1])
     alike = [len(right.shape) - 2] if once_left and not once_right else []
     if bias is not None and _absorbs(left, right, count, bias):
-        result = _bound_beside(
-            bilinear(product, left, right, terms=max(count, 1), shape=shape, alike=alike), bias, max(count, 1)
-        )
+        result = _bound_beside(bilinear(product, left, right, terms=count, shape=shape, alike=alike), bias, count)
     else:
-        result = bilinear(product, left, right, terms=max(count, 1), shape=shape, bias=bias, alike=alike)
+        result = bilinear(product, left, right, terms=count, shape=shape, bias=bias, alike=alike)
     dropped = [dim for dim, x in ((-2, a), (-1, b)) if len(x.shape) == 1]
     return _drop_dims(result, dropped)
 

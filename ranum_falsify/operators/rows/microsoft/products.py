@@ -185,10 +185,11 @@ def _fused_matmul_bounds(site: Site, a: Interval, b: Interval) -> Interval:
     left, right = _factors(site.op)
     a, b = a.move(lambda t: _turn(t, **left)), b.move(lambda t: _turn(t, **right))
     product, alpha = matrix_product(a, b), float(site.op.alpha)
+    # Factors may have overflowed when they were merged; and of no terms, ONNX Runtime leaves the sums unwritten.
+    if not math.isfinite(alpha) or not a.shape[-1]:
+        return replace(Interval.fill(-math.inf, math.inf, site.shape, site.dtype), nan=True, overflows=True)
     if alpha == 1:
         return product
-    if not math.isfinite(alpha):  # of factors that overflowed when they were merged
-        return replace(Interval.fill(-math.inf, math.inf, site.shape, site.dtype), nan=True, overflows=True)
     y = sum_scaled(product, alpha, None, 0.0)
     given = a.may_be_infinite or b.may_be_infinite
     # The sum may overflow before a small factor is applied, and a part of it after a large one.

@@ -75,6 +75,12 @@ def _combining(function: Callable[[Tensor, Tensor], Tensor]) -> Callable[..., Te
     return evaluate
 
 
+def _grid(scale: Interval, zero: Interval | None, dtype: torch.dtype) -> Grid | None:
+    """Return the grid of constants that are one number each: of several, kernels read the first alone."""
+    is_one = scale.size == 1 and (zero is None or zero.size == 1)
+    return Grid.from_constants(scale, zero, dtype) if is_one else None
+
+
 _OnGrids = Callable[[Interval, Grid, Interval, Grid, Grid], Interval | None]
 """Bounds the result on a third grid, given two operands on theirs; None if the result may be anything."""
 
@@ -93,8 +99,8 @@ def _on_grids(bounds: _OnGrids) -> Callable[..., Interval]:
         c_scale: Interval,
         c_zero: Interval | None,
     ) -> Interval:
-        first, second = Grid.from_constants(a_scale, a_zero, a.dtype), Grid.from_constants(b_scale, b_zero, b.dtype)
-        grid = Grid.from_constants(c_scale, c_zero, a.dtype)
+        first, second = _grid(a_scale, a_zero, a.dtype), _grid(b_scale, b_zero, b.dtype)
+        grid = _grid(c_scale, c_zero, a.dtype)
         found = None
         if first is not None and second is not None and grid is not None:
             found = bounds(a, first, b, second, grid)
@@ -151,7 +157,7 @@ def between_grids(bounds: Callable[[Site, Interval, Grid, Grid], Interval]) -> C
         y_scale: Interval,
         y_zero: Interval | None,
     ) -> Interval:
-        source, grid = Grid.from_constants(x_scale, x_zero, x.dtype), Grid.from_constants(y_scale, y_zero, x.dtype)
+        source, grid = _grid(x_scale, x_zero, x.dtype), _grid(y_scale, y_zero, x.dtype)
         if source is None or grid is None:
             return anything(site.shape, x.dtype)
         return bounds(site, x, source, grid)
@@ -232,9 +238,9 @@ def _where_bounds(
     z_scale: Interval,
     z_zero: Interval,
 ) -> Interval:
-    grid = Grid.from_constants(z_scale, z_zero, x.dtype)
+    grid = _grid(z_scale, z_zero, x.dtype)
     parts = (
-        _move(part, Grid.from_constants(scale, zero, part.dtype), grid)
+        _move(part, _grid(scale, zero, part.dtype), grid)
         for part, scale, zero in ((x, x_scale, x_zero), (y, y_scale, y_zero))
     )
     return choose(condition, *parts)
@@ -250,8 +256,8 @@ def _concat(op: Operation, y_scale: Tensor, y_zero: Tensor, *parts: Tensor) -> T
 
 
 def _concat_bounds(site: Site, y_scale: Interval, y_zero: Interval, *parts: Interval) -> Interval:
-    grid = Grid.from_constants(y_scale, y_zero, y_zero.dtype)
-    moved = [_move(x, Grid.from_constants(scale, zero, x.dtype), grid) for x, scale, zero in _triples(parts)]
+    grid = _grid(y_scale, y_zero, y_zero.dtype)
+    moved = [_move(x, _grid(scale, zero, x.dtype), grid) for x, scale, zero in _triples(parts)]
     return join(moved, site.op.axis % len(moved[0].shape))
 
 

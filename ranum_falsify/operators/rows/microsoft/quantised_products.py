@@ -97,7 +97,8 @@ def _gemm_bounds(
     b = b.move(lambda t: t.mT) if op.transpose_b else b
     sums = matrix_of_integers(a, b, a_zero, b_zero, bias=c)
     if y_zero is None:
-        return scale_sums(sums, [a_scale, b_scale], None, op.alpha) or unknown(site)[0]
+        scaled = scale_sums(sums, [a_scale, b_scale], None, op.alpha) if a.shape[-1] else None
+        return scaled or unknown(site)[0]
     first, second = Grid.from_constants(a_scale, a_zero, a.dtype), Grid.from_constants(b_scale, b_zero, b.dtype)
     grid = Grid.from_constants(y_scale, y_zero, site.dtype)
     if first is None or second is None or grid is None:
@@ -117,7 +118,7 @@ def _to_float_bounds(
 ) -> Interval:
     sums = matrix_of_integers(a, b, a_zero, b_zero)
     y = scale_sums(sums, [a_scale, b_scale], bias)
-    if y is None:
+    if y is None or not a.shape[-1]:  # results of no terms are not written
         return unknown(site)[0]
     found = find_represented(site, site.op.a, site.op.a_scale, site.op.a_zero_point)
     near = None if found is None else _multiply_represented(found, b, b_scale, b_zero, bias)
