@@ -254,8 +254,8 @@ class IntervalAnalysis(OperationVisitor):
             for output in outputs or ():
                 output.check()
         except (IndexError, OverflowError, RuntimeError, ValueError):
-            # Computed sizes and axes may be such as no runtime accepts; torch refuses them as runtimes do.
-            if not self._computes_static(site.op):
+            # Computed sizes and axes may be such as no runtime accepts, and torch refuses; so may what was not tried.
+            if self.graph.is_tried and not self._computes_static(site.op):
                 raise
             return None
         return outputs

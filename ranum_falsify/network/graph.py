@@ -83,6 +83,7 @@ class Graph(OperationGraph):
         read_again: Reads the model of a whole network with other options; None for slices, compositions and branches.
         conditioned: Operations that have conditions, or an output of theirs, although no output of the graph depends on
             some: ONNX Runtime runs them, too.  None for slices, which keep what their outputs depend on.
+        is_tried: Whether all operators ran on an example when it was read, and none was told its shape.
     """
 
     def __init__(
@@ -102,6 +103,7 @@ class Graph(OperationGraph):
         origins: Mapping[str, NodeOrigin] | None = None,
         read_again: ReadAgain | None = None,
         conditioned: Sequence[Operation] = (),
+        is_tried: bool = True,
     ) -> None:
         super().__init__(list(output_operations))
         self.inputs = inputs
@@ -117,6 +119,7 @@ class Graph(OperationGraph):
         self.origins = origins or {}
         self.read_again = read_again
         self.conditioned = tuple(conditioned)
+        self.is_tried = is_tried
 
     @property
     def input_names(self) -> tuple[str, ...]:
@@ -237,6 +240,7 @@ class Graph(OperationGraph):
     def _derive(self, outputs: Sequence[Operation], names: Sequence[str], **changes: Any) -> Graph:
         state: dict[str, Any] = {"inputs": self.inputs, "details": self.details, "opset": self.opset}
         state |= {"notices": self.notices, "unset_dims": self.unset_dims, "folded": self.folded}
+        state |= {"is_tried": self.is_tried}
         return Graph(outputs, output_names=tuple(names), **(state | changes))
 
     def cut_after(self, operations: Sequence[Operation]) -> Graph:

@@ -75,11 +75,7 @@ def _optimise(graph: Graph) -> Optimised:
         rewritten, memory = _rewrite(model_with_all_inputs(graph))
         options = graph.options
         found = read(
-            rewritten,
-            dims=options.dims,
-            fixed=options.fixed,
-            sample=options.sample,
-            known=find_known_details(graph, rewritten),
+            rewritten, dims=options.dims, fixed=options.fixed, sample=options.sample, known=find_known_details(graph)
         )
         left = sum(array.nbytes for _, arrays in found.folded for array in arrays)
         if left + rewritten.ByteSize() > memory / 2:
@@ -95,21 +91,17 @@ def _optimise(graph: Graph) -> Optimised:
         return Optimised(fault=str(error).removeprefix("model: "))
 
 
-def find_known_details(graph: Graph, rewritten: onnx.ModelProto) -> Mapping[str, TensorDetails]:
-    """Return shape and dtype of the tensors that the optimised model has from a graph: of its names and operators.
+def find_known_details(graph: Graph) -> Mapping[str, TensorDetails]:
+    """Return shape and dtype of tensors of a model that the optimised one has, too, where it has their names.
 
-    What replaces other operators is tried: its kernels may not do what they did.  So is all around half precision,
-    where types change.
+    What replaces a node takes over the names of its results.  Bounds that do not fit, should there be any, are not
+    used.  Around half precision, types change.
     """
     if graph.source is None or _HALVES & {np.dtype(details.dtype) for details in graph.shapes.values()}:
         return {}
-    makers, others = (_find_makers(model) for model in (graph.source, rewritten))
-    return {name: graph.shapes[name] for name in graph.shapes if name in makers and makers[name] == others.get(name)}
-
-
-def _find_makers(model: onnx.ModelProto) -> dict[str, tuple[str, str]]:
-    """Return the domain and the type of the operator that writes a tensor, by its name."""
-    return {name: (node.domain, node.op_type) for node in model.graph.node for name in node.output}
+    # Names that reading adds may stand for parts of other operators there.
+    names = (name for node in graph.source.graph.node for name in node.output)
+    return {name: graph.shapes[name] for name in names if name in graph.shapes}
 
 
 def model_with_all_inputs(graph: Graph) -> onnx.ModelProto:

@@ -162,6 +162,7 @@ class _Reader(GraphBuilder):
             shapes=shapes,
             origins=self.origins,
             conditioned=scope.conditioned,
+            is_tried=not self.known,
             read_again=partial(_read, self.source, known=shapes),
         )
 

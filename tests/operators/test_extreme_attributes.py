@@ -39,3 +39,13 @@ def test_a_scale_by_channels_says_nothing_where_kernels_read_the_first_alone() -
     box = [Interval.fill(3, 4, (2, 3), torch.uint8)] * 2
     (bounds,) = IntervalAnalysis(read(merged)).run(box)
     assert bounds is None or bounds.extremes == (0, 255)
+
+
+def test_a_product_that_the_optimiser_scales_by_channels_is_no_traceback() -> None:
+    text = """g (float[2,3,4,3] x) => (float[2,3,4,2] y)
+        <float[3] s = {0.01, 0.1, 1}, uint8[3] z = {3, 3, 3}, int8[3,2] w = {0, 1, 2, 3, 4, 5}, float one = {1},
+        int8 zi = {0}, float so = {0.1}, uint8 zo = {3}> {
+        q = QuantizeLinear<axis = 1>(x, s, z) d = DequantizeLinear<axis = 1>(q, s, z) v = DequantizeLinear(w, one, zi)
+        o = MatMul(d, v) r = QuantizeLinear(o, so, zo) y = DequantizeLinear(r, so, zo) }"""
+    answer = rf.check(parse(text, opset=13), box=(-1, 1), self_check=False, timeout=3)
+    assert answer.verdict == "unknown"
