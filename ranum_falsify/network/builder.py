@@ -246,9 +246,7 @@ class GraphBuilder:
             fixed_shape: Whether their shapes are the same for every input.
             stand_in: Returns tensors of the same shapes and dtypes, as good an example; a loop may not end on it.
         """
-        evaluate: Callable[[], tuple[torch.Tensor, ...]] = partial(
-            self._run, node, spec_of(op).for_examples(op), op, operands
-        )
+        evaluate: Callable[[], tuple[torch.Tensor, ...]] = partial(self._run, node, spec_of(op), op, operands)
         if stand_in is not None and self.options.example is None:
             evaluate = stand_in
         run = Run(evaluate, operands)
@@ -293,7 +291,8 @@ class GraphBuilder:
         self, node: onnx.NodeProto, spec: OperatorSpec, op: Operation, operands: Sequence[Traced | None]
     ) -> tuple[torch.Tensor, ...]:
         with explain_errors(node, operands), torch.no_grad():
-            return apply(spec, op, [None if t is None else t.value_for(spec, i) for i, t in enumerate(operands)])
+            values = [None if t is None else t.value_for(spec, i) for i, t in enumerate(operands)]
+            return apply(spec, op, values, example=True)
 
     # subgraphs --------------------------------------------------------------------------------------------------
 

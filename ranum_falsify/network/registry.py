@@ -8,7 +8,7 @@ from one that the row brings, for operators that ONNX does not define.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Literal, Protocol
 
@@ -176,11 +176,6 @@ class OperatorSpec:
     def is_random(self, op: Operation) -> bool:
         """Tell whether two runs of a node on equal operands differ."""
         return self.random is not None and self.random.where(op)
-
-    def for_examples(self, op: Operation) -> OperatorSpec:
-        """Return the row by which a node is evaluated where any result of the right shape and dtype will do."""
-        example = self.random.example if self.random is not None and self.is_random(op) else None
-        return self if example is None else replace(self, torch=example)
 
     def operands_of(self, op: Operation) -> tuple[Any, ...]:
         """Return the operands of a node in order, a variadic one spread out; None where absent."""

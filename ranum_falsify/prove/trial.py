@@ -63,7 +63,7 @@ class Trial:
 
 
 @dataclass(frozen=True)
-class _Run:
+class _TrialRun:
     """What ONNX Runtime does on one point.
 
     Attributes:
@@ -90,7 +90,7 @@ class _Tried:
 
     graphs: Mapping[int, Graph]
     number: int
-    runs: Sequence[_Run]
+    runs: Sequence[_TrialRun]
 
 
 _tried: WeakKeyDictionary[Problem, _Tried] = WeakKeyDictionary()
@@ -138,10 +138,10 @@ def _run_problem(problem: Problem, graphs: Mapping[int, Graph]) -> _Tried | None
             return None
         case, variables = boxes[0]
         attempt = _Attempt(case, graphs, runners, next(make_points(variables)))
-        return _Tried(graphs, 0, [_Run(attempt.inputs, {}, attempt.find_refusals())])
+        return _Tried(graphs, 0, [_TrialRun(attempt.inputs, {}, attempt.find_refusals())])
 
 
-def _run_all(attempts: Sequence[_Attempt]) -> list[_Run]:
+def _run_all(attempts: Sequence[_Attempt]) -> list[_TrialRun]:
     runs = [attempts[0].run()]
     end = time.monotonic() + _SECONDS
     for attempt in attempts[1:]:
@@ -152,7 +152,7 @@ def _run_all(attempts: Sequence[_Attempt]) -> list[_Run]:
     return runs
 
 
-def _find_faults(problem: Problem, tried: _Tried, run: _Run, surely: Surely) -> dict[int, str]:
+def _find_faults(problem: Problem, tried: _Tried, run: _TrialRun, surely: Surely) -> dict[int, str]:
     """Return the applications whose outputs lie outside their proved bounds, and where."""
     faults = {}
     for call in problem.calls if run.shown else ():
@@ -254,7 +254,7 @@ class _Attempt:
                 return {} if error.is_limit and self._seconds < math.inf else {id(call): f"which {error}"}
         return {}
 
-    def run(self, seconds: float = math.inf) -> _Run:
+    def run(self, seconds: float = math.inf) -> _TrialRun:
         """Run all applications.
 
         Args:
@@ -263,11 +263,11 @@ class _Attempt:
         self._seconds = seconds
         faults = self.find_refusals()
         if faults or len(self._shown) < len(self._case.calls):
-            return _Run(self.inputs, {}, faults)
+            return _TrialRun(self.inputs, {}, faults)
         if not self._case.goals and self._is_violated():
             why = f"which violates the property against its proof: {_REPORT}"
-            return _Run(self.inputs, {}, {id(call): why for call in self._case.calls})
-        return _Run(self.inputs, self._shown if self._case.is_pure_validity else {}, {})
+            return _TrialRun(self.inputs, {}, {id(call): why for call in self._case.calls})
+        return _TrialRun(self.inputs, self._shown if self._case.is_pure_validity else {}, {})
 
     def _is_violated(self) -> bool:
         if any(array is None for shown in self._shown.values() for array in shown):
