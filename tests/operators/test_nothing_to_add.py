@@ -10,9 +10,10 @@ FUSED = """g (float[2,0,3] x, int32[18] i) => (float[2,3,3] y, int32 s) <int32 o
     t = Transpose<perm = [0, 2, 1]>(x) m = MatMul(t, x) y = Neg(m) }"""
 INTEGERS = """g (uint8[2,0] x, float[2,3] z) => (float[2,3] y) <uint8[0,3] w = {}> {
     m = MatMulInteger(x, w) f = Cast<to = 1>(m) e = Exp(f) y = Add(e, z) }"""
+CONVOLUTION = """g (float[1,0,5] x, float[2,0,3] w, float[2] b) => (float[1,2,3] y) { y = Conv(x, w, b) }"""
 
 
-@pytest.mark.parametrize("text", [FUSED, INTEGERS], ids=["fused", "integers"])
+@pytest.mark.parametrize("text", [FUSED, INTEGERS, CONVOLUTION], ids=["fused", "integers", "convolution"])
 def test_what_is_not_written_is_not_proved(text: str) -> None:
     answer = rf.check(parse(text), box=(0, 0), self_check=False, timeout=3)
     assert answer.verdict != "holds"

@@ -18,7 +18,7 @@ from ranum_falsify.domain.linear.forms import Affine, contraction
 from ranum_falsify.domain.rules.indexing import scatter
 from ranum_falsify.domain.rules.matrix.bilinear import bilinear
 from ranum_falsify.domain.rules.shape import reshape
-from ranum_falsify.domain.rules.support.building import infinity_aware
+from ranum_falsify.domain.rules.support.building import infinity_aware, unknown
 from ranum_falsify.domain.site import Site
 from ranum_falsify.errors import UnsupportedAttributeError
 from ranum_falsify.operators.relations.fused import is_beside_quantised, requantise, saturate
@@ -108,6 +108,8 @@ _UNIFORM = Axis(size=1, kernel=1, stride=1, dilation=1, before=0, after=0, count
 
 @infinity_aware
 def _conv_bounds(site: Site, x: Interval, w: Interval, b: Interval | None) -> Interval:
+    if not w.shape[1]:  # ONNX Runtime may leave sums of no terms unwritten
+        return unknown(site)[0]
     w, b = requantise(site, w, b)
     return saturate(site, bound_convolution(site.op, x, w, b), w)
 
