@@ -29,6 +29,7 @@ import torch
 __all__ = [
     "BLOCK_ROUNDINGS",
     "COORDINATE_ROUNDINGS",
+    "CUBIC_ROUNDINGS",
     "CURVE_SHARE",
     "DENORMAL_UNITS",
     "DOUBLE_SHARE",
@@ -326,6 +327,13 @@ COORDINATE_ROUNDINGS = 32
 
 Scale, product, shift by a half, and the crop's two products and sums: at most 8, by runtimes and by us: 16; and as much
 for the weights that are made of them.
+"""
+
+CUBIC_ROUNDINGS = (16, 72)
+"""Error of a weight of Keys' kernel: the first number, and the second times its coefficient a, in roundings of 1.
+
+Near, ((a + 2) d - (a + 3)) d^2 + 1 with d <= 1: 5 |a| + 12.  Far, ((a d - 5 a) d + 8 a) d - 4 a with d <= 2, whose
+terms cancel: 7 |a| after the first difference, 32 |a| after the sum, 72 |a| at the end.
 """
 
 WINDOW_ERROR = 8 * 2.0**-24

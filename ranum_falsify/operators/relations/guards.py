@@ -16,7 +16,7 @@ import torch
 from dnnv.nn import Operation
 from torch import Tensor
 
-from ranum_falsify.domain.interval import Interval
+from ranum_falsify.domain.interval import Interval, dtype_range
 from ranum_falsify.domain.order import SIGNED, greatest, least
 from ranum_falsify.domain.rules.arithmetic.pairs import add
 from ranum_falsify.domain.rules.support.building import inherit_marks, keeping_infinity, result_shape
@@ -189,7 +189,7 @@ def find_facts(site: Site, field: Field, truth: bool) -> Iterator[Fact]:
         yield from _narrow_about(site, fields_of(op)[0], lambda x: x.keep_finite())
     elif is_a(op, "Cast") and op.to == onnx.TensorProto.BOOL:
         (number,) = fields_of(op)
-        yield from _narrow_about(site, number, lambda x: _exclude(x, 0.0) if truth else _clip(x, 0.0, 0.0))
+        yield from _narrow_about(site, number, lambda x: _exclude(x, 0) if truth else _clip(x, 0.0, 0.0))
 
 
 def _hands_on(site: Site, op: Operation) -> bool:
@@ -239,8 +239,13 @@ def _reshape(x: Interval, shape: tuple[int, ...]) -> Interval:
 
 
 def _of_size(x: Interval, size: Interval) -> Interval:
-    """Return the bounds of x, given narrower ones of its absolute value."""
-    inside = x.meet(Interval(-size.upper, size.upper, size.shape))
+    """Return the bounds of x, given narrower ones of its absolute value; the least integer is its own."""
+    if not x.dtype.is_signed:
+        return x.meet(size)
+    lower, least_of_type = -size.upper, dtype_range(x.dtype)[0]
+    if not x.is_floating:
+        lower = torch.where(x.lower == least_of_type, x.lower, lower)
+    inside = x.meet(Interval.of(lower, size.upper, size.shape))
     return replace(inside, gap=max(x.gap, size.distance))
 
 
@@ -276,7 +281,7 @@ def _narrow_equal(x: Interval, other: Interval, truth: bool) -> Interval:
         return x.meet(Interval.of(low, high, x.shape))
     if not other.is_point or not other.is_scalar:
         return x
-    return _exclude(x, float(other.lower.item()))
+    return _exclude(x, other.lower.item())
 
 
 def _ends_for(x: Interval, other: Interval) -> tuple[Tensor, Tensor]:
@@ -300,7 +305,7 @@ def _step(x: Tensor, *, up: bool) -> Tensor:
     return torch.where(wide == (limits.max if up else limits.min), wide, moved).to(x.dtype)
 
 
-def _exclude(x: Interval, number: float) -> Interval:
+def _exclude(x: Interval, number: float | int) -> Interval:
     """Return the bounds of x where it is not a number: a step in from an end, a gap around 0."""
     if x.dtype is torch.bool or x.dtype in SIGNED:
         return x

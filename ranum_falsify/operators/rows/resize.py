@@ -40,6 +40,8 @@ def _axes(
 ) -> dict[int, ResizedAxis]:
     """Return the resized axes by number."""
     chosen = [axis % len(shape) for axis in getattr(op, "axes", None) or range(len(shape))]
+    if len(set(chosen)) < len(chosen):
+        raise UnsupportedAttributeError(f"Resize: axes {list(op.axes)} name an axis twice; name it once")
     if len(scales) != len(chosen):
         scales, sizes = _scales_for(op, [shape[axis] for axis in chosen], sizes)
     else:
@@ -59,8 +61,11 @@ def _scales_for(op: Operation, before: list[int], sizes: list[float]) -> tuple[l
     policy = getattr(op, "keep_aspect_ratio_policy", None) or "stretch"
     if policy == "stretch":
         return scales, sizes
-    if policy not in ("not_larger", "not_smaller"):
-        raise UnsupportedAttributeError(f"Resize: keep_aspect_ratio_policy {policy!r} is not supported")
+    if policy not in ("not_larger", "not_smaller") or any(axis < 0 for axis in op.axes or ()):
+        raise UnsupportedAttributeError(
+            f"Resize: keep_aspect_ratio_policy {policy!r} of axes {op.axes} is not supported; ONNX Runtime keeps the"
+            " ratio of axes that are not negative"
+        )
     scale = min(scales) if policy == "not_larger" else max(scales)
     return [scale] * len(before), [float(np.floor(np.float32(scale) * np.float32(old) + 0.5)) for old in before]
 
@@ -111,8 +116,18 @@ def resample(x: Tensor, axes: dict[int, ResizedAxis], how: Sampling, extrapolati
         mode, size, aligned = arguments
         working = F.interpolate(working, size=size, mode=mode, align_corners=aligned)
     else:
-        working = _apply_taps(working, {number: taps_of(axis, how) for number, axis in axes.items()}, extrapolation)
+        working = _apply_taps(working, _taps(axes, how, x.ndim), extrapolation)
     return working.to(x.dtype)
+
+
+def _taps(axes: dict[int, ResizedAxis], how: Sampling, rank: int) -> dict[int, Taps]:
+    """Return what the elements of each axis read; cubic kernels leave those before the last two as they are."""
+    kept = {
+        number: axis
+        for number, axis in axes.items()
+        if how.mode != "cubic" or number >= rank - 2 or axis.before != axis.after or axis.scale != 1
+    }
+    return {number: taps_of(axis, how) for number, axis in kept.items()}
 
 
 def _apply_taps(x: Tensor, taps: dict[int, Taps], extrapolation: float) -> Tensor:
@@ -206,9 +221,11 @@ def _resize_bounds(
     how, extrapolation = _sampling(site.op)
     if how.transform != "tf_crop_and_resize" and all(axis.before == axis.after for axis in axes.values()):
         return x
-    if how.mode == "cubic" and not abs(how.cubic_a) <= _STEEPEST:
+    taps = _taps(axes, how, len(x.shape))
+    outer = any(number < len(x.shape) - 2 for number in taps)
+    steep = how.mode == "cubic" and (outer or not abs(how.cubic_a) <= _STEEPEST)
+    if steep or not _is_crop_followed(how, axes, extrapolation) or _is_cut_off(how, x.dtype):
         return unknown(site)[0]
-    taps = {number: taps_of(axis, how) for number, axis in axes.items()}
     shape = tuple(axes[i].after if i in axes else size for i, size in enumerate(x.shape))
     x = x.split(*(number for number, tap in taps.items() if tap.outside is not None))
     if how.mode == "nearest":
@@ -217,6 +234,20 @@ def _resize_bounds(
         low, high = (_apply_taps(bound, moving, extrapolation) for bound in (x.lower, x.upper))
         return Interval.of(low, high, shape)
     return _interpolate(x, axes, taps, extrapolation, shape)
+
+
+def _is_crop_followed(how: Sampling, axes: dict[int, ResizedAxis], extrapolation: float) -> bool:
+    """Tell whether kernels crop as the standard says: some copy an axis whose size stays, others ignore its region."""
+    if how.transform != "tf_crop_and_resize":
+        return True
+    whole = all(axis.before != axis.after or (axis.start, axis.end) == (0, 1) for axis in axes.values())
+    numbers = [extrapolation, *(end for axis in axes.values() for end in (axis.start, axis.end))]
+    return whole and not how.antialias and all(map(math.isfinite, numbers))
+
+
+def _is_cut_off(how: Sampling, dtype: torch.dtype) -> bool:
+    """Tell whether ONNX Runtime makes 0 of what is negative after each axis, as its kernels for pictures do."""
+    return how.antialias and (dtype is torch.int8 or (dtype is torch.uint8 and how.mode == "cubic"))
 
 
 def _upsample_bounds(site: Site, x: Interval, scales: np.ndarray) -> Interval:
@@ -264,13 +295,13 @@ def _weight_ends(low: Tensor, high: Tensor, number: int, taps: Taps, axis: Resiz
         up, down = row.clamp(min=0).reshape(column), row.clamp(max=0).reshape(column)
         least, greatest = least + (up * a + down * b), greatest + (up * b + down * a)
         size = torch.maximum(a.abs(), b.abs())
-        error = error + size * (doubt + (len(weights) + 8) * rounding * (up - down))
+        error = error + size * (doubt + taps.error + (len(weights) + 8) * rounding * (up - down))
         hull = (a, b) if hull is None else (torch.minimum(hull[0], a), torch.maximum(hull[1], b))
     least, greatest = least - error, greatest + error
     if hull is None or (weights < 0).any():
         return least, greatest
     # Weights that are not negative add up to 1, except for rounding.
-    share = 2 * (len(weights) + 8) * rounding
+    share = 2 * (len(weights) + 8) * rounding + len(weights) * taps.error
     return (
         torch.maximum(least, hull[0] - share * hull[0].abs()),
         torch.minimum(greatest, hull[1] + share * hull[1].abs()),

@@ -30,6 +30,13 @@ from ranum_falsify.operators.support.unsigned import moves_unsigned
 __all__ = ["CenterCropPad", "Compress", "Pad", "ReverseSequence", "Trilu"]
 
 
+_OPEN = (torch.iinfo(torch.int32).max, torch.iinfo(torch.int64).max)
+"""Ends that mean the last position that the step leads to."""
+
+_FRONT = torch.iinfo(torch.int64).min
+"""An end before the front of any axis."""
+
+
 def _ranges(
     shape: Sequence[int],
     starts: np.ndarray,
@@ -43,9 +50,20 @@ def _ranges(
     strides = ints(steps) or [1] * len(begin)
     kept = [range(size) for size in shape]
     for start, stop, axis, step in zip(begin, end, chosen, strides, strict=True):
-        # ONNX clamps as Python does, -1 past the front included.
-        kept[axis] = range(shape[axis])[start:stop:step]
+        kept[axis] = _positions(shape[axis], start, stop, step)
     return kept
+
+
+def _positions(size: int, start: int, stop: int, step: int) -> range:
+    """Return the positions that ONNX Runtime keeps of an axis.
+
+    Backward, NumPy keeps nothing of what starts before the front, and ONNX Runtime the first element.
+    """
+    if not size:
+        return range(0)
+    back, step = step < 0, max(-size, min(step, size))
+    start, stop = (end + size if end < 0 else end for end in (start, _FRONT if back and stop in _OPEN else stop))
+    return range(max(0, min(start, size - back)), max(-back, min(stop, size)), step)
 
 
 @moves_unsigned

@@ -12,6 +12,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from ranum_falsify.domain.slack import CUBIC_ROUNDINGS
 from ranum_falsify.errors import UnsupportedAttributeError
 
 __all__ = ["ResizedAxis", "Sampling", "Taps", "coordinates", "taps_of"]
@@ -57,11 +58,13 @@ class Taps:
         index: Positions in the input axis, shape (taps, size after).
         weights: Their weights, of that shape in float64; None where a single tap is copied.
         outside: Which elements lie outside the input and take the extrapolation value; None if none does.
+        error: How far a weight may be off in float32, its coordinate being right.
     """
 
     index: np.ndarray
     weights: np.ndarray | None
     outside: np.ndarray | None
+    error: float = 0.0
 
     def is_identity(self, size: int) -> bool:
         """Tell whether an axis of this size stays as it is."""
@@ -90,7 +93,7 @@ def _crop(x: np.ndarray, axis: ResizedAxis) -> np.ndarray:
     start, end, last = np.float32(axis.start), np.float32(axis.end), np.float32(axis.before - 1)
     if axis.after == 1:
         return np.full_like(x, np.float32(0.5) * (start + end) * last)
-    return start * last + x * ((end - start) * last) / np.float32(axis.after - 1)
+    return start * last + x * (end - start) * last / np.float32(axis.after - 1)
 
 
 _TRANSFORMS: dict[str, Callable[[np.ndarray, ResizedAxis], np.ndarray]] = {
@@ -148,6 +151,9 @@ def taps_of(axis: ResizedAxis, how: Sampling) -> Taps:
     Raises:
         UnsupportedAttributeError: Mode, transformation or rounding is unknown.
     """
+    if how.antialias and axis.before == axis.after:
+        # ONNX Runtime copies an axis whose size stays, whatever the scale says.
+        return Taps(np.arange(axis.before)[None], None, None)
     x = coordinates(axis, how.transform)
     outside = None
     if how.transform == "tf_crop_and_resize":
@@ -176,6 +182,8 @@ def _weight(x: np.ndarray, axis: ResizedAxis, how: Sampling, outside: np.ndarray
         weights = np.where((positions >= 0) & (positions < axis.before), weights, 0.0)
     if how.exclude_outside or how.antialias:
         weights = weights / weights.sum(axis=0)
-    used = weights.any(axis=1)
+    # In float32, Keys' kernel is not quite 0 at whole distances.
+    used = weights.any(axis=1) | (how.mode == "cubic")
     index, weights = positions[used].astype(np.int64).clip(0, axis.before - 1), weights[used]
-    return Taps(index, None if len(index) == 1 and (weights == 1).all() else weights, outside)
+    lost = 0.0 if how.mode == "linear" else (CUBIC_ROUNDINGS[0] + CUBIC_ROUNDINGS[1] * abs(how.cubic_a)) * 2.0**-24
+    return Taps(index, None if len(index) == 1 and (weights == 1).all() else weights, outside, lost)

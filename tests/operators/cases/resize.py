@@ -89,6 +89,18 @@ CASES = [
         for exclude in (None, 1)
         for kind, scales in ((f"up-{exclude}", UP), (f"down-{exclude}", DOWN), (f"mixed-{exclude}", MIXED))
     ),
+    resized(
+        "antialias-of-a-size-that-stays", x=Spread((1, 1, 3, 4)), scales=(1, 1, 1.3, 0.5), mode="cubic", antialias=1
+    ),
+    resized(
+        "crop-to-a-rounded-end",
+        x=Spread((1, 1, 7, 2)),
+        scales=(1, 1, 2.6, 1.5),
+        roi=(0, 0, -0.2, 0, 1, 1, 1, 1),
+        mode="linear",
+        coordinate_transformation_mode="tf_crop_and_resize",
+        extrapolation_value=7.5,
+    ),
     resized("axes", scales=(2.0, 0.5), axes=[3, 2], opset=18),
     resized("axes-sizes", sizes=(8, 3), axes=[-2, -1], mode="linear", opset=18),
     *(
