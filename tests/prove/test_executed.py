@@ -126,6 +126,14 @@ CASES = [
         (1.5,),
         frozenset({"Log_y"}),
     ),
+    Rewritten(
+        "a transpose that is ignored beside a vector",
+        "g (float[3,2] x) => (float[2] y) <float[3,2] c = {1, -3, 1, 2, 1, 2}, float[3] v = {1, 1, 1}>"
+        "{ a = Add(x, c) t = Transpose<perm = [1, 0]>(a) m = MatMul(t, v) y = Log(m) }",
+        ((0.0, 0.1),),
+        (0.0,),
+        frozenset({"Log_y"}),
+    ),
 ]
 
 
