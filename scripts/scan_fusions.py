@@ -11,6 +11,8 @@ the first of them, and whether the proof is open there. Exit status 1 if a proof
 from __future__ import annotations
 
 import argparse
+import itertools
+import math
 import sys
 import time
 import warnings
@@ -91,10 +93,10 @@ class Scan:
         self.models = 0
         self.errors: list[str] = []
 
-    def run(self, first: int, count: int, jobs: int) -> None:
+    def run(self, first: int, count: int, jobs: int, seconds: float) -> None:
         """Compare models of consecutive seeds; what crashes or hangs is run again alone, model by model."""
         crashed: list[range] = []
-        for seen in _seen(first, count, _SEEDS, jobs):
+        for seen in _seen(first, count, _SEEDS, jobs, until=time.monotonic() + seconds):
             if isinstance(seen, Failure):
                 crashed.append(seen.job)
             else:
@@ -132,9 +134,10 @@ class Scan:
         return bool(self.errors or any(group.faults for group in self.groups.values()))
 
 
-def _seen(first: int, count: int, size: int, jobs: int) -> Iterator[Seen | Failure[range]]:
+def _seen(first: int, count: int, size: int, jobs: int, until: float = math.inf) -> Iterator[Seen | Failure[range]]:
     seeds = (range(at, min(at + size, first + count)) for at in range(first, first + count, size))
-    return run_jobs(seeds, _prepare, workers=jobs, limit=_JOB_SECONDS)
+    in_time = itertools.takewhile(lambda _: time.monotonic() < until, seeds)
+    return run_jobs(in_time, _prepare, workers=jobs, limit=_JOB_SECONDS)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -142,10 +145,11 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--graphs", type=int, default=2000, help="how many random models (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="seed of the first; others follow (default: %(default)s)")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="start no job after so long")
     parser.add_argument("--jobs", type=int, default=1, help="processes (default: %(default)s)")
     given = parser.parse_args(argv)
     began, scan = time.monotonic(), Scan()
-    scan.run(given.seed, given.graphs, given.jobs)
+    scan.run(given.seed, given.graphs, given.jobs, given.seconds)
     if not scan.models:
         print("nothing was run; ask for more graphs", file=sys.stderr)
         return 2
