@@ -43,6 +43,11 @@ PATTERNS: dict[str, tuple[str, int, str]] = {
     },
     "MatMul, Add, Relu": ("FusedGemm", 17, GEMM + " { t = MatMul (x, w) s = Add (t, b) y = Relu (s) }"),
     "Transpose, MatMul": ("FusedMatMul", 17, PAIR + " { t = Transpose <perm = [0, 2, 1]> (x) y = MatMul (t, z) }"),
+    "Transpose, MatMul with a vector": (
+        "FusedMatMul",
+        17,
+        "g (float[2,3,4] x, float[3] z) => (float[2,4] y) { t = Transpose <perm = [0, 2, 1]> (x) y = MatMul (t, z) }",
+    ),
     "Mul, MatMul, Mul": (
         "FusedMatMul",
         17,

@@ -126,6 +126,16 @@ CASES = [
         (1.5,),
         frozenset({"Log_y"}),
     ),
+    Rewritten(
+        "a transpose that is ignored beside a vector",
+        # Nothing fails at the ends of the box and in its centre, where w is 0.
+        "g (float[3,2] x) => (float[2] y) <float one = {1}, float[3,2] s = {0, -10, 0, 0, 0, 0},"
+        " float[3,2] c = {1, 0, 1, 0, 0, 20}, float[3] v = {1, 1, 1}> { q = Mul(x, x) r = Sub(one, q) w = Mul(x, r)"
+        " p = Mul(w, s) a = Add(p, c) t = Transpose<perm = [1, 0]>(a) m = MatMul(t, v) y = Log(m) }",
+        ((-1.0, 1.0),),
+        (0.5,),
+        frozenset({"Log_y"}),
+    ),
 ]
 
 

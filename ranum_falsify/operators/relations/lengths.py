@@ -46,6 +46,8 @@ def product_of_rows(site: Site, a: Interval, b: Interval, *rest: Interval | None
         return None
     op = site.op
     moved = getattr(op, "transpose_batch_a", 0) or getattr(op, "transpose_batch_b", 0)
+    # Beside a vector, ONNX Runtime's kernel sums what is no row or column of a matrix to be transposed.
+    moved = moved or (len(b.shape) == 1 and getattr(op, "transpose_a", 0))
     if moved or is_beside_quantised(op):
         return None
     rows = len(a.shape) - (2 if getattr(op, "transpose_a", 0) and len(a.shape) > 1 else 1)

@@ -11,17 +11,21 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+from onnx import numpy_helper
 
 from tests.domain.boxes import Array
 from tests.domain.maker import OPSET, Maker, Unfit
 
 __all__ = ["ATTACKS", "OPSETS", "Chain", "attack"]
 
-OPSETS = (13, 17, 17, 18, OPSET, OPSET)
+OPSETS = (11, 12, 13, 13, 17, 17, 18, 20, OPSET, OPSET, 22, 23)
 """Opsets: other versions spell operators differently, and the optimiser looks for other patterns."""
 
 ATTACKS: dict[str, list[Callable[[Chain], None]]] = {}
 """The fragments of chains, by family."""
+
+_OPERAND_SINCE = {"Squeeze": (13, "axes"), "Unsqueeze": (13, "axes"), "ReduceSum": (13, "axes"), "Split": (13, "split")}
+"""Since which opset the second operand is no attribute; see `_operand_since`."""
 
 _SPANS = {np.dtype(np.float16): 3, np.dtype(np.float32): 35, np.dtype(np.float64): 290}
 """Decimal exponents within which tensors stay, with room for sums."""
@@ -31,6 +35,10 @@ def attack(function: Callable[[Chain], None]) -> Callable[[Chain], None]:
     """Register a fragment, under the name of its module as the family."""
     ATTACKS.setdefault(function.__module__.rpartition(".")[2], []).append(function)
     return function
+
+
+def _operand_since(op_type: str) -> tuple[int, str]:
+    return _OPERAND_SINCE.get(op_type, (18, "axes") if op_type.startswith("Reduce") else (0, ""))
 
 
 class Chain(Maker):
@@ -47,6 +55,14 @@ class Chain(Maker):
         self.exponents: dict[str, int] = {}
         self.far = self.chance(0.4)
         self.whole: type = self.one_of(np.uint8, np.int8)
+
+    def ops(self, op_type: str, *inputs: str, outputs: int, **attributes: Any) -> tuple[str, ...]:
+        """See :meth:`Maker.ops`; what is an attribute at this opset may be given as a constant operand."""
+        since, name = _operand_since(op_type)
+        if self.opset < since and len(inputs) == 2 and inputs[1] in self._constants:
+            attributes[name] = numpy_helper.to_array(self._constants[inputs[1]]).tolist()
+            inputs = inputs[:1]
+        return super().ops(op_type, *inputs, outputs=outputs, **attributes)
 
     @property
     def span(self) -> int:
@@ -68,6 +84,10 @@ class Chain(Maker):
     def chance(self, share: float) -> bool:
         """Decide by chance whether to do something."""
         return bool(self.rng.random() < share)
+
+    def element_of(self, x: str) -> int:
+        """Return the ONNX number of a tensor's type."""
+        return int(self._types[x].tensor_type.elem_type)
 
     def exponent(self, x: str) -> int:
         """Return the approximate decimal exponent of a tensor."""
@@ -137,10 +157,8 @@ class Chain(Maker):
         return self.grown(self.op("Mul", x, self.constant(self.scaled(1.0, by))), x, by)
 
     def reduced(self, op_type: str, x: str, *axes: int) -> str:
-        """Add a reduction in the form of the opset."""
-        if self.opset >= 18 or op_type == "ReduceSum":
-            return self.op(op_type, x, self.ints(*axes), keepdims=1)
-        return self.op(op_type, x, axes=list(axes), keepdims=1)
+        """Add a reduction that keeps dimensions."""
+        return self.op(op_type, x, self.ints(*axes), keepdims=1)
 
     def cast(self, x: str, element: int) -> str:
         """Add a conversion."""

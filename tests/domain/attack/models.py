@@ -8,18 +8,28 @@ from dataclasses import dataclass
 import numpy as np
 import onnx
 
-from tests.domain.attack import linear, moving, normalising, precision, quantised  # noqa: F401 - they add to ATTACKS
+from tests.domain.attack import (  # noqa: F401 - they add to ATTACKS
+    arranging,
+    edges,
+    linear,
+    moving,
+    normalising,
+    precision,
+    quantised,
+)
 from tests.domain.attack.chain import ATTACKS, OPSETS, Chain
 from tests.domain.boxes import Array, Recipe
 
 __all__ = ["Target", "random_target", "recipe"]
 
 _SHAPES: tuple[tuple[int, ...], ...] = (
-    *((2, 6), (3, 4), (1, 1), (1, 8), (1, 3, 8), (2, 4, 4), (1, 8, 6)),
+    *((3,), (3, 3), (2, 6), (3, 4), (1, 1), (1, 8), (1, 3, 8), (2, 4, 4), (1, 8, 6)),
     *((1, 2, 6, 6), (1, 4, 4, 4), (1, 1, 2, 2), (1, 1, 1, 1), (1, 16, 3, 3)),
 )
 _LARGE = ((8, 32), (4, 16), (1, 2, 8, 8))
 _DTYPES: dict[str, tuple[type, ...]] = {
+    "arranging": (np.float32,) * 6 + (np.float16, np.float64),
+    "edges": (np.float32,) * 6 + (np.float16, np.float64),
     "linear": (np.float32,) * 8 + (np.float16, np.float64),
     "moving": (np.float32,) * 6 + (np.float16, np.float16, np.float64),
     "normalising": (np.float32,) * 3 + (np.float16, np.float64),

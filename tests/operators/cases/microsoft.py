@@ -96,6 +96,12 @@ def products() -> Iterator[OperatorCase]:
         "both": ((4, 2, 3), (5, 2, 4), {"transA": 1, "transB": 1, "transBatchA": 1, "transBatchB": 1}),
         "four dimensions": ((3, 2, 2, 4), (2, 2, 4, 5), {"transBatchA": 1}),
         "vector": ((4,), (4, 5), {"alpha": 2.0}),
+        "transposed beside a vector": ((4, 3), (4,), {"transA": 1}),
+        "square beside a vector": ((3, 3), (3,), {"transA": 1, "transB": 1, "alpha": -0.5}),
+        "matrices beside a vector": ((2, 3, 4), (3,), {"transA": 1}),
+        "vector transposed": ((3,), (3, 4), {"transA": 1}),
+        "vector beside a transposed": ((3,), (2, 4, 3), {"transB": 1}),
+        "two vectors": ((3,), (3,), {"transA": 1, "transB": 1}),
     }
     for name, (a, b, attributes) in shapes.items():
         yield OperatorCase(

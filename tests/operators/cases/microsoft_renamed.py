@@ -60,6 +60,7 @@ CASES = [
         [Spread((2, 4, 3)), Spread((5, 4))],
         attributes={"transA": 1, "transB": 1, "alpha": -0.5},
     ),
+    case("TransposeMatMul", "beside a vector", [PLANE, Spread((3,))], attributes={"transA": 1}),
     case("Unique", "", [np.array([2, 1, 1, 3, -0.0, 3, 0], np.float32)], outputs=3, gradient=False, vmap=False),
 ]
 

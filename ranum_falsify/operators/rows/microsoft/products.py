@@ -169,21 +169,30 @@ def _turn(x: Tensor, *, batch: int, last: int) -> Tensor:
     return x.mT if last and x.ndim > 1 else x
 
 
-def _factors(op: Operation) -> tuple[dict[str, int], dict[str, int]]:
-    first = {"batch": op.transpose_batch_a, "last": op.transpose_a}
-    return first, {"batch": op.transpose_batch_b, "last": op.transpose_b}
+def _turn_first(x: Tensor, op: Operation, rank: int) -> Tensor:
+    """Return the first factor as the kernel reads it beside one of so many dimensions.
+
+    Beside a vector, kernels take the numbers of a matrix to be transposed in the order in which they are stored, as if
+    the transposed matrix had been.
+    """
+    if op.transpose_a and x.ndim > 1 and rank == 1:
+        return x.reshape(x.mT.shape)
+    return _turn(x, batch=op.transpose_batch_a, last=op.transpose_a)
+
+
+def _turn_second(x: Tensor, op: Operation) -> Tensor:
+    return _turn(x, batch=op.transpose_batch_b, last=op.transpose_b)
 
 
 def _fused_matmul(op: Operation, a: Tensor, b: Tensor) -> Tensor:
-    left, right = _factors(op)
-    product = torch.matmul(_turn(a, **left), _turn(b, **right))
+    product = torch.matmul(_turn_first(a, op, b.ndim), _turn_second(b, op))
     return product if op.alpha == 1 else product * op.alpha
 
 
 @infinity_aware
 def _fused_matmul_bounds(site: Site, a: Interval, b: Interval) -> Interval:
-    left, right = _factors(site.op)
-    a, b = a.move(lambda t: _turn(t, **left)), b.move(lambda t: _turn(t, **right))
+    rank = len(b.shape)
+    a, b = a.move(lambda t: _turn_first(t, site.op, rank)), b.move(lambda t: _turn_second(t, site.op))
     product, alpha = matrix_product(a, b), float(site.op.alpha)
     # Factors may have overflowed when they were merged; and of no terms, ONNX Runtime leaves the sums unwritten.
     if not math.isfinite(alpha) or not a.shape[-1]:
