@@ -104,11 +104,13 @@ class Setting:
         keep: Whether all bounds are kept, so that those of inner tensors are checked.
         linear: Whether backward linear bounds narrow the bounds of the rules.
         runtimes: Runtimes that the bounds must cover.
+        rewritten: Whether the graph that ONNX Runtime runs in its place is analysed, too.
     """
 
     keep: bool = True
     linear: bool = False
     runtimes: tuple[str, ...] = RUNTIMES
+    rewritten: bool = True
 
     @classmethod
     def drawn(cls, rng: np.random.Generator) -> Setting:
@@ -184,7 +186,10 @@ class Subject:
         def linear(graph: Graph, runtimes: Sequence[Runtime]) -> IntervalAnalysis:
             return LinearAnalysis(graph, runtimes=runtimes, ascent=_ASCENT)
 
-        return analyses_of(self.graph, setting.runtimes, linear if setting.linear else plain)
+        make = linear if setting.linear else plain
+        if not setting.rewritten:
+            return Analyses(make(self.graph, setting.runtimes))
+        return analyses_of(self.graph, setting.runtimes, make)
 
     def proved(self, verdict: Verdict) -> set[str]:
         """Return the outputs whose operators a verdict proves without exception, as written and as run."""
