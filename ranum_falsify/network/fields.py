@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 
 from ranum_falsify.errors import ModelError
+from ranum_falsify.network.admitted import check_admitted
 from ranum_falsify.network.registry import OperatorSpec
 from ranum_falsify.network.trace import Traced, constant
 
@@ -100,6 +101,7 @@ def fields_of(
 
     Raises:
         ModelError: A required input or attribute is missing, or one is unknown.
+        UnsupportedAttributeError: An attribute has a value that kernels read differently.
     """
     by_field: dict[str, Any] = {name: None for name in spec.operands}
     rest: list[Traced] = []
@@ -144,6 +146,7 @@ def _attributes(
         if name in skip:
             continue
         if name in given:
+            check_admitted(name, given[name])
             values[spec.field_of(name)] = given[name]
         elif formal.default_value.type != _OPTIONAL_MISSING:
             values[spec.field_of(name)] = _attribute_value(formal.default_value)

@@ -126,7 +126,7 @@ def check_form(case: OperatorCase, rng: np.random.Generator, *, boxes: int, samp
     if runs is None or not runs(feeds):
         return "refused by ONNX Runtime", Tally(faults=_accepted_badly(model)), ""
     try:
-        subject = Subject(model)
+        subject = Subject(model, strict=True)
     except RanumFalsifyError as error:
         return "refused by the row", Tally(), str(error)
     except Exception as error:
@@ -154,7 +154,7 @@ def _runner(model: onnx.ModelProto) -> Callable[[Feeds], bool] | None:
 def _accepted_badly(model: onnx.ModelProto) -> list[str]:
     """Return what goes wrong in reading a model that ONNX Runtime refuses."""
     try:
-        Subject(model)
+        Subject(model, strict=True)
     except RanumFalsifyError:
         return []
     except Exception as error:

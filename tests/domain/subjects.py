@@ -133,16 +133,20 @@ class Subject:
         runtimes: `fn(feeds) -> values by tensor name` by name of the runtime.
     """
 
-    def __init__(self, model: onnx.ModelProto, sessions: SessionOf | None = None) -> None:
+    def __init__(self, model: onnx.ModelProto, sessions: SessionOf | None = None, *, strict: bool = False) -> None:
         """Prepare.
 
         Args:
             model: The model.
             sessions: Loads models in ONNX Runtime; in this process if not given.
+            strict: Whether operators that only ONNX Runtime evaluates are refused.
+
+        Raises:
+            ModelError: The model cannot be read.
         """
-        self.graph = read(model)
+        self.graph = read(model, strict=strict)
         shown = _with_all_outputs(model)
-        self.exposed = self.graph if len(self.graph.nodes) == 1 else read(shown)
+        self.exposed = self.graph if len(self.graph.nodes) == 1 else read(shown, strict=strict)
         self.runtimes: dict[str, Any] = {
             "onnxruntime": _session(sessions, shown, optimised=False),
             "onnxruntime-optimised": _session(sessions, model, optimised=True),
@@ -241,7 +245,14 @@ def _session(sessions: SessionOf | None, model: onnx.ModelProto, *, optimised: b
 def _loaded(model: bytes, optimised: bool) -> Callable[[Any], Any]:
     made = session(model, optimised=optimised)
     names = [output.name for output in made.get_outputs()]
-    return lambda feeds: dict(zip(names, made.run(None, feeds), strict=True))
+
+    def run(feeds: Any) -> dict[str, Array]:
+        values = dict(zip(names, made.run(None, feeds), strict=True))
+        if any(value is None for value in values.values()):
+            raise RuntimeError("ONNX Runtime gives no result")  # of operands without elements, mostly
+        return values
+
+    return run
 
 
 def _evaluated(graph: Graph, feeds: Feeds, device: str) -> dict[str, Array]:

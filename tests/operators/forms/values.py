@@ -25,6 +25,10 @@ def is_number(dtype: np.dtype) -> bool:
     return dtype.kind in "fiub" or dtype == ml_dtypes.bfloat16
 
 
+def is_float(x: Array) -> bool:
+    return x.dtype.kind == "f" or x.dtype == ml_dtypes.bfloat16
+
+
 def number(kind: str, rng: np.random.Generator, dtype: Any = np.int64) -> Any:
     """Return a number of a class, within an element type; of a type without such numbers, the nearest."""
     dtype = np.dtype(dtype)
@@ -66,6 +70,8 @@ def numbers(x: Array, kind: str, rng: np.random.Generator) -> Array:
         return np.asarray(np.where(chosen, x.reshape(-1)[int(rng.integers(x.size))], x)).astype(x.dtype)
     with np.errstate(all="ignore"):
         values = np.array([number(kind, rng, x.dtype) for _ in range(x.size)]).astype(x.dtype).reshape(x.shape)
+    if is_float(x):  # what reads a stored NaN is not to blame for another
+        values = np.where(np.isnan(values), np.zeros_like(values), values)
     return np.asarray(np.where(chosen, values, x)).astype(x.dtype)
 
 
@@ -89,7 +95,7 @@ def listed(values: Sequence[Any], kind: str, rng: np.random.Generator, fresh: An
     if kind == "permuted":
         return [changed[int(i)] for i in rng.permutation(len(changed))]
     if not changed:
-        changed = [fresh(kind)]
+        changed = [fresh("positive" if kind == "duplicate" else kind)]
     if kind == "duplicate":
         changed = changed if len(changed) > 1 else [*changed, changed[0]]
         other = int(rng.integers(len(changed)))

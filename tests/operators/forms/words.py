@@ -47,6 +47,7 @@ _WORDS: Mapping[str, tuple[str, ...]] = {
     "v_quant_type": ("NONE", "PER_TENSOR", "PER_CHANNEL"),
     # labels, which are any text
     "cats_strings": ("a", "b"),
+    "classes_strings": ("a", "b"),
     "classlabels_strings": ("a", "b"),
     "default_string": ("_Unused", "a"),
     "keys_strings": ("a", "b"),
