@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import onnx
 
-from ranum_falsify.errors import ModelError
-from ranum_falsify.network.registry import OperatorSpec
+from ranum_falsify.errors import ModelError, UnsupportedAttributeError
+from ranum_falsify.network.admitted import check_admitted
+from ranum_falsify.network.registry import OperatorSpec, is_own
+from ranum_falsify.network.tensors import name_type
 from ranum_falsify.network.trace import Traced, constant
 
 __all__ = ["array_of", "attribute_values", "fields_of", "initializers_of", "input_fields"]
@@ -100,6 +102,7 @@ def fields_of(
 
     Raises:
         ModelError: A required input or attribute is missing, or one is unknown.
+        UnsupportedAttributeError: An attribute has a value that kernels read differently.
     """
     by_field: dict[str, Any] = {name: None for name in spec.operands}
     rest: list[Traced] = []
@@ -118,6 +121,8 @@ def fields_of(
         if by_field[name] is None and value is not None:
             by_field[name] = constant(_as_operand(value))
     _check_required(node, schema, spec, by_field, rest)
+    if is_own(schema):
+        _check_types(schema, [traced.get(name) for name in node.input])
     operands: list[Traced | None] = [by_field[name] for name in spec.operands]
     fields = {name: None if t is None else t.source for name, t in by_field.items()}
     if spec.variadic:
@@ -125,6 +130,24 @@ def fields_of(
         fields[spec.operands[-1]] = tuple(t.source for t in rest)
     extra = {"version": schema.since_version, "output_names": tuple(node.output)}
     return fields | attributes | extra, operands
+
+
+def _check_types(schema: onnx.defs.OpSchema, given: Sequence[Traced | None]) -> None:
+    """Check the element types of a node's inputs against a schema that a row brings, which declares what it has.
+
+    ONNX Runtime checks those of ONNX's schemas, and has kernels for more types of its own operators.
+
+    Raises:
+        UnsupportedAttributeError: The row does not have such inputs.
+    """
+    seen: dict[str, str] = {}
+    for position, tensor in enumerate(given):
+        if tensor is None:
+            continue
+        formal = schema.inputs[min(position, len(schema.inputs) - 1)]
+        kind = name_type(tensor.details.dtype)
+        if kind not in formal.types or (formal.is_homogeneous and seen.setdefault(formal.type_str, kind) != kind):
+            raise UnsupportedAttributeError(f"input {formal.name} is a {kind} here, which is not supported")
 
 
 def _as_operand(value: Any) -> np.ndarray:
@@ -144,6 +167,7 @@ def _attributes(
         if name in skip:
             continue
         if name in given:
+            check_admitted(name, given[name])
             values[spec.field_of(name)] = given[name]
         elif formal.default_value.type != _OPTIONAL_MISSING:
             values[spec.field_of(name)] = _attribute_value(formal.default_value)

@@ -18,6 +18,7 @@ from ranum_falsify.errors import UnsupportedTypeError
 __all__ = [
     "ONNX_TO_NUMPY",
     "details_of",
+    "name_type",
     "numpy_dtype",
     "share",
     "to_numpy",
@@ -42,6 +43,12 @@ ONNX_TO_NUMPY: dict[int, np.dtype] = {
     if number not in (onnx.TensorProto.UNDEFINED, onnx.TensorProto.STRING)
 }
 """Element type numbers of ONNX to NumPy dtypes, strings left out."""
+
+
+def name_type(dtype: np.dtype) -> str:
+    """Return the name that schemas have for tensors of a NumPy dtype, as `tensor(float)`."""
+    number = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    return f"tensor({onnx.TensorProto.DataType.Name(number).lower()})"
 
 
 def torch_dtype(dtype: np.dtype) -> torch.dtype:

@@ -73,7 +73,7 @@ class Search:
             some = True
             self.tally.runs[name] += 1
             if len(values) < len(self.subject.exposed.output_names):
-                faults = self._final_faults(feeds, values)
+                faults = self.final_faults(feeds, values)
             else:
                 trial = Trial(self.subject, self.verdict, feeds, values)
                 faults = list(trial.faults())
@@ -82,7 +82,7 @@ class Search:
             self.tally.faults += [f"{name}: {fault}" for fault in faults[:1]]
         self.tally.samples += some
 
-    def _final_faults(self, feeds: Feeds, values: Mapping[str, Array]) -> list[str]:
+    def final_faults(self, feeds: Feeds, values: Mapping[str, Array]) -> list[str]:
         """Return the faults in outputs alone, where no node got invalid input on ONNX Runtime without optimisations.
 
         Optimisations change the last bits of what inner nodes read, and with them whether it is invalid: a difference

@@ -72,6 +72,7 @@ class Place:
         written: The same as a tuple.
         operands: By operand name a tensor's name, or a constant.
         finite_constants: Whether no constant operand is infinite.
+        nan_constants: Whether one holds NaN, which is none of the node's doing.
         is_elementwise: Whether each element of an output depends on the operands' elements at the same place alone.
         has_fixed_shape: Whether its shape does not depend on values.
     """
@@ -91,6 +92,7 @@ class Place:
         }
         constants = [x for x in self.operands.values() if isinstance(x, torch.Tensor) and x.is_floating_point()]
         self.finite_constants = all(bool(x.isfinite().all()) for x in constants)
+        self.nan_constants = any(bool(x.isnan().any()) for x in constants)
         self.is_elementwise = spec.elementwise
         computed = any(isinstance(fields.get(name), Operation) for name in spec.static)
         self.has_fixed_shape = not spec.dynamic_shape and not computed
@@ -104,11 +106,13 @@ class Setting:
         keep: Whether all bounds are kept, so that those of inner tensors are checked.
         linear: Whether backward linear bounds narrow the bounds of the rules.
         runtimes: Runtimes that the bounds must cover.
+        rewritten: Whether the graph that ONNX Runtime runs in its place is analysed, too.
     """
 
     keep: bool = True
     linear: bool = False
     runtimes: tuple[str, ...] = RUNTIMES
+    rewritten: bool = True
 
     @classmethod
     def drawn(cls, rng: np.random.Generator) -> Setting:
@@ -131,16 +135,20 @@ class Subject:
         runtimes: `fn(feeds) -> values by tensor name` by name of the runtime.
     """
 
-    def __init__(self, model: onnx.ModelProto, sessions: SessionOf | None = None) -> None:
+    def __init__(self, model: onnx.ModelProto, sessions: SessionOf | None = None, *, strict: bool = False) -> None:
         """Prepare.
 
         Args:
             model: The model.
             sessions: Loads models in ONNX Runtime; in this process if not given.
+            strict: Whether operators that only ONNX Runtime evaluates are refused.
+
+        Raises:
+            ModelError: The model cannot be read.
         """
-        self.graph = read(model)
+        self.graph = read(model, strict=strict)
         shown = _with_all_outputs(model)
-        self.exposed = self.graph if len(self.graph.nodes) == 1 else read(shown)
+        self.exposed = self.graph if len(self.graph.nodes) == 1 else read(shown, strict=strict)
         self.runtimes: dict[str, Any] = {
             "onnxruntime": _session(sessions, shown, optimised=False),
             "onnxruntime-optimised": _session(sessions, model, optimised=True),
@@ -184,7 +192,10 @@ class Subject:
         def linear(graph: Graph, runtimes: Sequence[Runtime]) -> IntervalAnalysis:
             return LinearAnalysis(graph, runtimes=runtimes, ascent=_ASCENT)
 
-        return analyses_of(self.graph, setting.runtimes, linear if setting.linear else plain)
+        make = linear if setting.linear else plain
+        if not setting.rewritten:
+            return Analyses(make(self.graph, setting.runtimes))
+        return analyses_of(self.graph, setting.runtimes, make)
 
     def proved(self, verdict: Verdict) -> set[str]:
         """Return the outputs whose operators a verdict proves without exception, as written and as run."""
@@ -236,7 +247,14 @@ def _session(sessions: SessionOf | None, model: onnx.ModelProto, *, optimised: b
 def _loaded(model: bytes, optimised: bool) -> Callable[[Any], Any]:
     made = session(model, optimised=optimised)
     names = [output.name for output in made.get_outputs()]
-    return lambda feeds: dict(zip(names, made.run(None, feeds), strict=True))
+
+    def run(feeds: Any) -> dict[str, Array]:
+        values = dict(zip(names, made.run(None, feeds), strict=True))
+        if any(value is None for value in values.values()):
+            raise RuntimeError("ONNX Runtime gives no result")  # of operands without elements, mostly
+        return values
+
+    return run
 
 
 def _evaluated(graph: Graph, feeds: Feeds, device: str) -> dict[str, Array]:

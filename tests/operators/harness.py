@@ -34,6 +34,7 @@ __all__ = [
     "check_gradient",
     "check_values",
     "check_vmap",
+    "constants_of",
     "model_of",
     "run_reference",
     "run_runtime",
@@ -177,19 +178,20 @@ def _output_names(case: OperatorCase) -> tuple[str, ...]:
     return tuple(f"y_{i}" for i in range(case.outputs)) if isinstance(case.outputs, int) else case.outputs
 
 
-def _constants(case: OperatorCase, model_inputs: Sequence[str]) -> frozenset[int]:
+def constants_of(case: OperatorCase) -> frozenset[int]:
+    """Return the positions of a case's inputs that are initializers."""
     if case.constants is not None:
         return case.constants
     schema = schema_of(case.op_type, case.domain, case.domain_opset)
     assert schema is not None
-    named = [schema.inputs[min(i, len(schema.inputs) - 1)].name for i in range(len(model_inputs))]
+    named = [schema.inputs[min(i, len(schema.inputs) - 1)].name for i in range(len(case.inputs))]
     return frozenset(i for i, name in enumerate(named) if case.spec.field_of(name) in case.spec.static)
 
 
 def model_of(case: OperatorCase, arrays: Sequence[np.ndarray | None]) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
     """Return the case as a model, and the values of its inputs by name."""
     names = ["" if array is None else f"x_{i}" for i, array in enumerate(arrays)]
-    constants = _constants(case, names)
+    constants = constants_of(case)
     node = onnx.helper.make_node(
         case.op_type, names, list(_output_names(case)), name="node", domain=case.domain, **case.attributes
     )

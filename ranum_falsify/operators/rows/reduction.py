@@ -30,6 +30,7 @@ from ranum_falsify.domain.rules.reduction.sums import (
 from ranum_falsify.domain.rules.support.definitions import of_exponentials
 from ranum_falsify.domain.rules.wide_integers import between_elements, rounded_words
 from ranum_falsify.domain.site import IntervalRule
+from ranum_falsify.errors import UnsupportedAttributeError
 from ranum_falsify.network.registry import TorchFunction
 from ranum_falsify.operators.relations.entropies import sum_of_entropies
 from ranum_falsify.operators.relations.lengths import sum_of_products
@@ -63,6 +64,9 @@ __all__ = [
     "ReduceSumSquare",
 ]
 
+_EMPTY_SINCE = 18
+"""The opset from which on kernels agree in what they make of no elements."""
+
 Reduction = Callable[[Tensor, list[int], bool], Tensor]
 """`fn(x, dims, keepdim)` with at least one dimension, in ascending order and not negative."""
 
@@ -76,6 +80,8 @@ def _reduced(reduction: Reduction, *, of_one: Callable[[Tensor], Tensor] | None 
     """
 
     def evaluate(op: Operation, x: Tensor, axes: np.ndarray | None) -> Tensor:
+        if not x.numel() and op.version < _EMPTY_SINCE:
+            raise UnsupportedAttributeError(f"reduction of no elements before opset {_EMPTY_SINCE} is not supported")
         dims = reduced_dims(op, x.ndim, axes)
         if dims:
             return reduction(x, dims, bool(op.keepdims)).to(x.dtype)
@@ -125,6 +131,8 @@ def _log_sum(x: Tensor, dims: list[int], keepdim: bool) -> Tensor:
 
 
 def _log_sum_exp(x: Tensor, dims: list[int], keepdim: bool) -> Tensor:
+    if not x.numel():
+        raise UnsupportedAttributeError("ReduceLogSumExp of no elements is not supported: kernels keep them")
     return torch.logsumexp(_floating(x), dims, keepdim)
 
 

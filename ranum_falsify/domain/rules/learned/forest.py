@@ -110,7 +110,7 @@ def reach(forest: Forest, x: Interval) -> Reached:
     """Return what the trees give for features within bounds, `(rows, features)`, merged rows once."""
     low, high = (end.expand(end.shape[0], x.shape[1]) for end in _as_compared(x))
     reached = _reachable(forest, low, high, x.may_be_infinite)
-    leaves = forest.is_leaf.nonzero().reshape(-1)
+    leaves = (forest.is_leaf & (forest.tree >= 0)).nonzero().reshape(-1)
     at = reached[:, leaves, None]
     weight, gives = forest.weight[leaves], forest.gives[leaves] & at
     given_low = _per_tree(forest, leaves, torch.where(gives, weight, torch.inf), "amin", torch.inf)

@@ -23,6 +23,7 @@ from ranum_falsify.domain.rules.normalisation.statistics import (
 from ranum_falsify.domain.rules.support.building import infinity_aware
 from ranum_falsify.domain.rules.support.sections import sections
 from ranum_falsify.domain.site import Site
+from ranum_falsify.errors import UnsupportedAttributeError
 from ranum_falsify.operators.rows.normalisation import (
     VARIANCE,
     above_zero,
@@ -79,7 +80,13 @@ class SimplifiedLayerNormalization(Operation):
 
 
 def add_up(x: Tensor, skip: Tensor, bias: Tensor | None) -> Tensor:
-    """Return the sum of two or three operands."""
+    """Return the sum of two or three operands.
+
+    Raises:
+        UnsupportedAttributeError: The sum is larger than the first operand, of which kernels have no notion.
+    """
+    if x.ndim == skip.ndim and any(m > n for m, n in zip(skip.shape, x.shape, strict=True)):
+        raise UnsupportedAttributeError("what is added is larger than the operand")
     return x + skip if bias is None else x + skip + bias
 
 

@@ -163,7 +163,8 @@ def _conv_bounds(site: Site, x: Interval, *rest: Any) -> Interval:
     if not site.op.channels_last:
         return convolution_bounds(site, x, *rest)
     y = convolution_bounds(site, x.move(lambda t: t.movedim(-1, 1)), *rest)
-    return y.move(lambda t: t.movedim(1, -1))
+    moved = y.move(lambda t: t.movedim(1, -1))
+    return moved if moved.shape == site.shape else y  # which is anything, of the shape of the result
 
 
 def _max_pool_last(op: Operation, x: Tensor) -> Tensor:

@@ -13,6 +13,7 @@ from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.rules.quantisation import Grid, anything, is_product_normal, requantise, round_to_steps
 from ranum_falsify.domain.rules.softmax import shares
 from ranum_falsify.domain.site import Site
+from ranum_falsify.errors import UnsupportedAttributeError
 from ranum_falsify.operators.rows.microsoft.quantised_elements import between_grids, dequantise
 from ranum_falsify.operators.rows.pooling import average_pool
 from ranum_falsify.operators.support.families import making
@@ -32,6 +33,10 @@ _LARGEST_PART = 140
 """Kernels scale exponentials so that n of them add up to e^-5 of the largest float32, then multiply by the steps."""
 
 
+_WRAPS = 2**31
+"""From where on kernels read another opset."""
+
+
 def _dims(op: Operation, rank: int) -> Sequence[int]:
     return [op.axis % rank] if op.softmax_opset >= _ONE_AXIS else range(op.axis % rank, rank)
 
@@ -44,6 +49,8 @@ def _steps_per_unit(scale: Tensor) -> Tensor:
 def _softmax(
     op: Operation, x: Tensor, x_scale: Tensor, x_zero: Tensor | None, y_scale: Tensor, y_zero: Tensor
 ) -> Tensor:
+    if not 1 <= op.softmax_opset < _WRAPS:
+        raise UnsupportedAttributeError(f"opset {op.softmax_opset} is not one of ONNX")
     values, dims = x.double() * x_scale.double(), tuple(_dims(op, x.ndim))
     powers = (values - values.amax(dims, keepdim=True)).exp()
     return round_to_steps(powers / powers.sum(dims, keepdim=True) * _steps_per_unit(y_scale), y_zero, x.dtype)

@@ -108,7 +108,10 @@ class LabelEncoder(Operation):
     def values(self) -> Tensor:
         """The values of the keys, and the default."""
         values = _find_attribute(self, "values")
-        return to_torch(np.concatenate([values, _find_default(self, values.dtype).astype(values.dtype)]))
+        values = np.concatenate([values, _find_default(self, values.dtype).astype(values.dtype)])
+        if values.dtype.kind == "f" and not np.isfinite(values).all():
+            raise UnsupportedAttributeError("one of its values is no finite number, which an input may choose")
+        return to_torch(values)
 
 
 # one of many ----------------------------------------------------------------------------------------------------
