@@ -4,8 +4,9 @@
 Usage: scripts/sweep_passes.py [--pass NAME ...] [--model TEXT ...] [--samples N]
 
 Each pass runs on each model by itself, and then all that promise equality run in a row. What a pass makes must be
-verified: equality to the bit, or within the tolerance. A table says how often each pass applied, was proved or was
-sampled; faults are printed, and end with exit status 1. scripts/fetch_models fetches the models.
+verified, without ONNX Runtime's optimisations and at its default level: equality to the bit, or within the tolerance. A
+table says how often each pass applied, was proved or was sampled; faults are printed, and end with exit status 1.
+scripts/fetch_models fetches the models.
 """
 
 import argparse

@@ -5,9 +5,10 @@ Usage: scripts/sweep_transform.py [--cases 10000] [--only transform_add ...] [--
 
 A case is a random model of one operator (shapes, attributes, opset, element type, symbolic dimensions, constants) on
 three random inputs (ties, zeros of both signs, denormal and huge numbers; infinities and NaN, where the guarantee is
-equality on all inputs). Equality is to the bit; with a tolerance, outputs must agree within the rounding of the
-operator. Where nothing is infinite in the old model, nothing may be in the new one, tensors on the way included. Faults
-are printed with the seed that reproduces them, and end with exit status 1.
+equality on all inputs), without ONNX Runtime's optimisations and at its default level. Equality is to the bit; with a
+tolerance, outputs must agree within the rounding of the operator. Where nothing is infinite in the old model, nothing
+may be in the new one, tensors on the way included. Faults are printed with the seed that reproduces them, and end with
+exit status 1.
 """
 
 import argparse

@@ -59,7 +59,7 @@ _WORKER = Path(__file__).with_name("worker")
 _spare = SpareChild(_WORKER)
 _FORGETTING = 5.0  # seconds
 _LARGEST = 2**31 - 1  # bytes that protobuf can hold in one message
-_VERB = {"load": "load", "run": "run", "outputs": "run", "plain": "run", "look": "run", "tell": "run"}
+_VERB = {"load": "load", "run": "run", "outputs": "run", "plain": "run", "tell": "run"}
 _ADVICE = {
     "load": "repair the model, or convert it to operators and an opset that ONNX Runtime supports",
     "run": "give each input the name, type and shape that the model declares",
@@ -117,12 +117,16 @@ class Replay:
         outputs: the graph outputs that are numeric tensors, in the model's order (bfloat16 as
             float32), at the default level; empty when ONNX Runtime stopped at an integer division.
         findings: in topological order, so that the first one is the first node to go wrong.
-        seconds: how long a run without optimisations alone took a core, 0 where both levels were run.
+        plain: the graph outputs without optimisations.
+        refusal: what ONNX Runtime says where it runs the model without optimisations alone; ``outputs`` are then those.
+        seconds: how long both runs took a core.
     """
 
     outputs: Mapping[str, np.ndarray]
     findings: tuple[Finding, ...]
-    seconds: float = 0.0
+    plain: Mapping[str, np.ndarray]
+    refusal: str
+    seconds: float
 
 
 class Replayer:
@@ -141,6 +145,7 @@ class Replayer:
         folder: where the external data of a model in memory lies, if it is not loaded.
         prepacks: whether ONNX Runtime may keep a second copy of weights, in an order of its own.
         providers: its execution providers, in order of preference; by default the CPU.
+        optimises: whether `run` runs it at the default level, too; else that shows what no optimisations do.
     """
 
     def __init__(
@@ -153,9 +158,15 @@ class Replayer:
         folder: Path | None = None,
         prepacks: bool = True,
         providers: Sequence[str] = (),
+        optimises: bool = True,
     ) -> None:
         self._model = model
-        self._setting: dict[str, Any] = {"threads": threads, "flush": flush, "prepacks": prepacks}
+        self._setting: dict[str, Any] = {
+            "threads": threads,
+            "flush": flush,
+            "prepacks": prepacks,
+            "optimises": optimises,
+        }
         if providers:
             self._setting["providers"] = tuple(providers)
         self._folder = model.resolve().parent if isinstance(model, Path) else folder
@@ -219,16 +230,8 @@ class Replayer:
             ReplayCrashError: the child died.
             ReplayTimeoutError: the child did not answer in time.
         """
-        return self._replay("run", inputs)
-
-    def look(self, inputs: Mapping[str, np.ndarray]) -> Replay:
-        """Run the model without optimisations, every intermediate exposed; arguments and errors as for `run`."""
-        return self._replay("look", inputs)
-
-    def _replay(self, command: str, inputs: Mapping[str, np.ndarray]) -> Replay:
-        result = self._request(command, inputs)
-        findings = tuple(Finding(**finding) for finding in result["findings"])
-        return Replay(outputs=result["outputs"], findings=findings, seconds=result.get("seconds", 0.0))
+        result = self._request("run", inputs)
+        return Replay(**{**result, "findings": tuple(Finding(**finding) for finding in result["findings"])})
 
     def outputs(self, inputs: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
         """Run the model as users do and return its outputs only; arguments and errors as for `run`."""

@@ -35,7 +35,7 @@ class TransformConfig:
         samples: How many further inputs are drawn; None for 64, or as many as run in 0.4 s of a core, at least 8.
         seed: Seed of the draws.
         box: Where inputs lie; those that are not in it range over a quarter of what their element type holds.
-        dims: Sizes of symbolic dimensions; 2 where none is given, or another with which the model runs.
+        dims: Sizes of symbolic dimensions; where none is given, several with which the model runs.
         tolerance: For passes with the guarantee `tolerance`.
         metrics: Least and greatest value by metric, for passes with the guarantee `metric`.
         model_checker: Whether the ONNX checker must accept each model, if it accepts the first.

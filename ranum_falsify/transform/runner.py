@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +18,7 @@ from ranum_falsify.transform.checks.drawing import make_samples
 from ranum_falsify.transform.checks.joining import join
 from ranum_falsify.transform.checks.metrics import check_metric
 from ranum_falsify.transform.checks.numbering import Numbering
-from ranum_falsify.transform.checks.runs import Runs
+from ranum_falsify.transform.checks.runs import LEVELS, Runs
 from ranum_falsify.transform.checks.samples import Limits, Sample, Sampled, compare_on_samples
 from ranum_falsify.transform.checks.structure import passes_checker, structure_faults
 from ranum_falsify.transform.checks.weights import WeightFile
@@ -92,7 +92,8 @@ class Verification:
         self._folder = folder
         self._weights = WeightFile()
         self._runs = self._start(model)
-        self._samples: list[Sample] | None = None
+        self._samples: Sequence[Sample] | None = None
+        self._typical: Sample | None = None
         self._numbering = Numbering()
         self._checker = config.model_checker and passes_checker(model)
         if config.model_checker and not self._checker:
@@ -181,7 +182,7 @@ class Verification:
     def _compare(self, runs: Runs, call: PassCall) -> Sampled:
         if self._samples is None:
             drawn = make_samples(self.model, self._config, self._runs)
-            self._samples = list(drawn.samples)
+            self._samples, self._typical = drawn.samples, drawn.typical
             self.notices += drawn.notices
         limits = Limits(self._config.tolerance, self._config.metrics)
         sampled = compare_on_samples(self._runs, runs, self._samples, call.spec.guarantee, limits)
@@ -192,7 +193,11 @@ class Verification:
                 f"pass {call.text!r} cannot be verified: on each of the {sampled.skipped} samples, operators of the "
                 "model itself receive invalid input; give inputs that it is meant for with --box or --reference"
             )
+        self._note(f"{call.text}: {notice}" for notice in sampled.notices)
         return sampled
+
+    def _note(self, notices: Iterable[str]) -> None:
+        self.notices += [notice for notice in notices if notice not in self.notices]
 
     def _check_compared(self, call: PassCall, sampled: Sampled) -> None:
         """Check that all outputs were compared.
@@ -213,15 +218,17 @@ class Verification:
         Raises:
             VerificationError: There is one.
         """
-        assert self._samples
+        assert self._typical is not None
         config, guarantee = self._config, call.spec.guarantee
         limits = Limits(config.tolerance, config.metrics)
 
         def judge(inputs: Mapping[str, np.ndarray]) -> Judgement:
             # What seems to differ may be both NaN, or where the old model is not exact itself.
             found = compare_on_samples(self._runs, runs, [Sample(None, inputs, {})], guarantee, limits)
-            before, after = self._runs.run(inputs).outputs, runs.run(inputs).outputs
-            return Judgement(found.fault, distance_of(before, after, config.tolerance))
+            self._note(f"{call.text}: {notice}" for notice in found.notices)
+            before, after = self._runs.run(inputs).levels, runs.run(inputs).levels
+            apart = (distance_of(before[level].outputs, after[level].outputs, config.tolerance) for level in LEVELS)
+            return Judgement(found.fault, max(apart))
 
         question = DifferenceQuestion(
             old=self.model,
@@ -230,11 +237,13 @@ class Verification:
             guarantee=guarantee,
             tolerance=config.tolerance,
             box=config.box,
-            shapes={name: array.shape for name, array in self._samples[-1].inputs.items()},
+            shapes={name: array.shape for name, array in self._typical.inputs.items()},
             timeout=config.verify_timeout,
             seed=config.seed,
             threads=config.threads,
         )
+        if question.dims:
+            self._note([f"proof and search take {', '.join(f'{name} = {n}' for name, n in question.dims.items())}"])
         decision = decide(question, judge)
         if decision.fault is not None:
             raise VerificationError(decision.fault.what, decision.fault.inputs)

@@ -50,7 +50,7 @@ def replay(
         onnx.save_model(model(nodes, inputs, outputs, constants, opset), path)
         result = Levels(str(path), Setting(folder, OPERATORS, 1, scratch=folder)).run(inputs)
     findings = tuple(Finding(**finding) for finding in result["findings"])
-    return Replay(outputs=result["outputs"], findings=findings)
+    return Replay(**{**result, "findings": findings})
 
 
 def one(op_type: str, *operands: Any, outputs: int = 1, opset: int = 21, **attributes: Any) -> tuple[Finding, ...]:

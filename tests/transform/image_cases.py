@@ -150,6 +150,7 @@ def _pool(
         reasons = [
             "nothing but padding",
             "dilations and auto_pad",
+            "auto_pad leaves out elements",
             "and the model says",
             "of double needs opset 8",
             *refusable,

@@ -210,8 +210,12 @@ REFUSES: dict[str, list[tuple[str, int, str]]] = {
         (graph("y = Clip<min = -16.0>(x)", "float16[3] x", "float16[3] y"), 10, "bound -16 is so large"),
         (graph("y = Clip(x, a, b)", constants="float a = {1.0}, float b = {0.0}"), 17, "must not be above the second"),
         (graph("y = Clip(x, a)", "int32[3] x", "int32[3] y", "int32 a = {1}"), 17, "'x' holds int32"),
+        (graph("y = Clip(x, a)", "double[3] x", "double[3] y", "double a = {1e-50}"), 17, "addition of 1e-50 for none"),
     ],
-    "lower_max": [(graph("y = Max(x, c)", constants="float c = {-inf}"), 17, "a constant is not finite")],
+    "lower_max": [
+        (graph("y = Max(x, c)", constants="float c = {-inf}"), 17, "a constant is not finite"),
+        (graph("y = Max(x, c)", "double[3] x", "double[3] y", "double c = {1e-50}"), 17, "addition of 1e-50 for none"),
+    ],
     "lower_min": [(graph("y = Min(x, x)", "int32[3] x", "int32[3] y"), 17, "'x' holds int32")],
     "lower_arg_max_equal": [
         (graph("i = ArgMax<axis = 1>(x) y = Equal(i, k)", y="bool[2, 3] y", constants="int64[3] k = {0, 1, 2}"), 17,

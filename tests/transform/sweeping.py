@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from zlib import crc32
 
@@ -66,10 +66,11 @@ class Fault:
     what: str
 
 
-def session(model: onnx.ModelProto) -> ort.InferenceSession | None:
-    """The model on ONNX Runtime without optimisations; None where it has no kernel for it."""
+def session(model: onnx.ModelProto, *, optimise: bool = False) -> ort.InferenceSession | None:
+    """The model on ONNX Runtime, without optimisations unless asked for; None where it has no kernel for it."""
     options = ort.SessionOptions()
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    if not optimise:
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = 4
     options.intra_op_num_threads = 1
     try:
@@ -119,8 +120,9 @@ def check_case(pass_name: str, case: Case, rng: np.random.Generator) -> str | No
         onnx.checker.check_model(made, full_check=True)
     except Exception as error:
         return f"the ONNX checker refuses it: {error}; {helper.printable_graph(case.model.graph)[:3000]}"
-    new = session(_exposed(made))
-    if new is None:
+    new, new_default = session(_exposed(made)), session(made, optimise=True)
+    old_default = session(case.model, optimise=True) or old
+    if new is None or new_default is None:
         return "ONNX Runtime does not run the new model"
     guarantee = found.spec.guarantee
     kinds = {value.name: KINDS[value.type.tensor_type.elem_type] for value in case.model.graph.input}
@@ -130,11 +132,14 @@ def check_case(pass_name: str, case: Case, rng: np.random.Generator) -> str | No
         if not case.fits(feeds):
             continue
         try:
-            before = old.run(None, feeds)
+            before, before_default = old.run(None, feeds), old_default.run(None, feeds)
         except Exception:
             return None  # ONNX Runtime has no such kernel after all
-        after = new.run(None, feeds)
-        fault = _fault(case, guarantee, feeds, before, after)
+        fault = _fault(case, guarantee, feeds, before, new.run(None, feeds))
+        if not fault:
+            after = new_default.run(None, feeds)
+            faults = [_fault(case, guarantee, feeds, expected, after) for expected in (before_default, before)]
+            fault = f"at the default level, {faults[0]}" if all(faults) else ""
         if fault:
             return f"{fault}; {helper.printable_graph(case.model.graph)[:3000]}; {feeds}"
     return ""
@@ -229,6 +234,27 @@ def model_case(
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8 if opset < 21 else 10)
     shapes = {name: actual for name, (_, _, actual) in inputs.items()}
     return Case(model=onnx.shape_inference.infer_shapes(model), shapes=shapes, **fields)
+
+
+def after_transpose(rng: np.random.Generator, case: Case, share: float = 0.3) -> Case:
+    """A case whose input x, if it is one of floats, is transposed first, now and then: what follows may be fused."""
+    value = case.model.graph.input[0]
+    rank = len(case.shapes["x"])
+    if rng.random() >= share or rank < 2 or value.type.tensor_type.elem_type not in FLOATS:
+        return case
+    order = [int(axis) for axis in rng.permutation(rank)]
+    model = onnx.ModelProto()
+    model.CopyFrom(case.model)
+    for node in model.graph.node:
+        node.input[:] = ["turned" if name == "x" else name for name in node.input]
+    back = np.argsort(order)
+    dims = [model.graph.input[0].type.tensor_type.shape.dim[int(axis)] for axis in back]
+    shape = onnx.TensorShapeProto(dim=dims)
+    model.graph.input[0].type.tensor_type.shape.CopyFrom(shape)
+    model.graph.node.insert(0, make_node("Transpose", ["x"], ["turned"], perm=order))
+    del model.graph.value_info[:]
+    shapes = {**case.shapes, "x": tuple(case.shapes["x"][int(axis)] for axis in back)}
+    return replace(case, model=onnx.shape_inference.infer_shapes(model), shapes=shapes)
 
 
 def random_shape(

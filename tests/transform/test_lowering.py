@@ -119,6 +119,19 @@ def test_what_clip_guards_stays_guarded() -> None:
         np.testing.assert_allclose(found, np.clip(x, least, most), rtol=1e-6, atol=1e-13)
 
 
+def test_what_clip_guards_stays_guarded_when_the_optimiser_leaves_out_factors() -> None:
+    x = np.array([0, 1e-300, 1e-17, 1e-12, 1e-10, 2e-10, 1e-7, 0.3, 1, 7, -1e-12])
+    for low, high in ((1e-10, 1.0), (-1.0, 1e-10), (-1.0, 1.0)):
+        text = graph(
+            "y = Clip(x, a, b)", "double[11] x", "double[11] y", f"double a = {{{low}}}, double b = {{{high}}}"
+        )
+        loaded = session(ir.to_proto(lowered("lower_clip", text)), optimise=True)
+        assert loaded is not None
+        found = np.asarray(loaded.run(None, {"x": x})[0])
+        assert (found >= low).all() and (found <= high).all(), (low, high, found)
+        np.testing.assert_allclose(found, np.clip(x, low, high), rtol=1e-15, atol=1e-30)
+
+
 def test_the_greater_of_two_is_exact_unless_one_is_tiny_beside_the_other() -> None:
     rng = np.random.default_rng(0)
     x, z = ((rng.normal(size=1000) * 10.0 ** rng.integers(-2, 3, 1000)).astype(np.float32) for _ in range(2))

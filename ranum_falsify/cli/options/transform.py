@@ -59,7 +59,7 @@ class PassOptions(CommonOptions):
         only: Operators that may be left in the new model, separated by commas; others are named.
         references: An input to compare the models on, as .npy, beside the samples; give all inputs.
         box: What all inputs range over; --box NAME=LO,HI for one of them; may be repeated.
-        dims: Size of a symbolic dimension in samples; by default 2, or another with which the model runs.
+        dims: Size of a symbolic dimension in samples; by default several with which the model runs.
         verify_timeout: Seconds for a proof, after each pass, that the models agree on the whole box, and for a search
             for an input on which they do not; without it, samples are all.
         samples: Inputs to draw and to compare the models on; by default 64, or fewer where one takes long, but 8.

@@ -1,7 +1,7 @@
 """The child process of `ranum_falsify.replay.replayer`: ONNX Runtime, inspecting every tensor.
 
 Commands: ``load`` ({"path"} and the fields of `Setting`, with the fields of `Operators` in place of that), ``run``,
-    ``outputs``, ``plain`` and ``look`` (the inputs by name), ``tell`` (many inputs by name, and seconds), ``forget``,
+    ``outputs`` and ``plain`` (the inputs by name), ``tell`` (many inputs by name, and seconds), ``forget``,
     whose answer is whether the next model runs as it would in a new process.
 
 It starts in a fraction of a second, because it imports neither torch nor the package around it.
@@ -44,7 +44,7 @@ def service() -> Callable[[str, Any], Any]:
         levels = loaded[0]
         if command == "tell":
             return levels.find_telling(*argument)
-        answers = {"run": levels.run, "outputs": levels.outputs, "plain": levels.run_plain, "look": levels.look}
+        answers = {"run": levels.run, "outputs": levels.outputs, "plain": levels.run_plain}
         return answers[command](argument)
 
     return answer

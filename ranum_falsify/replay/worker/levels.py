@@ -28,10 +28,12 @@ class _Seen:
     Attributes:
         outputs: those that are arrays.
         ends: the status of each output, or of `STOP`.
+        refusal: what ONNX Runtime says where it does not run the model, empty where it does.
     """
 
     outputs: dict[str, np.ndarray]
     ends: dict[str, Status]
+    refusal: str = ""
 
     @property
     def bad(self) -> set[str]:
@@ -67,25 +69,29 @@ class Levels:
         """Return the graph outputs without optimisations."""
         return self._written.outputs(feeds)
 
-    def look(self, feeds: Mapping[str, np.ndarray]) -> dict[str, Any]:
-        """Graph outputs and findings, both without optimisations, and how long it took."""
-        began = time.process_time()
-        look = self._written.look(feeds)
-        seconds = time.process_time() - began
-        return {"outputs": look.outputs, "findings": list(look.findings.values()), "seconds": seconds}
-
     def outputs(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return the graph outputs at the default level of optimisations."""
         values = self._run_default(feeds)
         return {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
 
     def run(self, feeds: Mapping[str, np.ndarray]) -> dict[str, Any]:
-        """Return graph outputs and findings; see `ranum_falsify.replay.replayer.Replayer.run`."""
+        """Return what the fields of `ranum_falsify.replay.replayer.Replay` hold."""
+        began = time.process_time()
         look = self._written.look(feeds)
         # Another run would draw other numbers, or might end this process.
-        if self.is_random or look.traps:
-            return {"outputs": look.outputs, "findings": list(look.findings.values())}
-        seen = self._see(feeds, look)
+        is_last = self.is_random or look.traps or not self._setting.optimises
+        seen = _Seen(look.outputs, {}) if is_last else self._see(feeds, look)
+        findings = list(look.findings.values()) if is_last else self._find(feeds, look, seen)
+        return {
+            "outputs": seen.outputs,
+            "plain": look.outputs,
+            "findings": findings,
+            "refusal": seen.refusal,
+            "seconds": time.process_time() - began,
+        }
+
+    def _find(self, feeds: Mapping[str, np.ndarray], look: Look, seen: _Seen) -> list[Finding]:
+        """Return findings in topological order, each with the levels at which it shows."""
         hidden = []
         for k, finding in look.findings.items():
             finding["optimisations"] = "any"
@@ -95,8 +101,7 @@ class Levels:
         fresh = {end for end in seen.bad - known if _severity(seen.ends[end]) > _severity(look.ends.get(end, GOOD))}
         added = self._compare(feeds, look, hidden, seen, fresh) if hidden or fresh else {}
         findings = look.findings | added
-        ordered = [findings[k] for k in self._written.order if k in findings] if added else list(findings.values())
-        return {"outputs": seen.outputs, "findings": ordered}
+        return [findings[k] for k in self._written.order if k in findings] if added else list(findings.values())
 
     def find_telling(self, samples: Mapping[str, np.ndarray], seconds: float) -> list[int]:
         """Return a few of many inputs on which an output, or without optimisations any tensor, is not finite.
@@ -127,9 +132,9 @@ class Levels:
         """Run at the default level."""
         try:
             values = self._run_default(feeds)
-        except Exception:
+        except Exception as error:
             # It stops there too, or refuses what its own optimiser wrote; then nothing can show there.
-            return _Seen(look.outputs, {STOP: look.ends[STOP]} if STOP in look.ends else {})
+            return _Seen(look.outputs, {STOP: look.ends[STOP]} if STOP in look.ends else {}, str(error))
         outputs = {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
         return _Seen(outputs, {name: status_of(value) for name, value in values.items()})
 

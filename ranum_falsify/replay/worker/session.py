@@ -40,6 +40,7 @@ class Setting:
         scratch: folder for the optimised model.
         prepacks: whether kernels may keep their weights in an order of their own, which is a second copy of them.
         providers: names of the execution providers, in order of preference.
+        optimises: whether models run at the default level of graph optimisations, too.
     """
 
     folder: str
@@ -49,6 +50,7 @@ class Setting:
     scratch: str = ""
     prepacks: bool = True
     providers: Sequence[str] = _PROVIDERS
+    optimises: bool = True
 
 
 def _options(setting: Setting, level: ort.GraphOptimizationLevel) -> ort.SessionOptions:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import onnx_ir as ir
@@ -30,6 +30,7 @@ from ranum_falsify.config import ProveConfig, SearchConfig
 from ranum_falsify.decide import falsify
 from ranum_falsify.errors import RanumFalsifyError
 from ranum_falsify.network import Graph, read
+from ranum_falsify.network.optimised import optimise
 from ranum_falsify.network.tensors import to_torch
 from ranum_falsify.properties.language import vocabulary
 from ranum_falsify.properties.problem.reduce import reduce
@@ -38,10 +39,11 @@ from ranum_falsify.search.starts import Box
 from ranum_falsify.transform.checks.comparing import Tolerance
 from ranum_falsify.transform.checks.driving import drive
 from ranum_falsify.transform.checks.inputs import Box as Ranges
-from ranum_falsify.transform.checks.joining import Allowance, Joined
+from ranum_falsify.transform.checks.joining import Allowance, Joined, join
+from ranum_falsify.transform.checks.numbering import Numbering
 from ranum_falsify.transform.checks.samples import SampleFault
 from ranum_falsify.transform.guarantee import Guarantee
-from ranum_falsify.transform.model import has_external_data
+from ranum_falsify.transform.model import has_external_data, to_proto
 
 __all__ = ["Decision", "DifferenceQuestion", "Judgement", "decide"]
 
@@ -60,6 +62,9 @@ class Judgement:
 
     fault: SampleFault | None
     distance: float = 0.0
+
+
+_Judge = Callable[[Mapping[str, np.ndarray]], Judgement]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,7 +145,7 @@ class Decision:
     fault: SampleFault | None = None
 
 
-def decide(question: DifferenceQuestion, judge: Callable[[Mapping[str, np.ndarray]], Judgement]) -> Decision:
+def decide(question: DifferenceQuestion, judge: _Judge) -> Decision:
     """Prove that two models differ by no more than they may in a box, and that no new operator receives invalid input.
 
     What is not proved is searched for an input at which it is not so.
@@ -151,31 +156,62 @@ def decide(question: DifferenceQuestion, judge: Callable[[Mapping[str, np.ndarra
     """
     if question.obstacle:
         return Decision(f"not searched ({question.obstacle})")
-    began = time.monotonic()
     try:
         with Context():
-            return _decide(question, judge, began)
+            return _decide_levels(question, judge)
     except RanumFalsifyError as error:
         return Decision(f"not searched ({error})")
 
 
-def _decide(
-    question: DifferenceQuestion, judge: Callable[[Mapping[str, np.ndarray]], Judgement], began: float
-) -> Decision:
-    """Decide what is left of validity first, then of the difference."""
+def _decide_levels(question: DifferenceQuestion, judge: _Judge) -> Decision:
+    """Decide about the models as written, and as ONNX Runtime's optimiser writes them; each has its share of time.
+
+    A proof for both models as one network is none for what the optimiser makes of each: it fuses otherwise.
+    """
+    began = time.monotonic()
+    optimised = _optimise(question)
+    questions = [question] if optimised in (None, question) else [question, optimised]
+    are_valid, are_equal = True, True
+    for left, asked in zip(range(len(questions), 0, -1), questions, strict=True):
+        now = time.monotonic()
+        seconds = (began + question.timeout - now) / left
+        fault, is_valid, is_equal = _decide(replace(asked, timeout=seconds), judge, now)
+        if fault is not None:
+            return Decision("", fault)
+        are_valid, are_equal = are_valid and is_valid, are_equal and is_equal
+    if are_valid and are_equal:
+        return Decision("proved" if optimised is not None else "proved (without graph optimisations)")
+    part = " (validity proved)" if are_valid else " (difference proved)" if are_equal else ""
+    return Decision(f"searched {time.monotonic() - began:.0f} s{part}")
+
+
+def _optimise(question: DifferenceQuestion) -> DifferenceQuestion | None:
+    """Return what is asked about the models at ONNX Runtime's default level; None where these are not known.
+
+    It is the same question where the optimiser changes nothing that is computed.
+    """
+    models = []
+    for model in (question.old, question.new):
+        found = optimise(read(to_proto(model), dims=question.dims)).graph
+        if found is None or found.source is None:
+            return None
+        models.append(ir.from_proto(found.source))
+    old, new = models
+    if Numbering().is_same(question.old, old) and Numbering().is_same(question.new, new):
+        return question
+    return replace(question, old=old, new=new, joined=join(old, new))
+
+
+def _decide(question: DifferenceQuestion, judge: _Judge, began: float) -> tuple[SampleFault | None, bool, bool]:
+    """Decide what is left of validity first, then of the difference; return a fault, and which of them is proved."""
     fault, is_valid = _decide_validity(question, judge, began + question.timeout / 2)
     is_equal = question.joined.is_same
     if fault is None and not is_equal and question.guarantee.kind != "metric":
         fault, is_equal = _decide_difference(question, judge, began + question.timeout)
-    if is_valid and is_equal:
-        return Decision("proved")
-    part = " (validity proved)" if is_valid else " (difference proved)" if is_equal else ""
-    return Decision(f"searched {time.monotonic() - began:.0f} s{part}", fault)
+    return fault, is_valid, is_equal
 
 
-def _decide_validity(
-    question: DifferenceQuestion, judge: Callable[[Mapping[str, np.ndarray]], Judgement], end: float
-) -> tuple[SampleFault | None, bool]:
+def _decide_validity(question: DifferenceQuestion, judge: _Judge, end: float) -> tuple[SampleFault | None, bool]:
     """Return a new operator's invalid input, and whether it is proved that there is none.
 
     Operators that the old model has too receive there what they receive here.
@@ -198,9 +234,7 @@ def _decide_validity(
     return None, answer.verdict == "holds" and whole
 
 
-def _decide_difference(
-    question: DifferenceQuestion, judge: Callable[[Mapping[str, np.ndarray]], Judgement], end: float
-) -> tuple[SampleFault | None, bool]:
+def _decide_difference(question: DifferenceQuestion, judge: _Judge, end: float) -> tuple[SampleFault | None, bool]:
     """Return an input at which the outputs differ by more than they may, and whether it is proved that there is none.
 
     What the guarantee allows, because the old model is not exact itself, is allowed from then on.
@@ -224,9 +258,7 @@ def _decide_difference(
     return None, False
 
 
-def _drive(
-    question: DifferenceQuestion, judge: Callable[[Mapping[str, np.ndarray]], Judgement], end: float
-) -> SampleFault | None:
+def _drive(question: DifferenceQuestion, judge: _Judge, end: float) -> SampleFault | None:
     """Return an input at which the outputs differ by more than they may, among those at which something is extreme."""
     graph = _read(question, 0.0, exposed=True)
     variables = reduce(_state(question, _goal(question)), {_NETWORK: _read(question, 0.0)}).inputs

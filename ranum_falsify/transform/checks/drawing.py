@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
+from itertools import product
 
 import numpy as np
 import onnx_ir as ir
 
 from ranum_falsify.errors import ReplayCrashError, ReplayTimeoutError, TransformError
 from ranum_falsify.transform.checks.comparing import compare
-from ranum_falsify.transform.checks.inputs import InputSpec, draw_inputs, draw_special_inputs, input_specs
+from ranum_falsify.transform.checks.inputs import (
+    KINDS,
+    InputSpec,
+    draw_inputs,
+    draw_special_inputs,
+    input_specs,
+)
 from ranum_falsify.transform.checks.landmarks import landmarks_of
 from ranum_falsify.transform.checks.runs import Runs
 from ranum_falsify.transform.checks.samples import Sample
@@ -21,8 +27,11 @@ from ranum_falsify.transform.guarantee import Guarantee
 
 __all__ = ["Drawn", "make_samples"]
 
-_SIZES = (2, 1, 32, 512)  # of symbolic dimensions: the first with which the model runs
-_TRIED = 4  # samples that must run before others are drawn
+_SIZES = (2, 1, 3, 7)  # of symbolic dimensions: all with which the model runs
+_LARGE = (32, 512)  # if it runs with none of these: the first with which it does
+_APART = (3, 1)  # of one dimension, where the others have the first size
+_MOST_APART = 8
+_TRIED = 4  # samples that must run before others are drawn; two of each size, where there are several
 _MOST_DRAWN, _LEAST_DRAWN = 64, 8  # one of each kind, at least
 _BUDGET = 0.4  # seconds of a core for the runs of one model, unless a number of samples is asked for
 _SPECIAL = 3
@@ -30,9 +39,16 @@ _SPECIAL = 3
 
 @dataclass(frozen=True)
 class Drawn:
-    """Samples, and what to know of them."""
+    """Samples, and what to know of them.
+
+    Attributes:
+        samples: The samples, those that the user gives first.
+        typical: The one whose shapes proof and search take.
+        notices: What to know.
+    """
 
     samples: Sequence[Sample]
+    typical: Sample
     notices: Sequence[str] = ()
 
 
@@ -64,11 +80,11 @@ def make_samples(model: ir.Model, config: TransformConfig, runs: Runs) -> Drawn:
     if not samples:
         raise TransformError("there is nothing to verify passes on; ask for samples, or give inputs with --reference")
     _check_deterministic(samples[0], runs)
-    return Drawn(samples, notices)
+    return Drawn(samples, (drawn or given)[0], notices)
 
 
 def _draw(model: ir.Model, config: TransformConfig, runs: Runs, *, first: int) -> tuple[list[Sample], Sequence[str]]:
-    """Return drawn samples, symbolic dimensions of the first size with which the model runs.
+    """Return drawn samples, symbolic dimensions of several sizes with which the model runs.
 
     Args:
         model: The model.
@@ -83,18 +99,32 @@ def _draw(model: ir.Model, config: TransformConfig, runs: Runs, *, first: int) -
     names = {dim for spec in specs for dim in spec.shape if isinstance(dim, str)}
     _check_names("--dim", config.dims, names)
     _check_names("--box", config.box, {spec.name for spec in specs})
+    free = sorted(names - config.dims.keys())
+    source = _Source(specs, landmarks_of(model), config, first)
     why = ""
-    for size in _SIZES:
-        sizes = partial(InputSpec.sized, dims=config.dims, default=size)
-        samples, error = _try_samples(_Source(specs, sizes, landmarks_of(model), config, first), runs)
-        if not error:
-            free = sorted(names - config.dims.keys())
-            told = [f"dimensions taken as {size} in samples: {', '.join(free)}"] if free else []
-            return samples, told
-        why = why or error
-        if not names - config.dims.keys():
-            break
+    attempts: list[Sequence[_Sizes]] = [_choose_sizes(free), *([dict.fromkeys(free, size)] for size in _LARGE)]
+    # Operators that refuse a sample may refuse its size, or, if they do with all sizes, its values.
+    for lenient, choices in product((False, True), attempts if free else attempts[:1]):
+        trial = _Trial(source, runs)
+        trial.run(choices, lenient=lenient)
+        if trial.taken:
+            sizes = sorted({size for choice in trial.taken for size in choice.values()})
+            told = f"dimensions taken as {', '.join(map(str, sizes))} in samples: {', '.join(free)}"
+            return trial.complete(), [told] if free else []
+        why = why or trial.refusal
+        runs.forget()
     raise TransformError(f"no samples can be drawn ({why}); give inputs with --reference, or sizes with --dim")
+
+
+_Sizes = Mapping[str, int]
+"""Sizes of symbolic dimensions, by name."""
+
+
+def _choose_sizes(free: Sequence[str]) -> list[_Sizes]:
+    """Return sizes to try: of all dimensions the same, then one apart."""
+    alike = [dict.fromkeys(free, size) for size in _SIZES[: len(_SIZES) if free else 1]]
+    apart = [dict.fromkeys(free, _SIZES[0]) | {name: size} for size in _APART for name in free]
+    return [*alike, *(apart[:_MOST_APART] if len(free) > 1 else [])]
 
 
 @dataclass(frozen=True)
@@ -102,57 +132,150 @@ class _Source:
     """What samples are drawn from."""
 
     specs: Sequence[InputSpec]
-    sizes: Callable[[InputSpec], tuple[int, ...]]
     landmarks: Sequence[float]
     config: TransformConfig
     first: int
 
-    def draw(self) -> Iterator[Sample]:
-        """Yield ordinary samples."""
-        count = _MOST_DRAWN if self.config.samples is None else self.config.samples
-        drawn = draw_inputs(
-            self.specs,
-            count,
-            box=self.config.box,
-            sizes=self.sizes,
-            seed=self.config.seed,
-            landmarks=self.landmarks,
-        )
-        for key, inputs in enumerate(drawn, start=self.first):
-            yield Sample(key, inputs, {})
+    @property
+    def count(self) -> int:
+        """How many samples there are at most."""
+        return _MOST_DRAWN if self.config.samples is None else self.config.samples
 
-    def draw_special(self) -> Iterator[Sample]:
-        """Yield samples that are not finite."""
-        drawn = draw_special_inputs(self.specs, _SPECIAL, box=self.config.box, sizes=self.sizes, seed=self.config.seed)
-        for number, inputs in enumerate(drawn):
-            yield Sample(-1 - number, inputs, {}, is_finite=False)
+    def obstacle(self, sizes: _Sizes) -> str:
+        """Why there are no inputs of these sizes, empty where there are: bounds by element have sizes of their own."""
+        for spec in self.specs:
+            shape = self._shape(spec, sizes)
+            for bound in self.config.box.get(spec.name, ()):
+                if not _broadcasts(np.shape(bound), shape):
+                    return f"the bounds of input {spec.name!r} have shape {list(np.shape(bound))}, not {list(shape)}"
+        return ""
 
+    def draw(self, number: int, sizes: _Sizes) -> Sample:
+        """Return an ordinary sample."""
+        box, seed = self.config.box, self.config.seed
+        shape = partial(self._shape, sizes=sizes)
+        inputs = draw_inputs(self.specs, number, box=box, sizes=shape, seed=seed, landmarks=self.landmarks)
+        return Sample(self.first + number, inputs, {})
 
-def _try_samples(source: _Source, runs: Runs) -> tuple[list[Sample], str]:
-    """Return samples, as many as may be run, and why the model does not run on them, empty where it does."""
-    drawing = source.draw()
-    samples = list(islice(drawing, _TRIED))
-    costs = []
-    for sample in samples:
-        run = runs.run(sample.inputs, sample.key)
-        if run.error:
-            runs.forget()
-            return [], run.error
-        costs.append(run.seconds)
-    if source.config.samples is None:
-        affordable = int(_BUDGET / max(min(costs), 1e-9))
-        drawing = islice(drawing, max(affordable, _LEAST_DRAWN) - _TRIED)
-    drawn = [*samples, *drawing]
-    special = islice(source.draw_special(), -(-len(drawn) * _SPECIAL // _MOST_DRAWN))
-    return [*drawn, *(sample for sample in special if _runs_on(sample, runs))], ""
+    def draw_special(self, number: int, sizes: _Sizes) -> Sample | None:
+        """Return a sample that is not finite, None where the box allows none."""
+        shape = partial(self._shape, sizes=sizes)
+        inputs = draw_special_inputs(self.specs, number, box=self.config.box, sizes=shape, seed=self.config.seed)
+        return None if inputs is None else Sample(-1 - number, inputs, {}, is_finite=False)
+
+    def _shape(self, spec: InputSpec, sizes: _Sizes) -> tuple[int, ...]:
+        return spec.sized({**sizes, **self.config.dims})
 
 
-def _runs_on(sample: Sample, runs: Runs) -> bool:
-    """Tell whether the model runs on a sample that few models are made for."""
+def _broadcasts(shape: tuple[int, ...], target: tuple[int, ...]) -> bool:
     try:
-        return not runs.run(sample.inputs, sample.key).error
-    except (ReplayCrashError, ReplayTimeoutError):
+        return np.broadcast_shapes(shape, target) == target
+    except ValueError:
         return False
+
+
+class _Trial:
+    """Samples of several sizes, some of which are run to see whether the model runs with these.
+
+    Attributes:
+        taken: The sizes with which it does.
+        refusal: Why it did not first, where it did not.
+    """
+
+    def __init__(self, source: _Source, runs: Runs) -> None:
+        self._source = source
+        self._runs = runs
+        self._samples: list[Sample] = []
+        self._number = 0
+        self._costs: dict[int, float] = {}
+        self._ended: set[int] = set()
+        self.taken: list[_Sizes] = []
+        self.refusal = ""
+
+    def run(self, choices: Sequence[_Sizes], *, lenient: bool) -> None:
+        """Run a few samples of each size, in turns, as long as there is time for so many.
+
+        Args:
+            choices: The sizes.
+            lenient: Whether those will do with which the model starts, and an operator stops it.
+        """
+        left = dict(enumerate(choices))
+        drawn: dict[int, list[Sample]] = {place: [] for place in left}
+        for turn in range(max(2, _TRIED // len(choices))):
+            if turn and self._is_slow and len(choices) > 1:
+                break
+            for place, sizes in [*left.items()]:
+                if sum(map(len, drawn.values())) >= self._most:
+                    break
+                refusal = self._source.obstacle(sizes) or self._try(place, sizes, drawn)
+                if refusal:
+                    del left[place], drawn[place]
+                    self._costs.pop(place, None)
+                    self.refusal = self.refusal or refusal
+        able = {place: samples for place, samples in drawn.items() if samples and (lenient or place in self._ended)}
+        self.taken = [choices[place] for place in able]
+        self._samples = [sample for samples in able.values() for sample in samples]
+
+    def complete(self) -> list[Sample]:
+        """Return these samples and others, as many as may be run, and such as are not finite."""
+        while len(self._samples) < self._most:
+            self._samples.append(self._source.draw(self._number, self._turn(self._number)))
+            self._number += 1
+        count = -(-len(self._samples) * _SPECIAL // _MOST_DRAWN)
+        special = (self._source.draw_special(number, self._turn(number)) for number in range(count))
+        return [*self._samples, *(sample for sample in special if sample is not None and self._is_run(sample))]
+
+    @property
+    def _most(self) -> int:
+        """How many samples there may be, judging by what runs cost so far."""
+        if self._source.config.samples is not None or not self._costs:
+            return self._source.count
+        cost = sum(self._costs.values()) / len(self._costs)
+        return min(max(int(_BUDGET / max(cost, 1e-9)), _LEAST_DRAWN), self._source.count)
+
+    @property
+    def _is_slow(self) -> bool:
+        """Whether there is no time for more samples than there must be."""
+        return self._source.config.samples is None and bool(self._costs) and self._most <= _LEAST_DRAWN
+
+    def _turn(self, number: int) -> _Sizes:
+        """Return the sizes of a sample: where there is time for it, each kind of sample comes in each size."""
+        if self._is_slow:
+            return self.taken[0]
+        return self.taken[(number + number // KINDS) % len(self.taken)]
+
+    def _try(self, place: int, sizes: _Sizes, drawn: Mapping[int, list[Sample]]) -> str:
+        """Run a sample, and return why the model does not run on it, empty where it does.
+
+        Raises:
+            ReplayCrashError: ONNX Runtime died of it, and nothing else was run yet.
+            ReplayTimeoutError: It did not end in time, and nothing else was run yet.
+        """
+        sample = self._source.draw(self._number, sizes)
+        self._number += 1
+        try:
+            run = self._runs.run(sample.inputs, sample.key)
+        except (ReplayCrashError, ReplayTimeoutError) as error:
+            if not any(drawn.values()):
+                raise
+            return str(error)
+        if run.plain.error:
+            return run.plain.error
+        drawn[place].append(sample)
+        self._costs[place] = min(run.seconds, self._costs.get(place, run.seconds))
+        stop = run.plain.stop
+        if stop is None:
+            self._ended.add(place)
+        else:
+            self.refusal = self.refusal or f"operator {stop.node!r} ({stop.op_type}) does not run"
+        return ""
+
+    def _is_run(self, sample: Sample) -> bool:
+        """Tell whether the model runs on a sample that few models are made for."""
+        try:
+            return not self._runs.run(sample.inputs, sample.key).plain.error
+        except (ReplayCrashError, ReplayTimeoutError):
+            return False
 
 
 def _check_names(option: str, given: Mapping[str, object], known: set[str]) -> None:
@@ -218,9 +341,9 @@ def _fit(kind: str, array: np.ndarray, value: ir.Value) -> np.ndarray:
 def _check_reference(sample: Sample, runs: Runs, config: TransformConfig) -> None:
     """Check that the model, before any pass, does what the user says it does."""
     run = runs.run(sample.inputs, sample.key)
-    if run.error:
-        raise TransformError(f"reference: the model does not run on it ({run.error})")
-    difference = compare(sample.expected, run.outputs, Guarantee(kind="tolerance"), config.tolerance)
+    if run.plain.error:
+        raise TransformError(f"reference: the model does not run on it ({run.plain.error})")
+    difference = compare(sample.expected, run.plain.outputs, Guarantee(kind="tolerance"), config.tolerance)
     if difference is not None:
         raise TransformError(
             f"reference: the model, before any pass, does not give output {difference.output!r} ({difference}); "
@@ -230,5 +353,8 @@ def _check_reference(sample: Sample, runs: Runs, config: TransformConfig) -> Non
 
 def _check_deterministic(sample: Sample, runs: Runs) -> None:
     first, again = runs.run(sample.inputs, sample.key), runs.run(sample.inputs)
-    if compare(first.outputs, again.outputs, Guarantee(kind="equality"), TransformConfig().tolerance) is not None:
+    if (
+        compare(first.plain.outputs, again.plain.outputs, Guarantee(kind="equality"), TransformConfig().tolerance)
+        is not None
+    ):
         raise TransformError("the model draws random numbers, so that no two runs can be compared; remove the draws")

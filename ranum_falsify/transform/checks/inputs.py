@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,7 @@ import onnx_ir as ir
 
 from ranum_falsify.errors import TransformError
 
-__all__ = ["Box", "InputSpec", "draw_inputs", "draw_special_inputs", "input_specs"]
+__all__ = ["KINDS", "Box", "InputSpec", "draw_inputs", "draw_special_inputs", "input_specs"]
 
 _Bound = np.ndarray | np.floating[Any]
 
@@ -38,9 +38,9 @@ class InputSpec:
     dtype: np.dtype
     shape: tuple[int | str, ...]
 
-    def sized(self, dims: Mapping[str, int], default: int) -> tuple[int, ...]:
+    def sized(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
         """Return the shape with sizes for its symbolic dimensions."""
-        return tuple(dim if isinstance(dim, int) else dims.get(dim, default) for dim in self.shape)
+        return tuple(dim if isinstance(dim, int) else sizes[dim] for dim in self.shape)
 
 
 def input_specs(model: ir.Model) -> list[InputSpec]:
@@ -76,46 +76,46 @@ def input_specs(model: ir.Model) -> list[InputSpec]:
 
 def draw_inputs(
     specs: Sequence[InputSpec],
-    count: int,
+    number: int,
     *,
     box: Box,
     sizes: Callable[[InputSpec], tuple[int, ...]],
     seed: int,
     landmarks: Sequence[float] = (),
-) -> Iterator[dict[str, np.ndarray]]:
-    """Yield inputs: of each kind in turn, all inputs of the model of one kind.
+) -> dict[str, np.ndarray]:
+    """Return inputs of one kind; numbers that follow each other are of each kind in turn.
 
     Args:
         specs: The inputs.
-        count: How many to draw.
+        number: The number of the sample.
         box: Where they lie; an input that is not in it ranges over a quarter of its element type's finite range.
         sizes: The shape of an input.
         seed: Seed of the random choices.
         landmarks: Values at which the model may change what it does.
     """
-    for number in range(count):
-        rng = np.random.default_rng((seed, number))
-        kind, turn = _KINDS[number % len(_KINDS)], number // len(_KINDS)
-        choice = _Choice(kind, turn, rng, np.asarray(landmarks, np.float64))
-        yield {spec.name: _draw(spec, sizes(spec), box.get(spec.name), choice) for spec in specs}
+    turn, place = divmod(number, KINDS)
+    choice = _Choice(_KINDS[place], turn, np.random.default_rng((seed, number)), np.asarray(landmarks, np.float64))
+    return {spec.name: _draw(spec, sizes(spec), box.get(spec.name), choice) for spec in specs}
 
 
 def draw_special_inputs(
-    specs: Sequence[InputSpec], count: int, *, box: Box, sizes: Callable[[InputSpec], tuple[int, ...]], seed: int
-) -> Iterator[dict[str, np.ndarray]]:
-    """Yield inputs that hold infinities or NaN, or both; inputs that have a range keep to it.
+    specs: Sequence[InputSpec], number: int, *, box: Box, sizes: Callable[[InputSpec], tuple[int, ...]], seed: int
+) -> dict[str, np.ndarray] | None:
+    """Return inputs that hold infinities or NaN, or both; None where all inputs have a range, to which they keep.
 
     Arguments are those of `draw_inputs`.
     """
     free = {spec.name for spec in specs if spec.name not in box and spec.dtype.name in _FLOATS}
     special = ([np.inf, -np.inf], [np.nan], [np.inf, -np.inf, np.nan])
-    for number, inputs in enumerate(draw_inputs(specs, count if free else 0, box=box, sizes=sizes, seed=seed)):
-        rng = np.random.default_rng((seed, number))
-        for name in free:
-            array = inputs[name]
-            values = rng.choice(special[number % len(special)], array.shape).astype(array.dtype)
-            inputs[name] = np.where(rng.random(array.shape) < 0.3, values, array)
-        yield inputs
+    if not free:
+        return None
+    inputs = draw_inputs(specs, number, box=box, sizes=sizes, seed=seed)
+    rng = np.random.default_rng((seed, number))
+    for name in free:
+        array = inputs[name]
+        values = rng.choice(special[number % len(special)], array.shape).astype(array.dtype)
+        inputs[name] = np.where(rng.random(array.shape) < 0.3, values, array)
+    return inputs
 
 
 @dataclass(frozen=True)
@@ -226,3 +226,5 @@ def _huge(draw: _Draw) -> np.ndarray:
 
 
 _KINDS: tuple[_Kind, ...] = (_uniform, _corners, _ties, _huge, _landmarks, _zeros, _denormals, _huge)
+KINDS = len(_KINDS)
+"""How many kinds of samples there are."""

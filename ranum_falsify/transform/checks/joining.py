@@ -83,6 +83,8 @@ def join(old: ir.Model, new: ir.Model) -> Joined:
     joined = onnx.ModelProto()
     joined.CopyFrom(parts[0])
     graph = joined.graph
+    known = {opset.domain for opset in joined.opset_import}
+    joined.opset_import.extend(opset for opset in parts[1].opset_import if opset.domain not in known)
     outputs = [value.name for value in graph.output]
     del graph.value_info[:], graph.output[:]
     for number, node in enumerate(graph.node):

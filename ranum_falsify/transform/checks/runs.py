@@ -1,24 +1,29 @@
-"""A model run on samples by ONNX Runtime without optimisations, in a child process."""
+"""A model run on samples by ONNX Runtime, with its default graph optimisations and without, in a child process."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Literal, Self
 
 import ml_dtypes
 import numpy as np
 import onnx_ir as ir
 
 from ranum_falsify.errors import ReplayCrashError, ReplayError, ReplayTimeoutError
-from ranum_falsify.replay.replayer import Finding, Replayer
+from ranum_falsify.replay.replayer import Finding, Replay, Replayer
 from ranum_falsify.transform.checks.weights import WeightFile
 from ranum_falsify.transform.checks.wide import WideModel
 from ranum_falsify.transform.model import tensors_of
 
-__all__ = ["Runs", "SampleRun"]
+__all__ = ["LEVELS", "Level", "LevelRun", "Runs", "SampleRun"]
+
+Level = Literal["plain", "default"]
+LEVELS: tuple[Level, ...] = ("plain", "default")
+"""Without graph optimisations, and at ONNX Runtime's default level, as users run models."""
 
 _MOST_KEPT = 256 * 2**20  # bytes of outputs
 _LARGE = 512 * 2**20  # bytes of weights of which there must be no second copy
@@ -26,20 +31,41 @@ _BYTES_PER_SECOND = 16 * 2**20  # to be read, at least
 
 
 @dataclass(frozen=True)
-class SampleRun:
-    """What one sample showed.
+class LevelRun:
+    """What one sample showed at one level of graph optimisations.
 
     Attributes:
         outputs: Arrays by output; those that are no numeric tensors are missing.
         findings: Operators that received invalid input.
         error: Why the model did not run, if it did not.
-        seconds: How long it took a core.
     """
 
     outputs: Mapping[str, np.ndarray]
     findings: tuple[Finding, ...] = ()
     error: str = ""
+
+    @property
+    def stop(self) -> Finding | None:
+        """The operator that did not run, so that there are no outputs; None where there are."""
+        return next((found for found in self.findings if found.kind in ("error", "crash")), None)
+
+
+@dataclass(frozen=True)
+class SampleRun:
+    """What one sample showed.
+
+    Attributes:
+        levels: The same at each level.
+        seconds: How long it took a core.
+    """
+
+    levels: Mapping[Level, LevelRun]
     seconds: float = 0.0
+
+    @property
+    def plain(self) -> LevelRun:
+        """What it showed without optimisations."""
+        return self.levels["plain"]
 
 
 class Runs:
@@ -66,7 +92,8 @@ class Runs:
     ) -> None:
         proto, place = weights.refer(model, folder)
         size = sum(tensor.nbytes for tensor in tensors_of(model))
-        self._replayer = Replayer(
+        self._load = partial(
+            Replayer,
             proto,
             threads=threads,
             timeout=timeout + size / _BYTES_PER_SECOND,
@@ -74,6 +101,8 @@ class Runs:
             prepacks=size < _LARGE,
             providers=providers,
         )
+        self._replayer = self._load()
+        self._crash = ""  # of the optimiser, or of what it wrote
         outputs = model.graph.outputs
         self._brain = {value.name for value in outputs if value.dtype == ir.DataType.BFLOAT16}
         self._wide = WideModel(model)
@@ -106,15 +135,13 @@ class Runs:
         if key is not None and key in self._kept:
             return self._kept[key]
         try:
-            seen = self._replayer.look(inputs)
-            outputs = {name: self._typed(name, array) for name, array in seen.outputs.items()}
-            run = SampleRun(outputs, seen.findings, seconds=seen.seconds)
+            run = self._read(self._replay(inputs))
         except (ReplayCrashError, ReplayTimeoutError):
             raise
         except ReplayError as error:
-            run = SampleRun({}, error=str(error))
+            run = SampleRun(dict.fromkeys(LEVELS, LevelRun({}, error=str(error))))
         if key is not None:
-            size = sum(array.nbytes for array in run.outputs.values())
+            size = sum(array.nbytes for level in run.levels.values() for array in level.outputs.values())
             if self._bytes + size <= _MOST_KEPT:
                 self._kept[key] = run
                 self._bytes += size
@@ -129,6 +156,34 @@ class Runs:
         """Return the outputs in double precision, as far as they can be computed."""
         return self._wide.run(inputs)
 
-    def _typed(self, name: str, array: np.ndarray) -> np.ndarray:
-        """Return an output in its own type: bfloat16 comes widened."""
-        return array.astype(ml_dtypes.bfloat16) if name in self._brain else array
+    def _replay(self, inputs: Mapping[str, np.ndarray]) -> Replay:
+        """Run the model at both levels, or without optimisations alone once these made ONNX Runtime crash."""
+        try:
+            return self._replayer.run(inputs)
+        except ReplayCrashError as error:
+            if self._crash:
+                raise
+            self._replayer = self._load(optimises=False)
+            seen = self._replayer.run(inputs)
+            self._crash = str(error)
+            return seen
+
+    def _read(self, seen: Replay) -> SampleRun:
+        """Return what a replay showed at each level."""
+        refusal = seen.refusal or self._crash
+        at: dict[Level, LevelRun] = {
+            "plain": LevelRun(
+                self._typed(seen.plain), tuple(found for found in seen.findings if found.optimisations != "default")
+            ),
+            "default": LevelRun(
+                {} if refusal else self._typed(seen.outputs),
+                tuple(found for found in seen.findings if found.optimisations != "off"),
+                refusal,
+            ),
+        }
+        return SampleRun(at, seen.seconds)
+
+    def _typed(self, outputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Return outputs in their own types: bfloat16 comes widened."""
+        brain = ml_dtypes.bfloat16
+        return {name: array.astype(brain) if name in self._brain else array for name, array in outputs.items()}

@@ -26,7 +26,7 @@ from ranum_falsify.transform.operands import (
     node_of,
     opset_at,
 )
-from ranum_falsify.transform.passes.reduce_sum import axis_last, transposed
+from ranum_falsify.transform.passes.reduce_sum import axis_last, transposed, weighted_sum
 from ranum_falsify.transform.registry import register
 from ranum_falsify.transform.rewrite import Rewrite
 
@@ -104,11 +104,10 @@ class TransformArgMax(Rewrite):
         sign = op.Sign(op.Sub(row, column))
         wins = _wins_ties(length, last=bool(integer_attribute(node, "select_last_index", 0)))
         beaten = op.Sign(op.Relu(op.Add(sign, constant(op, wins / 2, dtype))))
-        times = op.MatMul(beaten, constant(op, np.ones(length), dtype))
+        times = weighted_sum(op, beaten, np.ones(length), dtype, keeps=False)
         chosen = op.Relu(op.Sub(constant(op, 1, dtype), times))
-        keeps = integer_attribute(node, "keepdims", 1)
-        positions = np.arange(length).reshape((length, 1) if keeps else length)
-        position = op.MatMul(chosen, constant(op, positions, dtype))
+        keeps = bool(integer_attribute(node, "keepdims", 1))
+        position = weighted_sum(op, chosen, np.arange(length), dtype, keeps=keeps)
         return op.Cast(transposed(op, position, back) if keeps else position, to=ir.DataType.INT64)
 
 

@@ -48,21 +48,28 @@ def greater_of(op: Any, bound: ir.Value, x: ir.Value, dtype: ir.DataType) -> ir.
     difference is taken a little smaller, which ends just below x, and the rest is added after that.  Where x is not
     tiny beside the bound, both differences are exact, and so is the result.
     """
-    below = op.Add(bound, op.Mul(op.Relu(op.Sub(x, bound)), _almost_one(op, dtype)))
+    below = op.Add(bound, _reduced_little(op, op.Relu(op.Sub(x, bound)), dtype))
     made: ir.Value = op.Add(below, op.Relu(op.Sub(x, below)))
     return made
 
 
 def lesser_of(op: Any, bound: ir.Value, x: ir.Value, dtype: ir.DataType) -> ir.Value:
     """Return the lesser of two tensors, and never more than `bound`; see `greater_of`."""
-    above = op.Sub(bound, op.Mul(op.Relu(op.Sub(bound, x)), _almost_one(op, dtype)))
+    above = op.Sub(bound, _reduced_little(op, op.Relu(op.Sub(bound, x)), dtype))
     made: ir.Value = op.Sub(above, op.Relu(op.Sub(above, x)))
     return made
 
 
-def _almost_one(op: Any, dtype: ir.DataType) -> ir.Value:
-    """Return a factor that outweighs the roundings of a difference and of the product with it."""
-    return constant(op, 1 - 2 * limits_of(dtype).epsilon, dtype)
+def _reduced_little(op: Any, x: ir.Value, dtype: ir.DataType) -> ir.Value:
+    """Return a tensor times a factor that outweighs the roundings of a difference and of the product with it."""
+    little = 2 * limits_of(dtype).epsilon
+    made: ir.Value
+    if dtype == ir.DataType.DOUBLE:
+        # ONNX Runtime's optimiser leaves out factors that are 1 in float32.
+        made = op.Sub(x, op.Mul(x, constant(op, little, dtype)))
+    else:
+        made = op.Mul(x, constant(op, 1 - little, dtype))
+    return made
 
 
 def clipped(op: Any, opset: int, x: ir.Value, least: float, most: float, dtype: ir.DataType) -> ir.Value:

@@ -7,6 +7,7 @@ from abc import abstractmethod
 from functools import reduce
 from typing import Any
 
+import numpy as np
 import onnx_ir as ir
 
 from ranum_falsify.transform import verify
@@ -61,6 +62,7 @@ class LowerClip(Lowering):
         # Half the distance between the greatest floats: what is smaller changes none of them.
         limit = limits.greatest * limits.epsilon / 4
         for bound in (least, most):
+            _check_kept(np.array(bound), dtype)
             if math.isfinite(bound) and abs(bound) >= limit:
                 raise RefusedError(f"its bound {bound:g} is so large that a difference to it may overflow")
 
@@ -105,16 +107,30 @@ def _below(op: Any, bound: float, x: ir.Value, dtype: ir.DataType) -> Any:
     return lesser_of(op, constant(op, bound, dtype), x, dtype)
 
 
+def _check_kept(bound: np.ndarray, dtype: ir.DataType) -> None:
+    """Check that ONNX Runtime's optimiser keeps what is added to a bound: it leaves out a double that is 0 in float32.
+
+    Raises:
+        RefusedError: It does not.
+    """
+    with np.errstate(over="ignore"):
+        narrow = bound.astype(np.float32)
+    if dtype == ir.DataType.DOUBLE and bound.size == 1 and bound.any() and not narrow.any():
+        raise RefusedError(f"ONNX Runtime's optimiser takes the addition of {float(bound.item()):g} for none")
+
+
 class _Extreme(Lowering):
     """The greatest or the least of operands."""
 
     def accept(self, node: ir.Node) -> None:
-        """Check the element type, and that constants are finite."""
+        """Check the element type, and that constants are finite, and kept."""
         self._dtype = element_type(node)
         for value in node.inputs:
             array = None if value is None else constant_array(value)
             if array is not None and not is_finite(array):
                 raise RefusedError("a constant is not finite, and differences to it are none")
+            if array is not None:
+                _check_kept(array, self._dtype)
 
     def lower(self, op: Any, node: ir.Node) -> Any:
         """Join two after two; constants are the bounds, which hold exactly."""
