@@ -127,6 +127,22 @@ CASES = [
         frozenset({"Log_y"}),
     ),
     Rewritten(
+        "a summand that is taken for 0 because single precision has no such number",
+        "g (double[2] x) => (double[2] y) <double e = {1e-60}> { a = Abs(x) s = Add(a, e) y = Log(s) }",
+        ((0.0, 1.0),),
+        (0.0,),
+        frozenset({"Log_y"}),
+    ),
+    Rewritten(
+        "limits that are taken for those of the quantiser behind them",
+        "g (float[2] x) => (float[2] y) <float one = {1e-21}, float low = {5e-21}, float high = {1e-18},"
+        " float s = {2e-22}, int8 z = {81}> { a = Add(x, one) c = Clip(a, low, high) q = QuantizeLinear(c, s, z)"
+        " d = DequantizeLinear(q, s, z) y = Log(d) }",
+        ((-1.0, 1.0),),
+        (-0.5,),
+        frozenset({"Log_y"}),
+    ),
+    Rewritten(
         "a transpose that is ignored beside a vector",
         # Nothing fails at the ends of the box and in its centre, where w is 0.
         "g (float[3,2] x) => (float[2] y) <float one = {1}, float[3,2] s = {0, -10, 0, 0, 0, 0},"

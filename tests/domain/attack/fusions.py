@@ -141,6 +141,7 @@ class _Pair:
         self.has_run = False
         self._default, self._plain = _runner(model, optimised=True), _runner(model, optimised=False)
         self._subject: Subject | None = None
+        self._known: tuple[Feeds, Verdict] | None = None
 
     def differ(self, feeds: Feeds) -> tuple[str, str]:
         """Return the kind of a difference and the output that has it; empty if there is none."""
@@ -194,7 +195,9 @@ class _Pair:
 
     def _analyse(self, feeds: Feeds) -> Verdict:
         self._subject = self._subject or Subject(self.model)
-        return self._subject.analyse(feeds, feeds, _SETTING)
+        if self._known is None or self._known[0] is not feeds:
+            self._known = feeds, self._subject.analyse(feeds, feeds, _SETTING)
+        return self._known[1]
 
 
 def _runner(model: onnx.ModelProto, *, optimised: bool) -> Run:
