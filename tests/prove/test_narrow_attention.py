@@ -67,7 +67,7 @@ def test_a_query_of_multi_head_attention_that_sees_nothing_gives_nan(dtype: Any,
 def test_a_query_of_fused_attention_that_sees_nothing_gives_nan(
     nodes: str, x: Array, constants: Mapping[str, Array], attributes: Mapping[str, Any]
 ) -> None:
-    shared = {
+    shared: dict[str, Array] = {
         "w": np.full((3, 12), 0.1, np.float32),
         "u": np.ones((3, 12), np.uint8),
         "b": np.zeros(12, np.float32),
