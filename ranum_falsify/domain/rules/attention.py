@@ -1,7 +1,8 @@
 """Attention: means of values, weighted by a softmax of scores.
 
 Weights are not negative and add up to 1, so that a result lies between the least and the greatest of the values that a
-query may see, whatever the scores are, as long as these are numbers; a query that sees nothing gives 0.
+query may see, whatever the scores are, as long as these are numbers; a query that sees nothing gives 0 in ONNX's own
+operator, and NaN in those of ONNX Runtime.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from ranum_falsify.domain.rounding import round_outward
 from ranum_falsify.domain.rules.matrix.matmul import matrix_product, sum_scaled
 from ranum_falsify.domain.rules.softmax import softmax
 from ranum_falsify.domain.site import Site
-from ranum_falsify.domain.slack import accumulation, gamma, growth, unit
+from ranum_falsify.domain.slack import accumulation, gamma, growth, tiny, unit
 
 __all__ = ["Bias", "attention_bounds", "bound_anything_of"]
 
@@ -83,12 +84,17 @@ def bound_scores(q: Interval, k: Interval, scale: float) -> Interval:
 def cap_scores(scores: Interval, cap: float) -> Interval:
     """Return bounds of cap tanh(scores / cap), which is no further from 0 than the scores are, nor than the cap."""
     limit = cap * (1 + 8 * unit(scores.dtype))
-    error = 16 * unit(scores.dtype)
+    # A quotient by a large limit may be a denormal number.
+    error, lost = 16 * unit(scores.dtype), cap * min(tiny(scores.dtype), 2.0**-24)
     low, high = (end.double() for end in (scores.lower, scores.upper))
-    low, high = (end + sign * (end.abs() * error).nan_to_num(0.0) for end, sign in ((low, -1), (high, 1)))
+    low, high = (
+        end + sign * (end.abs() * error + lost).nan_to_num(0.0).where(end != 0, 0.0)
+        for end, sign in ((low, -1), (high, 1))
+    )
     low, high = low.clamp(-limit, 0).where(low < 0, 0.0), high.clamp(0, limit).where(high > 0, 0.0)
     y = round_outward(low, high, scores.dtype, scores.shape)
-    return replace(y, nan=scores.nan, overflows=scores.overflows)
+    # Sums that overflow may be NaN, which no limit takes back.
+    return replace(y, nan=scores.nan or scores.may_be_infinite, overflows=scores.overflows)
 
 
 def scores_stay_numbers(scores: Interval, bias: Bias | None) -> bool:
@@ -123,6 +129,7 @@ def attention_bounds(
     scale: float,
     cap: float = 0.0,
     all_seen: bool = True,
+    blank: bool = False,
 ) -> tuple[Interval, Interval, Interval]:
     """Return bounds of attention, of its scores, and of its scores as they are capped.
 
@@ -135,13 +142,19 @@ def attention_bounds(
         scale: Factor of the scores.
         cap: Limit of the scores; 0 for none.
         all_seen: Whether nothing but the bias hides keys.
+        blank: Whether kernels give 0 for a query that sees nothing, and not NaN.
     """
     times = q.shape[1] // max(k.shape[1], 1)
     keys, values = (x.move(lambda bound: bound.repeat_interleave(times, 1)) for x in (k, v))
     shape = (*q.shape[:3], v.shape[3])
+    if not math.isfinite(scale) or (cap and not tiny(v.dtype) <= cap <= torch.finfo(v.dtype).max):
+        # Kernels take a negative limit for none, or for another, and divide by one that rounds to 0 or infinity.
+        anything = bound_anything_of((*q.shape[:3], k.shape[2]), q.dtype)
+        return bound_anything_of(shape, v.dtype), anything, anything
     scores = bound_scores(q, keys, scale)
     capped = cap_scores(scores, cap) if cap else scores
-    if v.may_be_infinite or not scores_stay_numbers(capped, bias):
+    unseen = not blank and bias is not None and bool((bias.low == -math.inf).all(-1).any())
+    if unseen or v.may_be_infinite or not scores_stay_numbers(capped, bias):
         return bound_anything_of(shape, v.dtype), scores, capped
     y = bound_means(values, bias, shape)
     weights = _bound_weights(site, capped, bias, q.shape[3]) if all_seen else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+import onnx
 import torch
 from dnnv.nn import Operation
 from torch import Tensor
@@ -12,7 +13,7 @@ from torch import Tensor
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.rules.attention import Bias, attention_bounds
 from ranum_falsify.domain.rules.shape import join
-from ranum_falsify.domain.rules.support.building import infinity_aware
+from ranum_falsify.domain.rules.support.building import infinity_aware, unknown
 from ranum_falsify.domain.site import Site
 from ranum_falsify.operators.support.families import opaque
 from ranum_falsify.operators.support.limits import WithinLimits
@@ -113,7 +114,9 @@ def _bias_bounds(
         # A window moves with the length: what both ends see is seen, and what lies between may be.
         known = ends[0] is None or bool((ends[0] == ends[1]).all())
         moves = getattr(op, "left_window_size", None) not in (None, -1) and not known
-        found.append(Bias.of_choice(seen[0] & seen[1], torch.ones_like(seen[0]) if moves else seen[0] | seen[1]))
+        # A single query behind a past sees all keys in ONNX Runtime, those that come later, too.
+        every = moves or (queries == 1 and past > 0)
+        found.append(Bias.of_choice(seen[0] & seen[1], torch.ones_like(seen[0]) if every else seen[0] | seen[1]))
     if ends[0] is not None and ends[1] is not None:
         found.append(Bias.of_choice(*(torch.arange(keys) < end.reshape(-1, 1, 1, 1) for end in ends)))
     if not found:
@@ -175,15 +178,29 @@ def _attention_bounds(
     op, rank = site.op, len(q.shape)
     queries = q.move(lambda bound: split_heads(bound, op.q_num_heads))
     keys, values = _with_past(k, op.kv_num_heads, past_key), _with_past(v, op.kv_num_heads, past_value)
+    if _is_read_otherwise(op, q.dtype, attn_mask, nonpad_kv_seqlen, keys.shape[2]):
+        return unknown(site)
     past = 0 if past_key is None else past_key.shape[2]
     bias = _bias_bounds(op, attn_mask, nonpad_kv_seqlen, past, (queries.shape[2], keys.shape[2]))
     y, scores, capped = attention_bounds(
-        site, queries, keys, values, bias, scale=_scale(op, queries.shape[3]), cap=op.softcap
+        site, queries, keys, values, bias, scale=_scale(op, queries.shape[3]), cap=op.softcap, blank=True
     )
     steps = (scores, capped, _biased(capped, bias), Interval.fill(0, 1, scores.shape, scores.dtype))
     moved = replace(y.move(lambda bound: _join_heads(bound, rank)), nan=y.nan, overflows=y.overflows)
     shown = replace(steps[op.qk_matmul_output_mode], nan=scores.nan, overflows=scores.overflows)
     return (moved, keys, values, shown)[: len(site.details)]
+
+
+def _is_read_otherwise(
+    op: Operation, dtype: torch.dtype, mask: Interval | None, lengths: Interval | None, keys: int
+) -> bool:
+    """Tell whether the operators that ONNX Runtime runs for float64 do otherwise.
+
+    They repeat a mask of one key, round the softmax, and count causal keys from the first whatever the lengths are.
+    """
+    repeated = mask is not None and mask.shape[-1] == 1 < keys
+    rounded = op.softmax_precision not in (None, onnx.TensorProto.DOUBLE)
+    return repeated or (dtype is torch.float64 and (rounded or (lengths is not None and bool(op.is_causal))))
 
 
 def _biased(scores: Interval, bias: Bias | None) -> Interval:

@@ -164,24 +164,27 @@ def _global_average_pool(op: Operation, x: Tensor) -> Tensor:
 # norms ----------------------------------------------------------------------------------------------------------
 
 
-def _norm_power(op: Operation) -> int:
-    power: int = op.p
-    if power < 1:
-        raise UnsupportedAttributeError(f"p is {power}, which is the power of no norm; use 1 or more")
-    return power
+def _order_of(op: Operation) -> int:
+    """Return the order of the norm.
+
+    Raises:
+        UnsupportedAttributeError: It is not positive.
+    """
+    if op.p < 1:
+        raise UnsupportedAttributeError(f"{type(op).__name__}: p {op.p} is not supported; take a positive number")
+    return int(op.p)
 
 
 def _lp_pool(op: Operation, x: Tensor) -> Tensor:
-    p = _norm_power(op)
     axes = _axes(op, x.shape)
     x = pad_spatial(x, [(a.before, a.after + a.beyond) for a in axes])
     for i, axis in enumerate(axes):
-        x = torch.linalg.vector_norm(view_windows(x, 2 + i, axis), p, dim=-1)
+        x = torch.linalg.vector_norm(view_windows(x, 2 + i, axis), _order_of(op), dim=-1)
     return x
 
 
 def _global_lp_pool(op: Operation, x: Tensor) -> Tensor:
-    norm: Tensor = torch.linalg.vector_norm(x, _norm_power(op), dim=tuple(range(2, x.ndim)), keepdim=True)
+    norm: Tensor = torch.linalg.vector_norm(x, _order_of(op), dim=tuple(range(2, x.ndim)), keepdim=True)
     return norm
 
 
@@ -290,7 +293,7 @@ def _norm_bounds(
 ) -> Interval:
     """Return bounds on norms, given how to add up powers of absolute values; PyTorch takes one norm after another."""
     low, high = x.doubles()
-    p, nested = site.op.p, len(shape) - 2
+    p, nested = _order_of(site.op), len(shape) - 2
     near = torch.where((low <= 0) & (high >= 0), 0.0, torch.minimum(low.abs(), high.abs()))
     far = torch.maximum(low.abs(), high.abs())
     work = torch.float64 if x.dtype is torch.float64 else torch.float32

@@ -52,10 +52,16 @@ def activations_of(op: Operation, default: Sequence[str], directions: int) -> li
         UnsupportedAttributeError: The node names too few functions, or one that the standard does not know; or
             it clips at no positive number.
     """
-    if op.clip is not None and op.clip <= 0:
-        raise UnsupportedAttributeError(f"clip is {op.clip}, by which kernels differ; leave it out")
-    chosen = _choose(op, default, directions)
-    return [[_clip(_activation(key, given), op.clip) for key, given, _ in part] for part in chosen]
+    chosen, clip = _choose(op, default, directions), _limit_of(op)
+    return [[_clip(_activation(key, given), clip) for key, given, _ in part] for part in chosen]
+
+
+def _limit_of(op: Operation) -> float | None:
+    """Return the limit of what activations read; 0 is one, which ONNX Runtime takes for `RNN` alone."""
+    if op.clip is not None and not op.clip >= 0:
+        raise UnsupportedAttributeError(f"{type(op).__name__}: clip {op.clip} is not supported; take a positive number")
+    clip: float | None = op.clip
+    return clip
 
 
 def _choose(op: Operation, default: Sequence[str], directions: int) -> list[list[tuple[str, list[float], bool]]]:
@@ -117,7 +123,7 @@ def curves_of(
         dtype: Type in which the runtimes compute.
         clipped: Whether `clip` applies.
     """
-    chosen, clip = _choose(op, default, directions), op.clip if clipped else None
+    chosen, clip = _choose(op, default, directions), _limit_of(op) if clipped else None
     return [[_curve(key, given, complete, clip, dtype) for key, given, complete in part] for part in chosen]
 
 
@@ -133,7 +139,7 @@ def _curve(key: str, given: Sequence[float], complete: bool, clip: float | None,
     relative, absolute = 8 * u, 0.0 if key in _EXACT_FUNCTIONS else GATE_ROUNDINGS * u * scale
 
     def curve(x: Enclosure) -> Enclosure:
-        x = x.map(lambda end: end.clamp(-clip, clip)) if clip else x
+        x = x if clip is None else x.map(lambda end: end.clamp(-clip, clip))
         results = [_extremes(function, x, jumps) for function in variants]
         y = results[0] if len(results) == 1 else results[0].hull(results[1])
         reached = absolute + (relative * scale * x.size if key == "affine" else 0.0)

@@ -263,8 +263,9 @@ def truncate_to_integers(
         error: Relative error of real results before they are truncated; sums themselves have none.
     """
     lowest, highest = dtype_range(dtype)
-    fits = (found.size < min(_EXACT_INTEGERS, float(highest))) & (found.low >= float(lowest))
     cut_low, cut_high = (low - error * low.abs()).trunc(), (high + error * high.abs()).trunc()
+    fits = (found.size < min(_EXACT_INTEGERS, float(highest))) & (found.low >= float(lowest))
+    fits = fits & (cut_low >= float(lowest)) & (cut_high <= min(_EXACT_INTEGERS, float(highest)))
     return fit_type(torch.where(fits, cut_low, 0.0).long(), torch.where(fits, cut_high, 0.0).long(), fits, dtype, shape)
 
 

@@ -21,7 +21,7 @@ from ranum_falsify.domain.site import Site
 from ranum_falsify.errors import UnsupportedAttributeError
 from ranum_falsify.network import spec_of
 from ranum_falsify.operators.rows.attention import attend, split_heads
-from ranum_falsify.operators.rows.microsoft.heads import INTS, add_masks, join_heads, masks_bounds, scale_of
+from ranum_falsify.operators.rows.microsoft.heads import INTS, add_masks, check_mask, join_heads, masks_bounds, scale_of
 from ranum_falsify.operators.rows.microsoft.quantised_products import multiply_integers
 from ranum_falsify.operators.rows.quantised_layers import matrix_of_integers
 from ranum_falsify.operators.support.families import opaque
@@ -42,12 +42,7 @@ def _check(op: Operation, x: Tensor | Interval, mask: Tensor | Interval | None) 
     for name in ("do_rotary", "past_present_share_buffer"):
         if getattr(op, name, 0):
             raise UnsupportedAttributeError(f"{title}: {name} is not supported; leave it out")
-    if mask is None:
-        return
-    if len(mask.shape) > 3 or (len(mask.shape) == 1 and mask.shape[0] != x.shape[0]):
-        raise UnsupportedAttributeError(
-            f"{title}: a mask of shape {tuple(mask.shape)} is not supported; use (batch, sequence)"
-        )
+    check_mask(op, mask, x.shape[0])
 
 
 def _ends(op: Operation, width: int) -> list[int]:
@@ -169,7 +164,7 @@ def _quantised(
     w_zero: Tensor | None,
     past: Tensor | None,
 ) -> tuple[Tensor, ...]:
-    projected = multiply_integers(op, x, weights, x_scale, w_scale, x_zero, w_zero, bias)
+    projected = multiply_integers(op, x, weights, x_scale, w_scale, x_zero, w_zero, bias).to(bias.dtype)
     return _attend(op, projected, mask, past, None)
 
 
@@ -188,7 +183,7 @@ def _quantised_bounds(
 ) -> tuple[Interval, ...]:
     sums = matrix_of_integers(x, weights, x_zero, w_zero)
     projected = scale_sums(sums, [x_scale, w_scale], bias)
-    if projected is None:
+    if projected is None or bias.dtype is not torch.float32:
         projected = bound_anything_of(sums.shape, bias.dtype)
     return _attend_bounds(site, projected, mask, past, None)
 

@@ -124,7 +124,8 @@ def _grouped_bounds(
     past, length = 0 if past_key is None else past_key.shape[2], _total(total)
     outputs = (*query.shape[:2], op.num_heads * q.shape[3]), *[(*k.shape[:2], max(past, length), q.shape[3])] * 2
     anything = tuple(bound_anything_of(shape, q.dtype) for shape in outputs)[: len(site.details)]
-    if not lengths.is_point:
+    # A window of no keys hides some of them in ONNX Runtime.
+    if not lengths.is_point or op.local_window_size == 0:
         return anything
     first = _first_places(lengths.expand()[0], length, q.shape[2])
     places = first[:, None] + torch.arange(q.shape[2])

@@ -35,6 +35,7 @@ __all__ = [
     "MultiHeadAttention",
     "RotaryEmbeddingByPosition",
     "add_masks",
+    "check_mask",
     "join_heads",
     "masks_bounds",
     "scale_of",
@@ -56,7 +57,9 @@ def scale_of(op: Operation, size: int) -> float:
 # all heads ------------------------------------------------------------------------------------------------------
 
 
-def _check(op: Operation, key: Tensor | Interval | None, value: object, bias: object) -> None:
+def _check(
+    op: Operation, key: Tensor | Interval | None, value: object, bias: object, mask: Tensor | Interval | None
+) -> None:
     """Refuse forms that ONNX Runtime's kernels for the CPU do not run.
 
     Raises:
@@ -67,6 +70,20 @@ def _check(op: Operation, key: Tensor | Interval | None, value: object, bias: ob
     if len(key.shape) == 4 and bias is not None:
         raise UnsupportedAttributeError(
             f"{DOMAIN}::MultiHeadAttention: a bias beside keys of four dimensions is not supported; add it before"
+        )
+    check_mask(op, mask, key.shape[0])
+
+
+def check_mask(op: Operation, mask: Tensor | Interval | None, batch: int) -> None:
+    """Refuse masks in forms that the optimiser does not write.
+
+    Raises:
+        UnsupportedAttributeError: The mask has another form.
+    """
+    if mask is not None and (len(mask.shape) > 3 or (len(mask.shape) == 1 and mask.shape[0] != batch)):
+        raise UnsupportedAttributeError(
+            f"{DOMAIN}::{spec_of(op).op_type}: a mask of shape {tuple(mask.shape)} is not supported; "
+            "use (batch, sequence)"
         )
 
 
@@ -110,7 +127,7 @@ def _multi_head(
     past_key: Tensor | None,
     past_value: Tensor | None,
 ) -> tuple[Tensor, ...]:
-    _check(op, key, value, bias)
+    _check(op, key, value, bias, mask)
     assert key is not None and value is not None
     parts = [query, key, value]
     if bias is not None:
@@ -166,7 +183,7 @@ def _multi_head_bounds(
     past_value: Interval | None,
 ) -> tuple[Interval, ...]:
     op = site.op
-    _check(op, key, value, bias)
+    _check(op, key, value, bias, mask)
     assert key is not None and value is not None
     parts = [query, key, value]
     if bias is not None:
