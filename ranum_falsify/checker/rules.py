@@ -98,9 +98,7 @@ class _Node:
         return default if found is None else onnx.helper.get_attribute_value(found)
 
     def run(self, arrays: Sequence[np.ndarray | None]) -> list[np.ndarray]:
-        """Return what the reference evaluator of ONNX makes of operands, where ONNX Runtime does the same."""
-        if self.proto.op_type == "Slice" and len(arrays) == 5 and arrays[4] is not None and (arrays[4] < 0).any():
-            raise NotImplementedError("ONNX Runtime keeps the first element where NumPy keeps none")
+        """Return what the reference evaluator of ONNX makes of operands."""
         proto = onnx.NodeProto()
         proto.CopyFrom(self.proto)
         names = [f"x{i}" if array is not None else "" for i, array in enumerate(arrays)]
