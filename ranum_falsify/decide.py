@@ -75,7 +75,7 @@ def falsify(problem: Problem, config: SearchConfig, *, progress: Callable[[Progr
         try:
             try:
                 _decide(context, search)
-            except _FailedTrialError as failed:
+            except _DepartureError as failed:
                 with confirmer:
                     search.replay(failed.inputs)
         except OutOfTime:
@@ -110,7 +110,7 @@ def _decide(context: SearchContext, search: OperatorSearch | ClauseSearch) -> No
         context.report(Progress(stage="prove", done=0.0, text="interval analysis"))
         with budget.time_proof():
             context.proof = prover.analyse()
-        _check_trial(prover)
+        _check_watched(prover)
     if context.proof.holds:
         return
     with context.confirmer:
@@ -183,10 +183,10 @@ def _refine(
         finally:
             context.proof = prover.proof
     context.suspects = prover.suspects()
-    _check_trial(prover)
+    _check_watched(prover)
 
 
-class _FailedTrialError(Exception):
+class _DepartureError(Exception):
     """ONNX Runtime does not run what is proved, or shows otherwise; what is left to find would not replay either."""
 
     def __init__(self, inputs: Mapping[str, np.ndarray]) -> None:
@@ -194,9 +194,9 @@ class _FailedTrialError(Exception):
         self.inputs = inputs
 
 
-def _check_trial(prover: Prover) -> None:
-    if prover.trial is not None and prover.trial.faults:
-        raise _FailedTrialError(prover.trial.inputs)
+def _check_watched(prover: Prover) -> None:
+    if prover.watched is not None and prover.watched.faults:
+        raise _DepartureError(prover.watched.inputs)
 
 
 def _is_worthwhile(proof: Proof, violated: Collection[tuple[int, str]]) -> bool:

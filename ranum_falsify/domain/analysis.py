@@ -77,6 +77,7 @@ class IntervalAnalysis(OperationVisitor):
         folded: The rules' results for the operators that make constants.
         is_exact: Whether every runtime computes the same constants.
         open_inside: Of the latest run, names of the nodes in the subgraphs of a node that are not proved, by its name.
+        inputs: Bounds of the inputs of the latest run.
     """
 
     def __init__(
@@ -98,6 +99,7 @@ class IntervalAnalysis(OperationVisitor):
         self._constants: dict[int, Interval] = {}
         self._fields: dict[int, list[tuple[Operation | np.ndarray | None, bool]]] = {}
         self.open_inside: dict[str, tuple[str, ...]] = {}
+        self.inputs: Sequence[Interval] = ()
         self._latest: tuple[Operation | None, tuple[Value, ...]] = None, ()
         self._values: dict[int, Outputs] = {}
         self._finite: dict[int, Outputs] = {}
@@ -143,6 +145,7 @@ class IntervalAnalysis(OperationVisitor):
         Returns:
             Bounds of the outputs; None where the shape depends on the input.
         """
+        self.inputs = inputs
         read = inputs if self._inner else map(flush, inputs)
         self._values = {id(op): (x,) for op, x in zip(self.graph.inputs, read, strict=True)}
         self._finite, self._given, self.open_inside = {}, given or {}, {}
@@ -180,6 +183,20 @@ class IntervalAnalysis(OperationVisitor):
         """
         bounds = self._values[id(op)]
         return None if bounds is None else bounds[0]
+
+    def list_bounds(self) -> Iterator[tuple[Operation, str, Interval]]:
+        """Yield nodes with the name and bounds of each tensor that they write, in topological order, constants first.
+
+        Those of the latest run are left out that are not kept, or not known.
+        """
+        for op, arrays in self.graph.folded:
+            for name, array in zip(op.output_names, arrays, strict=False) if id(op) in self._folding else ():
+                if name and not (array.dtype.kind in "fV" and np.isnan(array.astype(np.float64)).any()):
+                    yield op, name, self._constants.get(id(array)) or constant(array)
+        for op in self.graph.nodes:
+            for name, bounds in zip(op.output_names, self._values.get(id(op)) or (), strict=False):
+                if name:
+                    yield op, name, bounds
 
     def finite_bounds_of(self, op: Operation) -> Interval | None:
         """Return bounds of the finite values of an operation's (first) output where its bounds alone do not tell."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 
 import torch
 from dnnv.nn import Operation
@@ -13,7 +13,6 @@ from torch import Tensor
 
 from ranum_falsify.config import ProveConfig
 from ranum_falsify.domain import Interval, IntervalAnalysis
-from ranum_falsify.domain.enclosure import Enclosure
 from ranum_falsify.domain.linear.bounds import LinearAnalysis
 from ranum_falsify.lazy import cached_property
 from ranum_falsify.network import Graph, spec_of
@@ -28,8 +27,8 @@ from ranum_falsify.prove.margins import MarginProof
 from ranum_falsify.prove.outputs import describe_constants, describe_outputs, list_steep
 from ranum_falsify.prove.proof import OperatorProof, Proof, join_operators
 from ranum_falsify.prove.term_bounds import margin_bounds
-from ranum_falsify.prove.trial import Trial, try_out
 from ranum_falsify.prove.varying import describe_varying
+from ranum_falsify.prove.watch import Bounds, Watched, watch
 
 __all__ = ["Prover"]
 
@@ -53,7 +52,7 @@ class Prover:
     Attributes:
         proof: What is proved so far.
         is_exhausted: Whether more time for `refine` would change nothing.
-        trial: What ONNX Runtime did before a proof for it was to count; None where there was none.
+        watched: What ONNX Runtime did before a proof for it was to count; None where there was none.
     """
 
     def __init__(
@@ -76,7 +75,8 @@ class Prover:
         self.graphs = {id(call): (graphs or {}).get(id(call), call.graph) for call in problem.calls}
         self.proof = Proof(runtimes=config.runtimes)
         self.is_exhausted = False
-        self.trial: Trial | None = None
+        self.watched: Watched | None = None
+        self._seconds = 0.0
         self._tick = tick
         self._deadline: float | None = None
         self._analyses: dict[int, Analyses] = {}
@@ -85,8 +85,17 @@ class Prover:
     def analyse(self) -> Proof:
         """Prove by interval analysis alone, which costs about as much as an inference."""
         with torch.no_grad():
-            self._analyse_regions()
+            with self._take_time():
+                self._analyse_regions()
             return self._conclude()
+
+    @contextmanager
+    def _take_time(self) -> Iterator[None]:
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            self._seconds += time.perf_counter() - began
 
     def _analyse_regions(self) -> None:
         boxes = [(case, variables) for case in self.problem.each_case for variables in case.regions]
@@ -101,7 +110,7 @@ class Prover:
             violated: Operators that are known to fail, by position of the validity goal and name of the node.
         """
         try:
-            with torch.no_grad():
+            with torch.no_grad(), self._take_time():
                 left = [region for region in self._regions if not region.holds()]
                 self.is_exhausted = True
                 for position, region in enumerate(left):
@@ -178,8 +187,8 @@ class Prover:
     def _conclude(self) -> Proof:
         # Of operators without a row, nothing is known, not even how far the harm goes.
         known = not any(list_black_boxes(graph) for graph in self.graphs.values())
-        if known and self.trial is None and REWRITING in self.config.runtimes:
-            self._try_out()
+        if known and self.watched is None and REWRITING in self.config.runtimes:
+            self._watch()
         held = frozenset(number for number, region in enumerate(self._regions) if known and region.holds())
         holds = len(held) == len(self._regions)
         self.proof = Proof(
@@ -192,12 +201,17 @@ class Prover:
         )
         return self.proof
 
-    def _try_out(self) -> None:
+    def _watch(self) -> None:
         """Have ONNX Runtime run what is proved; where that fails, nothing is proved for it."""
         if not all(region.holds() for region in self._regions):
             return
-        self.trial = try_out(self.problem, self.graphs, lambda number, call: self._regions[number].outputs_surely(call))
-        faults = {} if self.trial is None else self.trial.faults
+        bounds = Bounds(
+            region=lambda number: self._regions[number].known,
+            at=lambda case, variables: self.apply(case, box_of(variables)),
+            seconds=self._seconds,
+        )
+        self.watched = watch(self.problem, self.graphs, self.analyses_of, bounds)
+        faults = {} if self.watched is None else self.watched.faults
         for call in self.problem.calls:
             if id(call) in faults:
                 graph = self.graphs[id(call)]
@@ -208,8 +222,8 @@ class Prover:
     def _notices(self) -> Iterator[str]:
         for call in self.problem.calls:
             yield from notices_of(call.network, self.graphs[id(call)], self.config.runtimes)
-            if self.trial is not None and id(call) in self.trial.faults:
-                yield f"nothing is proved about network {call.network} for ONNX Runtime, {self.trial.faults[id(call)]}"
+            if self.watched is not None and id(call) in self.watched.faults:
+                yield f"nothing is proved about network {call.network} for ONNX Runtime, {self.watched.faults[id(call)]}"
 
     def _describe(self, holds: bool) -> Iterator[str]:
         for region in () if holds else self._regions:
@@ -277,9 +291,10 @@ class _Region:
             yield from describe_varying(self._problem, call, graph, known.varying, self._variables)
             yield from describe_constants(graph, known.constants)
 
-    def outputs_surely(self, call: NetworkCall) -> Sequence[Enclosure]:
-        """See :meth:`Applications.outputs_surely`."""
-        return self._known.outputs_surely(call)
+    @property
+    def known(self) -> Applications:
+        """What is known about the applications."""
+        return self._known
 
     def is_steep(self, goal: ValidityGoal, op: Operation) -> bool:
         """Tell whether an operator's derivative may not be finite although the goal does not ask about it."""
