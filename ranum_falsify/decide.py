@@ -78,6 +78,8 @@ def falsify(problem: Problem, config: SearchConfig, *, progress: Callable[[Progr
             except _DepartureError as failed:
                 with confirmer:
                     search.replay(failed.inputs)
+                if failed.runs and not search.has_found:
+                    _decide(context, search, proves=False)
         except OutOfTime:
             interrupted = "timeout"
         except (KeyboardInterrupt, MemoryError, RuntimeError) as error:
@@ -100,11 +102,11 @@ def _conclude(context: SearchContext, search: OperatorSearch | ClauseSearch, int
     return _result(context, search, interrupted, _seconds(budget))
 
 
-def _decide(context: SearchContext, search: OperatorSearch | ClauseSearch) -> None:
+def _decide(context: SearchContext, search: OperatorSearch | ClauseSearch, *, proves: bool = True) -> None:
     """Prove and search in turns, until the property is decided or time is up."""
     config, budget = context.config, context.budget
     prover = None
-    if config.prove is not None:
+    if config.prove is not None and proves:
         graphs = {id(call): model.graph for call, model in zip(context.problem.calls, context.models, strict=True)}
         prover = Prover(context.problem, config.prove, graphs, tick=budget.check)
         context.report(Progress(stage="prove", done=0.0, text="interval analysis"))
@@ -187,16 +189,21 @@ def _refine(
 
 
 class _DepartureError(Exception):
-    """ONNX Runtime does not run what is proved, or shows otherwise; what is left to find would not replay either."""
+    """ONNX Runtime shows other than what is proved, or does not run it; then, nothing else would replay either.
 
-    def __init__(self, inputs: Mapping[str, np.ndarray]) -> None:
+    Attributes:
+        inputs: The inputs, by variable.
+        runs: Whether it runs.
+    """
+
+    def __init__(self, inputs: Mapping[str, np.ndarray], *, runs: bool) -> None:
         super().__init__()
-        self.inputs = inputs
+        self.inputs, self.runs = inputs, runs
 
 
 def _check_watched(prover: Prover) -> None:
     if prover.watched is not None and prover.watched.faults:
-        raise _DepartureError(prover.watched.inputs)
+        raise _DepartureError(prover.watched.inputs, runs=bool(prover.watched.feeds))
 
 
 def _is_worthwhile(proof: Proof, violated: Collection[tuple[int, str]]) -> bool:
@@ -261,5 +268,6 @@ def _result(
         interrupted=interrupted,
         runtimes=context.proof.runtimes,
         steep=context.proof.steep,
+        departure=context.proof.departure,
         assumptions=assumptions_of(context.problem, context.proof.runtimes),
     )

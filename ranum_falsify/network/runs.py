@@ -24,7 +24,7 @@ from ranum_falsify.network.messages import tidy_message
 from ranum_falsify.network.optimised import model_with_all_inputs, optimiser
 from ranum_falsify.network.tensors import stored_once
 
-__all__ = ["Level", "ModelRunner", "RunError", "Runs", "find_size"]
+__all__ = ["Level", "ModelRunner", "ModelRuns", "RunError", "find_size"]
 
 Level = Literal["default", "written", "optimised"]
 """A model as users run it; unoptimised; or what the optimiser made of it, run as it is."""
@@ -57,7 +57,7 @@ class RunError(Exception):
 
 
 @dataclass(frozen=True)
-class Runs:
+class ModelRuns:
     """What a model gives on the first of some points.
 
     Attributes:
@@ -94,8 +94,13 @@ class ModelRunner:
         self._uses.close()
 
     def run(
-        self, points: Sequence[Point], *, level: Level = "default", seconds: float = math.inf, patience: float = math.inf
-    ) -> Runs:
+        self,
+        points: Sequence[Point],
+        *,
+        level: Level = "default",
+        seconds: float = math.inf,
+        patience: float = math.inf,
+    ) -> ModelRuns:
         """Return what a model gives on points: its outputs that are tensors of numbers, or all tensors of a bare model.
 
         Args:
@@ -121,7 +126,7 @@ class ModelRunner:
             raise RunError(_describe_death(error, seconds), is_limit=error.late or error.full) from error
         except (EncodeError, ValueError, OSError) as error:
             raise RunError(f"cannot be given it ({error})") from error
-        return Runs(values, count, _refuse(refusal) if refusal else None)
+        return ModelRuns(values, count, _refuse(refusal) if refusal else None)
 
     def _load(self, level: Level, graph: Graph, seconds: float) -> Child:
         """Return the child that has loaded a model."""

@@ -137,7 +137,9 @@ class Analyses:
             boxes = inputs
             if analysis is self.executed and self.execution is not None:
                 boxes = self.execution.inputs(analysis.graph, inputs)
-            if len(boxes) != len(analysis.inputs) or any(a is not b for a, b in zip(boxes, analysis.inputs, strict=True)):
+            if len(boxes) != len(analysis.inputs) or any(
+                a is not b for a, b in zip(boxes, analysis.inputs, strict=True)
+            ):
                 analysis.run(boxes)
             yield analysis
 

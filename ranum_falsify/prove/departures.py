@@ -11,7 +11,6 @@ from dnnv.nn import Operation
 from torch import Tensor
 
 from ranum_falsify.domain import Interval
-from ranum_falsify.domain.order import make_ordered
 from ranum_falsify.network import spec_of
 from ranum_falsify.network.runs import Level
 from ranum_falsify.network.tensors import numpy_dtype, to_torch

@@ -133,11 +133,11 @@ class Evaluation:
         ]
         runs = self._runners[id(graph)].run(rows, seconds=self._seconds, patience=self._patience)
         if runs.refusal is not None:
+            if not runs.count:
+                raise runs.refusal
             self._refuse(call, runs.count, runs.refusal)
         elif batch > 1:
             self.count = min(self.count, runs.count)
-        if not runs.count:
-            raise _Nothing
         # Points on which it did not run repeat the last one, and are left out; one argument is that of all points.
         places = np.minimum(np.arange(len(self.points)), runs.count - 1)
         self.feeds[id(call)] = [rows[place] for place in places]
@@ -155,13 +155,6 @@ class Evaluation:
     def validity(self, goal: ValidityGoal, arguments: tuple[Tensor, ...]) -> Tensor:
         """See `Evaluator.validity`: outputs do not tell."""
         return torch.tensor([torch.nan])
-
-
-class _Nothing(RunError):
-    """A network does not run on the first point."""
-
-    def __init__(self) -> None:
-        super().__init__("does not run", is_limit=True)
 
 
 def _share(array: np.ndarray) -> Tensor:

@@ -28,7 +28,7 @@ from ranum_falsify.prove.outputs import describe_constants, describe_outputs, li
 from ranum_falsify.prove.proof import OperatorProof, Proof, join_operators
 from ranum_falsify.prove.term_bounds import margin_bounds
 from ranum_falsify.prove.varying import describe_varying
-from ranum_falsify.prove.watch import Bounds, Watched, watch
+from ranum_falsify.prove.watch import Observed, ProvedBounds, watch
 
 __all__ = ["Prover"]
 
@@ -75,7 +75,7 @@ class Prover:
         self.graphs = {id(call): (graphs or {}).get(id(call), call.graph) for call in problem.calls}
         self.proof = Proof(runtimes=config.runtimes)
         self.is_exhausted = False
-        self.watched: Watched | None = None
+        self.watched: Observed | None = None
         self._seconds = 0.0
         self._tick = tick
         self._deadline: float | None = None
@@ -91,11 +91,11 @@ class Prover:
 
     @contextmanager
     def _take_time(self) -> Iterator[None]:
-        began = time.perf_counter()
+        began = time.thread_time()
         try:
             yield
         finally:
-            self._seconds += time.perf_counter() - began
+            self._seconds += time.thread_time() - began
 
     def _analyse_regions(self) -> None:
         boxes = [(case, variables) for case in self.problem.each_case for variables in case.regions]
@@ -197,6 +197,7 @@ class Prover:
             runtimes=self.config.runtimes,
             notices=tuple(dict.fromkeys((*self._notices(), *self._describe(holds)))),
             held_regions=held,
+            departure={} if self.watched is None else self.watched.feeds,
             steep=list_steep(self.problem, self.graphs, [region.is_steep for region in self._regions]) if holds else (),
         )
         return self.proof
@@ -205,7 +206,7 @@ class Prover:
         """Have ONNX Runtime run what is proved; where that fails, nothing is proved for it."""
         if not all(region.holds() for region in self._regions):
             return
-        bounds = Bounds(
+        bounds = ProvedBounds(
             region=lambda number: self._regions[number].known,
             at=lambda case, variables: self.apply(case, box_of(variables)),
             seconds=self._seconds,
@@ -220,10 +221,11 @@ class Prover:
             self._analyse_regions()
 
     def _notices(self) -> Iterator[str]:
+        faults = {} if self.watched is None else self.watched.faults
         for call in self.problem.calls:
             yield from notices_of(call.network, self.graphs[id(call)], self.config.runtimes)
-            if self.watched is not None and id(call) in self.watched.faults:
-                yield f"nothing is proved about network {call.network} for ONNX Runtime, {self.watched.faults[id(call)]}"
+            if id(call) in faults:
+                yield f"nothing is proved about network {call.network} for ONNX Runtime, {faults[id(call)]}"
 
     def _describe(self, holds: bool) -> Iterator[str]:
         for region in () if holds else self._regions:

@@ -29,7 +29,7 @@ from ranum_falsify.prove.departures import REPORT, Stack, Tensors, find_departur
 from ranum_falsify.prove.evaluation import Evaluation
 from ranum_falsify.prove.points import Point, make_points
 
-__all__ = ["Watched", "watch"]
+__all__ = ["Observed", "ProvedBounds", "watch"]
 
 _REGIONS = 16
 """Boxes in which inputs are looked for that the property allows."""
@@ -44,11 +44,15 @@ _WIDEST = 2**16
 _BYTES = 2**27
 """The most bytes that the exposed tensors of all points take."""
 _FLOOR, _SHARE = 0.01, 0.1
-"""Seconds that more than these runs may take for a small model, and as a share of the time of the analyses."""
+"""Seconds of this process that all else may take for a small model, and as a share of the time of the analyses."""
+_SMALL = 0.1
+"""Seconds in which a small model is loaded and runs; its tensors are looked at in any case."""
+_PATIENCE = 0.02
+"""Seconds after which no further point is begun, of a small model."""
 
 
 @dataclass(frozen=True)
-class Watched:
+class Observed:
     """What ONNX Runtime did.
 
     Attributes:
@@ -63,13 +67,13 @@ class Watched:
 
 
 @dataclass(frozen=True)
-class Bounds:
+class ProvedBounds:
     """Who knows the bounds that are watched.
 
     Attributes:
         region: What is proved on a box of the problem, by its position.
         at: What is known on other boxes, of a case.
-        seconds: How long the analyses took.
+        seconds: Processor time of the analyses.
     """
 
     region: Callable[[int], Applications]
@@ -119,8 +123,8 @@ _tried: WeakKeyDictionary[Problem, _Tried] = WeakKeyDictionary()
 
 
 def watch(
-    problem: Problem, graphs: Mapping[int, Graph], analyses_of: Callable[[NetworkCall], Analyses], bounds: Bounds
-) -> Watched | None:
+    problem: Problem, graphs: Mapping[int, Graph], analyses_of: Callable[[NetworkCall], Analyses], bounds: ProvedBounds
+) -> Observed | None:
     """Run all applications on inputs that meet the property's conditions, if some are found, and look at all tensors.
 
     That they run on the first point is needed; on the others, time or memory may not suffice.
@@ -149,7 +153,7 @@ def watch(
                 _tried[problem] = tried
         for run in tried.runs:
             if run.faults:
-                return Watched(run.points[run.faulty], run.faults)
+                return Observed(run.points[run.faulty], run.faults)
         return _Watch(tried, runners, bounds, ends).run(problem.calls)
 
 
@@ -158,21 +162,15 @@ def _optimised(analyses: Analyses) -> Graph | None:
 
 
 class _Clock:
-    """A share of time, which does not run while what is needed anyway goes on."""
+    """A share of processor time: how busy the machine is must not decide what is looked at."""
 
     def __init__(self, seconds: float) -> None:
-        self._left = seconds
-        self._began: float | None = None
+        self._end = time.thread_time() + seconds
 
     @property
     def left(self) -> float:
         """How many seconds are left."""
-        return self._left - (0.0 if self._began is None else time.perf_counter() - self._began)
-
-    def start(self) -> None:
-        """Let it run."""
-        if self._began is None:
-            self._began = time.perf_counter()
+        return self._end - time.thread_time()
 
 
 # runs as users run it -------------------------------------------------------------------------------------------------
@@ -199,10 +197,9 @@ def _run_problem(
             seconds = time.perf_counter() - began
             if not runs[0].faults and found[1:most]:
                 runs.append(evaluate(case, found[1 : min(most, _POINTS)]).run(seconds=_SECONDS, patience=_SECONDS))
-            clock.start()
             if not runs[-1].faults and found[_POINTS:most] and runs[-1].is_whole:
-                left = max(clock.left, 0.0) / 4
-                runs.append(evaluate(case, found[_POINTS:most]).run(seconds=_SECONDS, patience=left))
+                patience = max(_PATIENCE, clock.left / 4)
+                runs.append(evaluate(case, found[_POINTS:most]).run(seconds=_SECONDS, patience=patience))
             return _Tried(graphs, number, case, box, [run for run in runs if run.faults or run.count], seconds)
     if not boxes:
         return None
@@ -246,15 +243,14 @@ class _Watch:
         clock: The time for it.
     """
 
-    def __init__(self, tried: _Tried, runners: Mapping[int, ModelRunner], bounds: Bounds, clock: _Clock) -> None:
+    def __init__(self, tried: _Tried, runners: Mapping[int, ModelRunner], bounds: ProvedBounds, clock: _Clock) -> None:
         self._tried, self._runners, self._bounds, self._clock = tried, runners, bounds, clock
         self._points = tried.points
         self._region = bounds.region(tried.number)
         self._shown: dict[int, Mapping[Level, Mapping[str, Stack]]] = {}
 
-    def run(self, calls: Sequence[NetworkCall]) -> Watched:
+    def run(self, calls: Sequence[NetworkCall]) -> Observed:
         """Compare the tensors of all applications with their bounds until one is found outside."""
-        self._clock.start()
         for call in calls:
             bounds = self._list_tensors(self._region, call)
             found = self._shown[id(call)] = {**self._expose(call, list(bounds)), "default": self._tried.shown(call)}
@@ -271,11 +267,11 @@ class _Watch:
                 departure = find_departure(self._list_tensors(known, call), found)
                 if departure is not None:
                     return self._report(call, number, f"{departure[1]} for this input alone")
-        return Watched(self._points[0], {})
+        return Observed(self._points[0], {})
 
-    def _report(self, call: NetworkCall, number: int, departure: str) -> Watched:
+    def _report(self, call: NetworkCall, number: int, departure: str) -> Observed:
         fault = f"which gives {departure}: {REPORT}"
-        return Watched(self._points[number], {id(call): fault}, self._tried.feeds(call)[number])
+        return Observed(self._points[number], {id(call): fault}, self._tried.feeds(call)[number])
 
     def _list_tensors(self, known: Applications, call: NetworkCall) -> dict[Level, Tensors]:
         """Return the bounds of tensors on a box that hold in any case, of the written graph and of what runs."""
@@ -293,12 +289,11 @@ class _Watch:
         graph, found = self._tried.graphs[id(call)], dict[Level, Mapping[str, Stack]]()
         feeds = self._tried.feeds(call)[: max(1, _BYTES // max(1, find_size(graph)))]
         for level in levels if find_size(graph) <= _BYTES else ():
-            if self._tried.seconds > self._clock.left:
+            if self._tried.seconds > max(_SMALL, self._clock.left):
                 break
+            patience = max(_PATIENCE, self._clock.left / 4)
             with suppress(RunError):  # unoptimised, it may refuse what is folded away else
-                runs = self._runners[id(graph)].run(
-                    feeds, level=level, seconds=_SECONDS, patience=self._clock.left / len(levels) / 2
-                )
+                runs = self._runners[id(graph)].run(feeds, level=level, seconds=_SECONDS, patience=patience)
                 found[level] = runs.values
         return found
 
