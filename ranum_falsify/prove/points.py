@@ -93,8 +93,9 @@ def _between(lower: np.ndarray, upper: np.ndarray, share: float | np.ndarray) ->
         return np.asarray((lower.view(bits) + np.minimum(step, span)).view(dtype))
     wide = np.promote_types(dtype, np.float32)
     part = np.asarray(share, wide)
-    middle = lower.astype(wide) * (1 - part) + upper.astype(wide) * part
-    return np.asarray(np.clip(middle, lower, upper), dtype)
+    with np.errstate(invalid="ignore"):  # infinite ends, where both are the same
+        middle = lower.astype(wide) * (1 - part) + upper.astype(wide) * part
+    return np.asarray(np.clip(np.where(np.isnan(middle), lower, middle), lower, upper), dtype)
 
 
 def _span(lower: np.ndarray, upper: np.ndarray) -> np.ndarray:
