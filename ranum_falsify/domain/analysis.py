@@ -93,8 +93,7 @@ class IntervalAnalysis(OperationVisitor):
                 already, and where a test found a number positive, a runtime did not read it as 0.
         """
         super().__init__()
-        self.graph = graph
-        self.runtimes = tuple(runtimes)
+        self.graph, self.runtimes = graph, tuple(runtimes)
         self._keep, self._inner = keep, inner
         self._constants: dict[int, Interval] = {}
         self._fields: dict[int, list[tuple[Operation | np.ndarray | None, bool]]] = {}
@@ -145,10 +144,9 @@ class IntervalAnalysis(OperationVisitor):
         Returns:
             Bounds of the outputs; None where the shape depends on the input.
         """
-        self.inputs = inputs
         read = inputs if self._inner else map(flush, inputs)
         self._values = {id(op): (x,) for op, x in zip(self.graph.inputs, read, strict=True)}
-        self._finite, self._given, self.open_inside = {}, given or {}, {}
+        self.inputs, self._finite, self._given, self.open_inside = inputs, {}, given or {}, {}
         uses, dead, kept = Counter(self._uses), deque[int](), 0
         for op in self.graph.order:
             self._advance(op, observe)
@@ -183,20 +181,6 @@ class IntervalAnalysis(OperationVisitor):
         """
         bounds = self._values[id(op)]
         return None if bounds is None else bounds[0]
-
-    def list_bounds(self) -> Iterator[tuple[Operation, str, Interval]]:
-        """Yield nodes with the name and bounds of each tensor that they write, in topological order, constants first.
-
-        Those of the latest run are left out that are not kept, or not known.
-        """
-        for op, arrays in self.graph.folded:
-            for name, array in zip(op.output_names, arrays, strict=False) if id(op) in self._folding else ():
-                if name and not (array.dtype.kind in "fV" and np.isnan(array.astype(np.float64)).any()):
-                    yield op, name, self._constants.get(id(array)) or constant(array)
-        for op in self.graph.nodes:
-            for name, bounds in zip(op.output_names, self._values.get(id(op)) or (), strict=False):
-                if name:
-                    yield op, name, bounds
 
     def finite_bounds_of(self, op: Operation) -> Interval | None:
         """Return bounds of the finite values of an operation's (first) output where its bounds alone do not tell."""
@@ -349,7 +333,7 @@ class IntervalAnalysis(OperationVisitor):
             return to_numpy(bounds.expand()[0])
         return bounds
 
-    def _find_known(self, field: Operation | np.ndarray) -> Interval | None:
+    def find_known(self, field: Operation | np.ndarray) -> Interval | None:
         """Return the bounds of a field of some node."""
         return cast(Interval | None, self._operand(field, static=False))
 
@@ -372,7 +356,7 @@ class IntervalAnalysis(OperationVisitor):
             op=op,
             details=details,
             runtimes=self.runtimes,
-            bounds_of=self._find_known,
+            bounds_of=self.find_known,
             bounds_given=self.bounds_given,
             leave_open=partial(self._leave_open, op.name),
         )

@@ -176,7 +176,7 @@ def _expose(graph: Graph) -> bytes:
     names = dict.fromkeys(name for node in own.node for name in node.output if name)
     shown = {value.name for value in own.output}
     more = onnx.GraphProto(output=[onnx.ValueInfoProto(name=name) for name in names if name not in shown])
-    return onnx.ModelProto(graph=more).SerializeToString()
+    return bytes(onnx.ModelProto(graph=more).SerializeToString())
 
 
 def _unload(child: Child) -> None:

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 import torch
 from dnnv.nn import Operation
+from dnnv.nn.operations import Input, OutputSelect
 from torch import Tensor
 
-from ranum_falsify.domain import Interval
+from ranum_falsify.domain import Interval, IntervalAnalysis
 from ranum_falsify.network import spec_of
 from ranum_falsify.network.runs import Level
 from ranum_falsify.network.tensors import numpy_dtype, to_torch
 
-__all__ = ["REPORT", "Stack", "Tensors", "find_departure", "find_unequal", "restore"]
+__all__ = ["REPORT", "Stack", "Tensors", "find_departure", "find_unequal", "list_bounds", "restore"]
 
 REPORT = "a fault of ranum-falsify, please report it"
 
@@ -32,6 +34,26 @@ _WHERE: Mapping[Level, str] = {
 }
 _UNITS = 4.0
 """Units in the last place by which results of two levels may differ before it is asked which are right."""
+
+
+def list_bounds(analysis: IntervalAnalysis) -> Iterator[tuple[Operation, str, Interval]]:
+    """Yield tensors of the latest run that are known and kept, in topological order, after the constants that are made.
+
+    Args:
+        analysis: The analysis that was run.
+    """
+    for op, arrays in analysis.graph.folded:
+        made = any(field is not None for field in spec_of(op).operands_of(op))
+        for name, array in zip(op.output_names, arrays, strict=False) if made else ():
+            bounds = analysis.find_known(array)
+            if name and bounds is not None and not (array.dtype.kind in "fV" and np.isnan(array.astype(float)).any()):
+                yield op, name, bounds
+    for op in analysis.graph.order:
+        node, index = (op.operation, op.index) if isinstance(op, OutputSelect) else (op, 0)
+        with suppress(KeyError):
+            bounds = None if isinstance(op, Input) else analysis.bounds_of(op)
+            if bounds is not None and node.output_names[index]:
+                yield node, node.output_names[index], bounds
 
 
 def restore(array: np.ndarray, dtype: np.dtype) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
@@ -50,7 +51,7 @@ def make_points(variables: Sequence[InputVariable]) -> Iterator[Point]:
         return np.asarray(np.choose(rng.integers(len(known), size=shape), known), lower.dtype)
 
     def sparse(lower: np.ndarray, upper: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-        off = rng.random(shape) * max(1, np.prod(shape, dtype=np.int64)) < _SPARSE
+        off = rng.random(shape) * max(1, math.prod(shape)) < _SPARSE
         return np.where(off, uniform(lower, upper, shape), _between(lower, upper, 0.5))
 
     def constant(lower: np.ndarray, upper: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 
 import torch
 from dnnv.nn import Operation
@@ -70,8 +70,7 @@ class Prover:
             graphs: The graph that runs for each application, by `id` of the application, if that is not its own.
             tick: Called at every operator; may raise to end the proof.
         """
-        self.problem = problem
-        self.config = config
+        self.problem, self.config = problem, config
         self.graphs = {id(call): (graphs or {}).get(id(call), call.graph) for call in problem.calls}
         self.proof = Proof(runtimes=config.runtimes)
         self.is_exhausted = False
@@ -85,17 +84,10 @@ class Prover:
     def analyse(self) -> Proof:
         """Prove by interval analysis alone, which costs about as much as an inference."""
         with torch.no_grad():
-            with self._take_time():
-                self._analyse_regions()
+            began = time.thread_time()
+            self._analyse_regions()
+            self._seconds = time.thread_time() - began
             return self._conclude()
-
-    @contextmanager
-    def _take_time(self) -> Iterator[None]:
-        began = time.thread_time()
-        try:
-            yield
-        finally:
-            self._seconds += time.thread_time() - began
 
     def _analyse_regions(self) -> None:
         boxes = [(case, variables) for case in self.problem.each_case for variables in case.regions]
@@ -110,7 +102,7 @@ class Prover:
             violated: Operators that are known to fail, by position of the validity goal and name of the node.
         """
         try:
-            with torch.no_grad(), self._take_time():
+            with torch.no_grad():
                 left = [region for region in self._regions if not region.holds()]
                 self.is_exhausted = True
                 for position, region in enumerate(left):
@@ -206,11 +198,8 @@ class Prover:
         """Have ONNX Runtime run what is proved; where that fails, nothing is proved for it."""
         if not all(region.holds() for region in self._regions):
             return
-        bounds = ProvedBounds(
-            region=lambda number: self._regions[number].known,
-            at=lambda case, variables: self.apply(case, box_of(variables)),
-            seconds=self._seconds,
-        )
+        region, at = lambda i: self._regions[i].known, lambda case, box: self.apply(case, box_of(box))
+        bounds = ProvedBounds(region, at, self._seconds)
         self.watched = watch(self.problem, self.graphs, self.analyses_of, bounds)
         faults = {} if self.watched is None else self.watched.faults
         for call in self.problem.calls:
@@ -245,15 +234,15 @@ class _Region:
         self.suspects: Sequence[Tensor] = ()
         self._holds = None if decided is None else decided[1]
         if decided is not None and decided[0] is not None:
-            self._known = decided[0]
+            self.known = decided[0]
         for call in self._problem.calls if decided is None else ():
-            self._known.check(call)  # so that open operators are known even if time runs out
+            self.known.check(call)  # so that open operators are known even if time runs out
         if not self._problem.goals and self.holds():
             # Nothing else is asked of the bounds, and there may be thousands of regions.
-            vars(self).pop("_known", None)
+            vars(self).pop("known", None)
 
     @cached_property
-    def _known(self) -> Applications:
+    def known(self) -> Applications:
         return self._applications(self._box)
 
     @cached_property
@@ -263,20 +252,20 @@ class _Region:
     def holds(self) -> bool:
         """Tell whether the property holds on the box."""
         if self._holds is None:
-            self._holds = self._holds_on(self._known)
+            self._holds = self._holds_on(self.known)
         return self._holds
 
     def operators(self) -> dict[tuple[int, str], OperatorProof]:
         """Return what is known about every operator in question."""
-        before = self._known.before if self._problem.goals else {}
+        before = self.known.before if self._problem.goals else {}
         return {
             (number, op.name): OperatorProof(
                 network=goal.call.network,
                 node=op.name,
                 op_type=spec_of(op).op_type,
-                open=self._known.find_open_conditions(goal, op),
+                open=self.known.find_open_conditions(goal, op),
                 after=before[id(goal.call)][id(op)],
-                inside=self._known.check(goal.call).inside.get(op.name, ()),
+                inside=self.known.check(goal.call).inside.get(op.name, ()),
             )
             for number, goal in enumerate(self._problem.goals)
             for op in select_operators(goal, self._prover.graphs[id(goal.call)])
@@ -284,23 +273,18 @@ class _Region:
 
     def outputs(self, call: NetworkCall) -> Sequence[Interval | None]:
         """Return bounds of the outputs of an application."""
-        return self._known.check(call).outputs
+        return self.known.check(call).outputs
 
     def describe_open(self) -> Iterator[str]:
         """Yield what users should know of constants, and of shapes that vary over the box; leave open what follows."""
         for call in () if self.holds() else self._problem.calls:
-            known, graph = self._known.check(call), self._prover.graphs[id(call)]
+            known, graph = self.known.check(call), self._prover.graphs[id(call)]
             yield from describe_varying(self._problem, call, graph, known.varying, self._variables)
             yield from describe_constants(graph, known.constants)
 
-    @property
-    def known(self) -> Applications:
-        """What is known about the applications."""
-        return self._known
-
     def is_steep(self, goal: ValidityGoal, op: Operation) -> bool:
         """Tell whether an operator's derivative may not be finite although the goal does not ask about it."""
-        return not goal.gradient and bool(self._known.check(goal.call).open_gradient.get(id(op)))
+        return not goal.gradient and bool(self.known.check(goal.call).open_gradient.get(id(op)))
 
     def refine(self, deadline: float, violated: Collection[tuple[int, str]]) -> None:
         """Try linear bounds on the whole box, then cut it."""
@@ -310,7 +294,7 @@ class _Region:
         )
         for call in self._problem.calls:
             known.check(call)
-        self._known = known
+        self.known = known
         self._holds = self._holds_on(known)
         if self._holds:
             return
@@ -331,7 +315,7 @@ class _Region:
 
     def _margins_hold(self, linear: Mapping[int, Analyses], deadline: float) -> bool:
         first = self._problem.calls[0]
-        proofs = self._margin_proofs(linear[id(first)]) if self._known.is_sound(first) else []
+        proofs = self._margin_proofs(linear[id(first)]) if self.known.is_sound(first) else []
         for position, proof in enumerate(proofs):
             left = deadline - time.monotonic()
             until = deadline - left * (1 - 1 / (len(proofs) - position))
@@ -349,7 +333,7 @@ class _Region:
         """Return a proof for the network as written and one for what runs instead; none if the form does not fit."""
         if analyses.execution is not None and analyses.executed is None:
             return []
-        valid = {id(goal): self._known.is_valid(goal) for goal in self._problem.goals}
+        valid = {id(goal): self.known.is_valid(goal) for goal in self._problem.goals}
         linear = [analysis for analysis in analyses.all if isinstance(analysis, LinearAnalysis)]
         proofs = [MarginProof.of(self._problem, analysis, valid) for analysis in linear]
         found = [proof for proof in proofs if proof is not None]
@@ -365,16 +349,16 @@ class _Region:
         self._close_by_slopes(time.monotonic() + share * (deadline - time.monotonic()), failing)
         if may_cut:
             self._close_by_cutting(deadline, failing)
-        self._holds = self._holds_on(self._known)
+        self._holds = self._holds_on(self.known)
 
     def _find_open(self, failing: AbstractSet[str]) -> list[tuple[NetworkCall, Operation]]:
         """Return the open operators in topological order, without those that fail and those after them."""
-        before = self._known.before
+        before = self.known.before
         return [
             (call, op)
             for call in self._problem.calls
             for op in self._prover.graphs[id(call)].nodes
-            if id(op) in self._known.find_open(call)
+            if id(op) in self.known.find_open(call)
             and op.name not in failing
             and failing.isdisjoint(before[id(call)][id(op)])
         ]
@@ -384,10 +368,10 @@ class _Region:
         try:
             for call in self._problem.calls:
                 ends = {id(op) for own, op in self._find_open(failing) if own is call}
-                inputs, analyses = self._known.inputs(call), self._prover.linear_analyses_of(call, deadline, ends)
+                inputs, analyses = self.known.inputs(call), self._prover.linear_analyses_of(call, deadline, ends)
                 if ends and inputs is not None:
                     checked = analyses.check(inputs, only=ends, tick=self._prover.tick_until(deadline))
-                    self._known.closed.update((id(call), key) for key in ends if key not in checked.open)
+                    self.known.closed.update((id(call), key) for key in ends if key not in checked.open)
         except _Late:
             self._prover.is_exhausted = False
 
@@ -399,7 +383,7 @@ class _Region:
             share = left / (len(open_ops) - position)
             until = time.monotonic() + share
             if self._is_closed_by_cutting(call, op, until):
-                self._known.closed.add((id(call), id(op)))
+                self.known.closed.add((id(call), id(op)))
             elif time.monotonic() >= until:
                 self._prover.is_exhausted = False
 

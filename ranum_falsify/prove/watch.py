@@ -25,7 +25,7 @@ from ranum_falsify.properties.formula.applications import NetworkCall
 from ranum_falsify.properties.problem.problem import InputVariable, Problem
 from ranum_falsify.prove.analyses import Analyses
 from ranum_falsify.prove.applications import Applications
-from ranum_falsify.prove.departures import REPORT, Stack, Tensors, find_departure, find_unequal
+from ranum_falsify.prove.departures import REPORT, Stack, Tensors, find_departure, find_unequal, list_bounds
 from ranum_falsify.prove.evaluation import Evaluation
 from ranum_falsify.prove.points import Point, make_points
 
@@ -154,7 +154,7 @@ def watch(
         for run in tried.runs:
             if run.faults:
                 return Observed(run.points[run.faulty], run.faults)
-        return _Watch(tried, runners, bounds, ends).run(problem.calls)
+        return _Comparison(tried, runners, bounds, ends).run(problem.calls)
 
 
 def _optimised(analyses: Analyses) -> Graph | None:
@@ -233,7 +233,7 @@ def _computes_sizes(graph: Graph) -> bool:
 # all tensors ----------------------------------------------------------------------------------------------------------
 
 
-class _Watch:
+class _Comparison:
     """Compares what ONNX Runtime computes with what is proved.
 
     Args:
@@ -280,7 +280,7 @@ class _Watch:
             return {}
         levels: tuple[Level, ...] = ("written", "optimised")
         return {
-            level: [entry for entry in analysis.list_bounds() if is_bounded(analysis, entry[0])]
+            level: [entry for entry in list_bounds(analysis) if is_bounded(analysis, entry[0])]
             for level, analysis in zip(levels, known.analyses_of(call).run(inputs), strict=False)
         }
 

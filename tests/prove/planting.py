@@ -29,6 +29,7 @@ from ranum_falsify.lazy import cached_property
 from ranum_falsify.network import read, registry, spec_of
 from ranum_falsify.network.tensors import to_torch
 from ranum_falsify.properties.problem.problem import Problem
+from ranum_falsify.prove.departures import list_bounds
 from ranum_falsify.prove.prover import Prover
 from tests.domain.boxes import Array, Feeds
 from tests.network.building import session
@@ -47,7 +48,7 @@ _AXES = ("axis", "axes", "perm", "batch_axis", "seq_axis", "time_axis")
 _WINDOW = 0.01
 
 
-class _Unfit(Exception):
+class _Unfit(ValueError):
     """Nothing can be planted here."""
 
 
@@ -96,7 +97,7 @@ def plant(cases: list[OperatorCase], count: int, seed: int = 0) -> Tally:
                 continue
             label, rule = bed.draw(kind, rng)
             found = bed.is_found(rule, rng)
-        except (_Unfit, RanumFalsifyError, RuntimeError, ValueError, IndexError, TypeError, OverflowError):
+        except (RanumFalsifyError, RuntimeError, ValueError, IndexError, TypeError, OverflowError):
             continue
         if found:
             tally.found[kind] += 1
@@ -196,7 +197,7 @@ class _Bed:
         inputs = [Interval.box(lower[name], upper[name]) for name in self.graph.input_names]
         analysis = Prover(self.problem, ProveConfig(runtimes=("onnxruntime",))).analyses_of(call).written
         analysis.run(inputs)
-        for _, name, bounds in analysis.list_bounds():
+        for _, name, bounds in list_bounds(analysis):
             if name == self.name:
                 return bounds
         raise _Unfit
@@ -304,7 +305,10 @@ def _change(rule: Any, change: Change) -> Rule:
     @functools.wraps(rule, updated=("__dict__",))
     def changed(site: Any, *operands: Any) -> Any:
         op, others = change(site if isinstance(site, Operation) else site.op, list(operands))
-        return rule(op if isinstance(site, Operation) else replace(site, op=op), *others)
+        try:
+            return rule(op if isinstance(site, Operation) else replace(site, op=op), *others)
+        except Exception as error:  # no rule is made for such values
+            raise _Unfit from error
 
     return changed
 

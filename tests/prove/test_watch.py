@@ -268,7 +268,7 @@ def test_bounds_of_a_point_show_what_those_of_a_box_hide(monkeypatch: pytest.Mon
 
     def shifted(op: Any, a: Interval) -> Interval:
         """Bound it wrongly where almost nothing is unknown."""
-        return replace(a, lower=-a.upper + 0.5, upper=-a.lower + 0.5) if a.is_point else right(op, a)  # type: ignore[misc]
+        return replace(a, lower=-a.upper + 0.5, upper=-a.lower + 0.5) if a.is_point else right(op, a)
 
     monkeypatch.setitem(registry._BY_NODE, type(neg), replace(spec_of(neg), interval=shifted))
     prover = prove(valid_in_box(graph, [(-1.0, 1.0)]))
