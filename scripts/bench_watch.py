@@ -2,11 +2,11 @@
 """Compare the processor time of answers with that of another checkout, such as the one before a change of the watch.
 
     git worktree add ../before HEAD~1
-    scripts/bench_watch.py ../before [--rounds 5] [--zoo 12] [--models FOLDER] [--match REGEX]
+    scripts/bench_watch.py ../before [--rounds 5] [--zoo 12] [--models FOLDER] [--match REGEX] [--command]
 
-Two processes answer in turn: the networks of this repository over [0, 1], repaired twins of the zoo, and the models of
-a folder.  Each model is asked about in both until all is warm, then `--rounds` times; a figure is the median of the
-ratios of the pairs.  Only what holds is watched: medians are given of that, and of all.
+Two processes, or commands, answer in turn: the networks of this repository over [0, 1], repaired twins of the zoo, and
+the models of a folder.  Each model is asked about in both until all is warm, then `--rounds` times; a figure is the
+median of the ratios of the pairs.  Only what holds is watched: medians are given of that, and of all.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import argparse
 import json
 import os
 import re
+import resource
 import statistics
 import subprocess
 import sys
@@ -30,20 +31,49 @@ _ROOT = Path(__file__).resolve().parent.parent
 _WORKER = Path(__file__).resolve().parent / "lab" / "bench" / "check_time.py"
 
 
+_VERDICTS = {0: "holds", 1: "violated", 3: "unknown"}
+
+
+def _environment(checkout: Path) -> dict[str, str]:
+    more = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    path = os.pathsep.join([str(checkout), *(entry for entry in more if entry and Path(entry) != _ROOT)])
+    return {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+
+
+class Command:
+    """The command of a checkout."""
+
+    def __init__(self, checkout: Path) -> None:
+        self._environment, self._checkout = _environment(checkout), checkout
+        self.verdict = ""
+
+    def ask(self, subject: str) -> float:
+        """Return the processor time of a command, its child processes among it."""
+        if not Path(subject).is_file():
+            self.verdict = "error: no file"
+            return 0.0
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        command = [sys.executable, "-P", "-m", "ranum_falsify", "check", subject, "--box", "0", "1", "--timeout", "10"]
+        done = subprocess.run(command, capture_output=True, env=self._environment, cwd=self._checkout)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        self.verdict = _VERDICTS.get(done.returncode, "error")
+        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
 class Side:
     """A process that answers with the package of a checkout."""
 
     def __init__(self, checkout: Path) -> None:
-        more = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-        path = os.pathsep.join([str(checkout), *(entry for entry in more if entry and Path(entry) != _ROOT)])
-        environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
         self._process = subprocess.Popen(
             [sys.executable, "-P", str(_WORKER)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
-            env=environment,
+            env=_environment(checkout),
             cwd=checkout,
         )
         self.verdict = ""
@@ -87,10 +117,12 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--zoo", type=int, default=12, help="how many programs of the zoo")
     parser.add_argument("--models", type=Path, help="a folder of further models")
+    parser.add_argument("--command", action="store_true", help="ask by commands, as users do; not about the zoo")
     parser.add_argument("--match", default="", help="regular expression that names must match")
     options = parser.parse_args()
     print(load_text())
-    ours, theirs = Side(_ROOT), Side(options.other.resolve())
+    kind = Command if options.command else Side
+    ours, theirs = kind(_ROOT), kind(options.other.resolve())
     held, everything = list[Paired](), list[Paired]()
     try:
         for subject in subjects(options.zoo, options.models, options.match):

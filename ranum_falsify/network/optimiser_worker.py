@@ -80,27 +80,31 @@ class _Runner:
     def __init__(self) -> None:
         self._sessions: dict[str, ort.InferenceSession] = {}
 
-    def load(self, name: str, source: str, plain: bool) -> None:
+    def load(self, name: str, source: str, plain: bool) -> float:
+        """Load a model, and return the seconds of processor time that this took."""
+        began = time.process_time()
         options = ort.SessionOptions()
         options.intra_op_num_threads = 1
         if plain:
             options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
         self._sessions[name] = ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+        return time.process_time() - began
 
-    def run(self, name: str, points: Sequence[Feeds], seconds: float) -> tuple[dict[str, Any], int, str]:
-        """Run a model on one point after the other, after the first only while there is time.
+    def run(self, name: str, points: Sequence[Feeds], seconds: float) -> tuple[dict[str, Any], int, str, float]:
+        """Run a model on one point after the other, after the first only within so much processor time.
 
         Returns:
             The outputs that are tensors of numbers, by name: those of all points stacked, or a list of them where
-            shapes differ; on how many points it ran; and why it did not run on the next, if it refused.
+            shapes differ; on how many points it ran; why it did not run on the next, if it refused; and the seconds of
+            processor time.
         """
         session = self._sessions[name]
         types = {value.name: value.type for value in (*session.get_inputs(), *session.get_overridable_initializers())}
         shown = {value.name: value.type for value in session.get_outputs()}
         found: dict[str, list[np.ndarray]] = {key: [] for key in shown}
-        refusal, count, end = "", 0, time.monotonic() + seconds
+        refusal, count, began = "", 0, time.process_time()
         for feeds in points:
-            if count and time.monotonic() >= end:
+            if count and time.process_time() - began >= seconds:
                 break
             arrays = {key: np.asarray(np.broadcast_to(*feed), order="C") for key, feed in feeds.items()}
             try:
@@ -113,7 +117,8 @@ class _Runner:
                 array = _show(kind, value)
                 if array is not None:
                     found[key].append(array)
-        return {key: _stack(arrays) for key, arrays in found.items() if count and len(arrays) == count}, count, refusal
+        stacks = {key: _stack(arrays) for key, arrays in found.items() if count and len(arrays) == count}
+        return stacks, count, refusal, time.process_time() - began
 
     def unload(self) -> None:
         self._sessions.clear()

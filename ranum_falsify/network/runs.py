@@ -64,11 +64,13 @@ class ModelRuns:
         values: By name of the tensor, its value on each of them, `(count, *shape)`, or a list where shapes differ.
         count: How many there are.
         refusal: Why it does not run on the next one; None where that was not tried.
+        seconds: Processor time of the runs, and of loading the model if it was.
     """
 
     values: Mapping[str, np.ndarray | Sequence[np.ndarray]]
     count: int
     refusal: RunError | None = None
+    seconds: float = 0.0
 
 
 class ModelRunner:
@@ -107,7 +109,7 @@ class ModelRunner:
             points: For each point, an array for each input, by name.
             level: Which model.
             seconds: How long it may take at most.
-            patience: After how long no further point is begun.
+            patience: After how much processor time no further point is begun.
 
         Raises:
             RunError: ONNX Runtime crashes, does not load the model, or takes too much time or memory.
@@ -121,15 +123,16 @@ class ModelRunner:
                 for point in points
             ]
             request = {"name": level, "points": given, "seconds": patience}
-            values, count, refusal = self._ask(self._load(level, graph, seconds), "run", request, seconds)
+            child, loading = self._load(level, graph, seconds)
+            values, count, refusal, running = self._ask(child, "run", request, seconds)
         except ChildDeathError as error:
             raise RunError(_describe_death(error, seconds), is_limit=error.late or error.full) from error
         except (EncodeError, ValueError, OSError) as error:
             raise RunError(f"cannot be given it ({error})") from error
-        return ModelRuns(values, count, _refuse(refusal) if refusal else None)
+        return ModelRuns(values, count, _refuse(refusal) if refusal else None, loading + running)
 
-    def _load(self, level: Level, graph: Graph, seconds: float) -> Child:
-        """Return the child that has loaded a model."""
+    def _load(self, level: Level, graph: Graph, seconds: float) -> tuple[Child, float]:
+        """Return the child that has loaded a model, and the processor time that this took."""
         child = self._child
         if child is None or child.is_closed:
             self._uses.close()
@@ -137,7 +140,7 @@ class ModelRunner:
             child = self._child = self._uses.enter_context(optimiser.use())
             self._uses.callback(_unload, child)
         if level in self._loaded:
-            return child
+            return child, 0.0
         source = child.folder / f"{level}.onnx"
         try:
             with source.open("wb") as file:
@@ -147,12 +150,12 @@ class ModelRunner:
             needed = max(_MEMORY, _FACTOR * source.stat().st_size) + 2 * find_size(graph)
             self._memory = max(self._memory, needed, min(psutil.virtual_memory().available // 2, _MOST))
             request = {"name": level, "source": str(source), "plain": level != "default"}
-            self._ask(child, "load", request, seconds)
+            spent: float = self._ask(child, "load", request, seconds)
         finally:
             with suppress(OSError):
                 source.unlink(missing_ok=True)
         self._loaded.add(level)
-        return child
+        return child, spent
 
     def _content(self, graph: Graph) -> bytes:
         if id(graph) not in self._contents:

@@ -33,6 +33,7 @@ class Evaluation:
             another shape than usual.
         faults: By `id` of the application, why nothing is proved of it, whatever its bounds are.
         faulty: On which point.
+        seconds: Processor time of loading and running the networks.
     """
 
     def __init__(
@@ -54,7 +55,7 @@ class Evaluation:
         self.feeds: dict[int, Sequence[Point]] = {}
         self.shown: dict[int, Sequence[Stack | None]] = {}
         self.faults: dict[int, str] = {}
-        self.faulty = 0
+        self.faulty, self.seconds = 0, 0.0
         self._case, self._graphs, self._runners = case, graphs, runners
         self._seconds = self._patience = math.inf
 
@@ -92,7 +93,7 @@ class Evaluation:
 
         Args:
             seconds: How long each may run; that this, or memory, does not suffice is no fault then.
-            patience: After how long no further point is begun.
+            patience: After how much processor time no further point is begun.
         """
         self._seconds, self._patience = seconds, patience
         self.find_refusals()
@@ -132,6 +133,7 @@ class Evaluation:
             for row in range(min(batch, max(self.count, 1)))
         ]
         runs = self._runners[id(graph)].run(rows, seconds=self._seconds, patience=self._patience)
+        self.seconds += runs.seconds
         if runs.refusal is not None:
             if not runs.count:
                 raise runs.refusal

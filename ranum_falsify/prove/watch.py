@@ -46,7 +46,7 @@ _BYTES = 2**27
 _FLOOR, _SHARE = 0.01, 0.1
 """Seconds of this process that all else may take for a small model, and as a share of the time of the analyses."""
 _SMALL = 0.1
-"""Seconds in which a small model is loaded and runs; its tensors are looked at in any case."""
+"""Seconds in which a small model is loaded and run; its tensors are looked at in any case."""
 _PATIENCE = 0.02
 """Seconds after which no further point is begun, of a small model."""
 
@@ -91,7 +91,7 @@ class _Tried:
         case: The case that it belongs to.
         box: The box.
         runs: The runs, each on some points.
-        seconds: How long loading and the first run took.
+        seconds: Processor time of loading and of the first run.
     """
 
     graphs: Mapping[int, Graph]
@@ -192,15 +192,13 @@ def _run_problem(
             meets = evaluate(case, portion).meets_conditions()
             found += [point for point, allowed in zip(portion, meets, strict=True) if allowed]
         if found:
-            began = time.perf_counter()
             runs = [evaluate(case, found[:1]).run()]
-            seconds = time.perf_counter() - began
             if not runs[0].faults and found[1:most]:
                 runs.append(evaluate(case, found[1 : min(most, _POINTS)]).run(seconds=_SECONDS, patience=_SECONDS))
             if not runs[-1].faults and found[_POINTS:most] and runs[-1].is_whole:
                 patience = max(_PATIENCE, clock.left / 4)
                 runs.append(evaluate(case, found[_POINTS:most]).run(seconds=_SECONDS, patience=patience))
-            return _Tried(graphs, number, case, box, [run for run in runs if run.faults or run.count], seconds)
+            return _Tried(graphs, number, case, box, [run for run in runs if run.faults or run.count], runs[0].seconds)
     if not boxes:
         return None
     case, box = boxes[0]

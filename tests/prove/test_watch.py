@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -17,6 +18,7 @@ from ranum_falsify.decide import falsify
 from ranum_falsify.domain import Interval
 from ranum_falsify.network import Graph, read, registry, spec_of
 from ranum_falsify.network.blackbox import evaluate_until
+from ranum_falsify.network.optimised import optimise
 from ranum_falsify.network.runs import ModelRunner, RunError
 from ranum_falsify.network.tensors import stored_once
 from ranum_falsify.properties.problem.problem import InputVariable, Problem
@@ -26,6 +28,8 @@ from ranum_falsify.prove.points import make_points
 from ranum_falsify.prove.prover import Prover
 from ranum_falsify.prove.watch import Observed, ProvedBounds, watch
 from tests.network.building import parse, session
+from tests.operators.test_operators import CASES
+from tests.prove.planting import plant
 from tests.search.search_kit import in_box, network, problem, valid_in_box
 
 RECURRENT = "<hidden_size = 2> (x, w, r)"
@@ -274,6 +278,74 @@ def test_bounds_of_a_point_show_what_those_of_a_box_hide(monkeypatch: pytest.Mon
     prover = prove(valid_in_box(graph, [(-1.0, 1.0)]))
     (notice,) = prover.proof.notices
     assert not prover.proof.holds and "is proved for this input alone" in notice
+
+
+def test_the_graph_that_the_optimiser_makes_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = """
+    (float[8] x) => (float[8] y) <float r = {1.41421354}, float one = {1}, float h = {0.5}, float tiny = {0}> {
+      d = Div(x, r) e = Erf(d) a = Add(e, one) m = Mul(x, a) g = Mul(m, h) y = Mul(g, tiny)
+    }
+    """
+    graph = network(text)
+    optimised = optimise(graph).graph
+    assert optimised is not None
+    gelu = next(op for op in optimised.nodes if spec_of(op).op_type == "Gelu")
+    wrong = replace(spec_of(gelu), interval=lambda op, a: Interval.fill(0.0, 0.5, a.shape, a.dtype))
+    monkeypatch.setitem(registry._BY_NODE, type(gelu), wrong)
+    prover = prove(valid_in_box(graph, [(0.0, 1.0)]))
+    (notice,) = prover.proof.notices
+    assert "at 'g', of " in notice and "(Gelu) in the optimised graph, where [0, 0.5] is proved" in notice
+
+
+def test_what_an_output_hides_is_violated(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = """
+    (float[2] x) => (float[2] y) <bool no = {0}, float zero = {0}> {
+      n = Floor(x) [log] l = Log(n) y = Where(no, l, zero)
+    }
+    """
+    graph = network(text)
+    floor = next(op for op in graph.nodes if spec_of(op).op_type == "Floor")
+    wrong = replace(spec_of(floor), interval=lambda op, a: Interval.fill(1.0, 2.0, a.shape, a.dtype))
+    monkeypatch.setitem(registry._BY_NODE, type(floor), wrong)
+    reduced = valid_in_box(graph, [(0.25, 0.75)])
+    answer = falsify(reduced, SearchConfig(prove=ProveConfig(runtimes=("onnxruntime",))))
+    (found,) = (o for o in answer.operators if o.verdict == "violated")
+    assert (found.node, found.reach) == ("log", "masked") and answer.starts == 0
+
+
+def test_inputs_that_leave_bounds_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = parse(f"g {EXP}")
+    exp = network(EXP).nodes[0]
+    wrong = replace(spec_of(exp), interval=lambda op, a: Interval.fill(1.0, 2.0, a.shape, a.dtype))
+    monkeypatch.setitem(registry._BY_NODE, type(exp), wrong)
+    answer = rf.check(model, box=(0, 1), self_check=False, timeout=10, n_starts=2)
+    assert answer.verdict == "unknown"
+    fault, kept = answer.notices
+    assert "which gives 2.71828175 at 'y', of e (Exp)" in fault or "which gives 2.7182817" in fault
+    path = kept.split(" are in ")[1].removesuffix(", for numpy.load")
+    with np.load(path) as inputs:
+        (y,) = session(model, optimised=False).run(None, dict(inputs))
+    assert y.max() > 2
+    again = rf.check(model, box=(0, 1), self_check=False, timeout=10, n_starts=2)
+    assert again.notices == answer.notices
+
+
+def test_the_least_integer_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = network("(int64[2] x) => (int64[2] y) { y = Abs(x) }")
+    top = 2**63 - 1
+    wrong = replace(spec_of(graph.nodes[0]), interval=lambda op, a: Interval.fill(0, top, a.shape, a.dtype))
+    monkeypatch.setitem(registry._BY_NODE, type(graph.nodes[0]), wrong)
+    (variable,) = valid_in_box(graph, [(0, 1)]).inputs
+    box = (replace(variable, lower=np.full(2, -top - 1), upper=np.full(2, top)),)
+    prover = prove(replace(valid_in_box(graph, [(0, 1)]), inputs=box, regions=(box,)), "onnxruntime")
+    assert not prover.proof.holds and f"which gives {-top - 1} at 'y'" in prover.proof.notices[0]
+
+
+def test_planted_faults_are_found() -> None:
+    """Of more, `scripts/plant_faults.py` prints the rate."""
+    named = re.compile(r"^(Softmax|Transpose|Clip|ReduceSum|Gather|LeakyRelu|Concat|Add|Conv|Pad)-")
+    tally = plant([case for case in CASES if named.search(case.id)], 12)
+    assert not tally.alarms and sum(tally.found.values()) >= 11, tally.missed
 
 
 def test_what_onnx_runtime_refuses_at_the_end_of_a_box_is_not_proved() -> None:
