@@ -92,7 +92,7 @@ class Prover:
     def _analyse_regions(self) -> None:
         boxes = [(case, variables) for case in self.problem.each_case for variables in case.regions]
         decided = decide_together(self.problem, lambda box: self.apply(self.problem, box))
-        self._regions = [_Region(self, *box, known) for box, known in zip(boxes, decided, strict=True)]
+        self._regions = [_Region(self, boxes[i], known, keep=i == 0) for i, known in enumerate(decided)]
 
     def refine(self, deadline: float, violated: Collection[tuple[int, str]] = ()) -> Proof:
         """Try harder on what `analyse` left open.
@@ -199,8 +199,7 @@ class Prover:
         if not all(region.holds() for region in self._regions):
             return
         region, at = lambda i: self._regions[i].known, lambda case, box: self.apply(case, box_of(box))
-        bounds = ProvedBounds(region, at, self._seconds)
-        self.watched = watch(self.problem, self.graphs, self.analyses_of, bounds)
+        self.watched = watch(self.problem, self.graphs, self.analyses_of, ProvedBounds(region, at, self._seconds))
         faults = {} if self.watched is None else self.watched.faults
         for call in self.problem.calls:
             if id(call) in faults:
@@ -228,17 +227,17 @@ class _Region:
     """What is proved about one of the problem's boxes."""
 
     def __init__(
-        self, prover: Prover, problem: Problem, variables: tuple[InputVariable, ...], decided: Decided | None
+        self, prover: Prover, box: tuple[Problem, tuple[InputVariable, ...]], decided: Decided | None, *, keep: bool
     ) -> None:
-        self._prover, self._problem, self._variables = prover, problem, variables
+        self._prover, (self._problem, self._variables) = prover, box
         self.suspects: Sequence[Tensor] = ()
         self._holds = None if decided is None else decided[1]
         if decided is not None and decided[0] is not None:
             self.known = decided[0]
         for call in self._problem.calls if decided is None else ():
             self.known.check(call)  # so that open operators are known even if time runs out
-        if not self._problem.goals and self.holds():
-            # Nothing else is asked of the bounds, and there may be thousands of regions.
+        if not self._problem.goals and self.holds() and not keep:
+            # Only the watch asks more of the bounds, of one region, and there may be thousands.
             vars(self).pop("known", None)
 
     @cached_property
