@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -20,16 +19,12 @@ from ranum_falsify.network import Graph, read, registry, spec_of
 from ranum_falsify.network.blackbox import evaluate_until
 from ranum_falsify.network.optimised import optimise
 from ranum_falsify.network.runs import ModelRunner, RunError
-from ranum_falsify.network.tensors import stored_once
-from ranum_falsify.properties.problem.problem import InputVariable, Problem
+from ranum_falsify.properties.problem.problem import Problem
 from ranum_falsify.prove.applications import box_of
 from ranum_falsify.prove.departures import restore
-from ranum_falsify.prove.points import make_points
 from ranum_falsify.prove.prover import Prover
 from ranum_falsify.prove.watch import Observed, ProvedBounds, watch
 from tests.network.building import parse, session
-from tests.operators.test_operators import CASES
-from tests.prove.planting import plant
 from tests.search.search_kit import in_box, network, problem, valid_in_box
 
 RECURRENT = "<hidden_size = 2> (x, w, r)"
@@ -341,13 +336,6 @@ def test_the_least_integer_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not prover.proof.holds and f"which gives {-top - 1} at 'y'" in prover.proof.notices[0]
 
 
-def test_planted_faults_are_found() -> None:
-    """Of more, `scripts/plant_faults.py` prints the rate."""
-    named = re.compile(r"^(Softmax|Transpose|Clip|ReduceSum|Gather|LeakyRelu|Concat|Add|Conv|Pad)-")
-    tally = plant([case for case in CASES if named.search(case.id)], 12)
-    assert not tally.alarms and sum(tally.found.values()) >= 11, tally.missed
-
-
 def test_what_onnx_runtime_refuses_at_the_end_of_a_box_is_not_proved() -> None:
     text = "(int64 axis) => (float[2,1] y) <float[2,1] x = {1, 2}> { y = CumSum(x, axis) }"
     reduced, trial = outcome(text, most=3.0)
@@ -401,48 +389,6 @@ def test_outputs_of_which_nothing_is_known_may_have_the_shape_that_a_fixed_input
     assert falsify(reduced, SearchConfig(prove=ProveConfig(runtimes=("onnxruntime",)))).verdict == "holds"
 
 
-# points ---------------------------------------------------------------------------------------------------------------
-
-
-def variable(dtype: Any, low: Any, high: Any) -> InputVariable:
-    lower, upper = (np.full(3, end, dtype) for end in (low, high))
-    return InputVariable(name="x", shape=(3,), dtype=np.dtype(dtype), lower=lower, upper=upper)
-
-
-BOXES: Mapping[str, tuple[Any, Any, Any]] = {
-    "float32": (np.float32, -3.4e38, 3.4e38),
-    "float64": (np.float64, -1.7e308, 1.7e308),
-    "one float": (np.float32, 1.1, 1.1),
-    "neighbours": (np.float16, 1.0, np.nextafter(np.float16(1), np.float16(2))),
-    "bfloat16": (ml_dtypes.bfloat16, -1.0, 1.0),
-    "all of int64": (np.int64, -(2**63), 2**63 - 1),
-    "all of uint64": (np.uint64, 0, 2**64 - 1),
-    "int8": (np.int8, -128, 127),
-    "indices": (np.int64, 3, 5),
-    "both": (np.bool_, False, True),
-    "false": (np.bool_, False, False),
-}
-
-
-@pytest.mark.parametrize("box", BOXES.values(), ids=BOXES)
-def test_points_lie_in_the_box(box: tuple[Any, Any, Any]) -> None:
-    given = variable(*box)
-    points = [point["x"] for point in make_points([given])]
-    assert all(x.dtype == given.dtype and x.shape == given.shape for x in points)
-    assert all(bool(((given.lower <= x) & (x <= given.upper)).all()) for x in points)
-    assert len(points) == (1 if (given.lower == given.upper).all() else 64)
-
-
-@pytest.mark.parametrize("box", BOXES.values(), ids=BOXES)
-def test_points_are_the_same_where_memory_holds_a_bound_once(box: tuple[Any, Any, Any]) -> None:
-    given = variable(*box)
-    lower, upper = (np.broadcast_to(end[:1], (3,)) for end in (given.lower, given.upper))
-    once = replace(given, lower=lower, upper=upper)
-    for one, other in zip(make_points([given]), make_points([once]), strict=True):
-        assert one["x"].dtype == other["x"].dtype and np.array_equal(one["x"], other["x"])
-    assert stored_once(next(make_points([once]))["x"]).shape == (1,)
-
-
 @pytest.mark.parametrize("dtype", [np.float32, np.int64, np.bool_, ml_dtypes.bfloat16])
 @pytest.mark.parametrize("shape", [(), (1,), (2, 3), (1, 3), (0, 3)])
 def test_onnx_runtime_gets_all_elements_of_what_memory_holds_once(dtype: Any, shape: tuple[int, ...]) -> None:
@@ -451,14 +397,3 @@ def test_onnx_runtime_gets_all_elements_of_what_memory_holds_once(dtype: Any, sh
     given = np.broadcast_to(np.ones((1,) * len(shape), dtype), shape)
     (shown,) = run_alone(graph, {"x": given}).values()
     assert shown.dtype == given.dtype and np.array_equal(shown, given) and shown.shape == shape
-
-
-def test_the_first_point_is_a_plain_one() -> None:
-    plain = {name: float(next(make_points([variable(*box)]))["x"][0]) for name, box in BOXES.items()}
-    assert plain["float32"] == 0 and plain["bfloat16"] == 0 and plain["neighbours"] == 1
-    assert plain["all of int64"] == plain["all of uint64"] == plain["int8"] == 1 and plain["indices"] == 3
-
-
-def test_random_points_of_integers_spread_over_the_box() -> None:
-    points = [float(point["x"].astype(np.float64).mean()) for point in make_points([variable(*BOXES["all of int64"])])]
-    assert min(points[3:]) < 0 < max(points[3:]) and max(map(abs, points[3:])) > 2.0**60

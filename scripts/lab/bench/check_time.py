@@ -11,6 +11,8 @@ import json
 import sys
 import time
 import warnings
+from collections.abc import Mapping
+from typing import Any
 
 import psutil
 import torch
@@ -23,7 +25,7 @@ from ranum_falsify.zoo.detect import problem_of
 
 __all__: list[str] = []
 
-_LIMITS = {"timeout": 10.0, "n_starts": 8, "n_steps": 8}
+_LIMITS: Mapping[str, Any] = {"timeout": 10.0, "n_starts": 8, "n_steps": 8}
 
 
 def seconds() -> float:
