@@ -28,7 +28,7 @@ from ranum_falsify.prove.outputs import describe_constants, describe_outputs, li
 from ranum_falsify.prove.proof import OperatorProof, Proof, join_operators
 from ranum_falsify.prove.term_bounds import margin_bounds
 from ranum_falsify.prove.varying import describe_varying
-from ranum_falsify.prove.watch import Observed, ProvedBounds, watch
+from ranum_falsify.prove.watch import Drive, Observed, ProvedBounds, watch
 
 __all__ = ["Prover"]
 
@@ -61,6 +61,7 @@ class Prover:
         config: ProveConfig,
         graphs: Mapping[int, Graph] | None = None,
         tick: Callable[[], None] = lambda: None,
+        drive: Drive = lambda box: (),
     ) -> None:
         """Prepare.
 
@@ -69,13 +70,14 @@ class Prover:
             config: How to prove.
             graphs: The graph that runs for each application, by `id` of the application, if that is not its own.
             tick: Called at every operator; may raise to end the proof.
+            drive: See `watch`.
         """
         self.problem, self.config = problem, config
         self.graphs = {id(call): (graphs or {}).get(id(call), call.graph) for call in problem.calls}
         self.proof = Proof(runtimes=config.runtimes)
         self.is_exhausted = False
         self.watched: Observed | None = None
-        self._seconds = 0.0
+        self._seconds, self._drive = 0.0, drive
         self._tick = tick
         self._deadline: float | None = None
         self._analyses: dict[int, Analyses] = {}
@@ -199,12 +201,12 @@ class Prover:
         if not all(region.holds() for region in self._regions):
             return
         region, at = lambda i: self._regions[i].known, lambda case, box: self.apply(case, box_of(box))
-        self.watched = watch(self.problem, self.graphs, self.analyses_of, ProvedBounds(region, at, self._seconds))
+        bounds = ProvedBounds(region, at, self._seconds)
+        self.watched = watch(self.problem, self.graphs, self.analyses_of, bounds, self._drive)
         faults = {} if self.watched is None else self.watched.faults
-        for call in self.problem.calls:
-            if id(call) in faults:
-                graph = self.graphs[id(call)]
-                self._analyses[id(graph)] = without_execution(self.analyses_of(call), graph, faults[id(call)])
+        for call in (call for call in self.problem.calls if id(call) in faults):
+            graph = self.graphs[id(call)]
+            self._analyses[id(graph)] = without_execution(self.analyses_of(call), graph, faults[id(call)])
         if faults:
             self._analyse_regions()
 
@@ -219,8 +221,7 @@ class Prover:
         for region in () if holds else self._regions:
             yield from region.describe_open()
         for call in self.problem.calls if holds and self.problem.is_pure_validity else ():
-            bounds = [region.outputs(call) for region in self._regions]
-            yield from describe_outputs(call.network, self.graphs[id(call)], bounds)
+            yield from describe_outputs(call.network, self.graphs[id(call)], [r.outputs(call) for r in self._regions])
 
 
 class _Region:

@@ -29,7 +29,10 @@ from ranum_falsify.prove.departures import REPORT, Stack, Tensors, find_departur
 from ranum_falsify.prove.evaluation import Evaluation
 from ranum_falsify.prove.points import Point, make_points
 
-__all__ = ["Observed", "ProvedBounds", "watch"]
+__all__ = ["Drive", "Observed", "ProvedBounds", "watch"]
+
+Drive = Callable[[Sequence[InputVariable]], Sequence[Point]]
+"""Returns points of a box at which tensors are near their extremes."""
 
 _REGIONS = 16
 """Boxes in which inputs are looked for that the property allows."""
@@ -123,7 +126,11 @@ _tried: WeakKeyDictionary[Problem, _Tried] = WeakKeyDictionary()
 
 
 def watch(
-    problem: Problem, graphs: Mapping[int, Graph], analyses_of: Callable[[NetworkCall], Analyses], bounds: ProvedBounds
+    problem: Problem,
+    graphs: Mapping[int, Graph],
+    analyses_of: Callable[[NetworkCall], Analyses],
+    bounds: ProvedBounds,
+    drive: Drive,
 ) -> Observed | None:
     """Run all applications on inputs that meet the property's conditions, if some are found, and look at all tensors.
 
@@ -134,6 +141,7 @@ def watch(
         graphs: The graph that runs for each application, by `id` of the application.
         analyses_of: The analyses of each.
         bounds: What is proved.
+        drive: Finds points besides, for a network that is small.
 
     Returns:
         None where the property allows no inputs at all.
@@ -146,7 +154,7 @@ def watch(
         }
         tried = _tried.get(problem)
         if tried is None or any(tried.graphs[call] is not graph for call, graph in graphs.items()):
-            tried = _run_problem(problem, graphs, runners, ends)
+            tried = _run_problem(problem, graphs, runners, ends, drive)
             if tried is None:
                 return None
             if not any(run.faults for run in tried.runs):  # another time, there may be more time, or memory
@@ -177,7 +185,7 @@ class _Clock:
 
 
 def _run_problem(
-    problem: Problem, graphs: Mapping[int, Graph], runners: Mapping[int, ModelRunner], clock: _Clock
+    problem: Problem, graphs: Mapping[int, Graph], runners: Mapping[int, ModelRunner], clock: _Clock, drive: Drive
 ) -> _Tried | None:
     boxes = [(case, box) for case in problem.each_case for box in case.regions]
 
@@ -197,7 +205,10 @@ def _run_problem(
                 runs.append(evaluate(case, found[1 : min(most, _POINTS)]).run(seconds=_SECONDS, patience=_SECONDS))
             if not runs[-1].faults and found[_POINTS:most] and runs[-1].is_whole:
                 patience = max(_PATIENCE, clock.left / 4)
-                runs.append(evaluate(case, found[_POINTS:most]).run(seconds=_SECONDS, patience=patience))
+                driven = drive(box) if runs[0].seconds < _SMALL else []
+                allowed = evaluate(case, driven).meets_conditions() if driven else []
+                further = [*found[_POINTS:most], *(point for point, met in zip(driven, allowed, strict=True) if met)]
+                runs.append(evaluate(case, further).run(seconds=_SECONDS, patience=patience))
             return _Tried(graphs, number, case, box, [run for run in runs if run.faults or run.count], runs[0].seconds)
     if not boxes:
         return None

@@ -218,7 +218,7 @@ def outcome(
         at=lambda case, variables: prover.apply(case, box_of(variables)),
         seconds=0.0,
     )
-    observed = watch(reduced, graphs, prover.analyses_of, bounds)
+    observed = watch(reduced, graphs, prover.analyses_of, bounds, lambda box: ())
     assert observed is not None
     return reduced, observed
 
