@@ -38,8 +38,8 @@ _REGIONS = 16
 """Boxes in which inputs are looked for that the property allows."""
 _POINTS = 4
 """On how many points the networks run in any case, as far as some seconds suffice, and memory."""
-_SECONDS = 2.0
-"""How long all but the first of them may take."""
+_SECONDS, _LIMIT = 2.0, 5.0
+"""Seconds of processor time after which no further of them is begun, and those after which they are given up."""
 _ELEMENTS = 2**21
 """The most numbers that the inputs of all points have."""
 _WIDEST = 2**16
@@ -49,7 +49,9 @@ _BYTES = 2**27
 _FLOOR, _SHARE = 0.01, 0.1
 """Seconds of this process that all else may take for a small model, and as a share of the time of the analyses."""
 _SMALL = 0.1
-"""Seconds in which a small model is loaded and run; its tensors are looked at in any case."""
+"""Seconds in which a small model is loaded and run, which runs on many points."""
+_MEDIUM = 1.0
+"""Seconds in which a model is loaded and run whose tensors are looked at, on one point at least."""
 _PATIENCE = 0.02
 """Seconds after which no further point is begun, of a small model."""
 
@@ -202,13 +204,15 @@ def _run_problem(
         if found:
             runs = [evaluate(case, found[:1]).run()]
             if not runs[0].faults and found[1:most]:
-                runs.append(evaluate(case, found[1 : min(most, _POINTS)]).run(seconds=_SECONDS, patience=_SECONDS))
-            if not runs[-1].faults and found[_POINTS:most] and runs[-1].is_whole:
+                # Of a model that takes longer, all tensors on one input tell more than outputs on more of them.
+                few = found[1 : min(most, _POINTS if runs[0].seconds < _SMALL else 2)]
+                runs.append(evaluate(case, few).run(seconds=_LIMIT, patience=_SECONDS))
+            if runs[0].seconds < _SMALL and found[_POINTS:most] and runs[-1].is_whole:
                 patience = max(_PATIENCE, clock.left / 4)
-                driven = drive(box) if runs[0].seconds < _SMALL else []
+                driven = drive(box)
                 allowed = evaluate(case, driven).meets_conditions() if driven else []
                 further = [*found[_POINTS:most], *(point for point, met in zip(driven, allowed, strict=True) if met)]
-                runs.append(evaluate(case, further).run(seconds=_SECONDS, patience=patience))
+                runs.append(evaluate(case, further).run(seconds=_LIMIT, patience=patience))
             return _Tried(graphs, number, case, box, [run for run in runs if run.faults or run.count], runs[0].seconds)
     if not boxes:
         return None
@@ -298,11 +302,11 @@ class _Comparison:
         graph, found = self._tried.graphs[id(call)], dict[Level, Mapping[str, Stack]]()
         feeds = self._tried.feeds(call)[: max(1, _BYTES // max(1, find_size(graph)))]
         for level in levels if find_size(graph) <= _BYTES else ():
-            if self._tried.seconds > max(_SMALL, self._clock.left):
+            if self._tried.seconds > max(_MEDIUM, self._clock.left):
                 break
             patience = max(_PATIENCE, self._clock.left / 4)
             with suppress(RunError):  # unoptimised, it may refuse what is folded away else
-                runs = self._runners[id(graph)].run(feeds, level=level, seconds=_SECONDS, patience=patience)
+                runs = self._runners[id(graph)].run(feeds, level=level, seconds=_LIMIT, patience=patience)
                 found[level] = runs.values
         return found
 
