@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -19,10 +20,11 @@ from ranum_falsify.properties.problem.problem import Problem
 from ranum_falsify.prove.departures import REPORT, Stack, restore
 from ranum_falsify.prove.points import Point
 
-__all__ = ["Evaluation"]
+__all__ = ["Evaluated", "Evaluation"]
 
 
-class Evaluation:
+@dataclass
+class Evaluated:
     """The runs of all networks of a case at the default level.
 
     Attributes:
@@ -35,6 +37,23 @@ class Evaluation:
         faulty: On which point.
         seconds: Processor time of loading and running the networks.
     """
+
+    points: Sequence[Point]
+    count: int
+    feeds: dict[int, Sequence[Point]] = field(default_factory=dict)
+    shown: dict[int, Sequence[Stack | None]] = field(default_factory=dict)
+    faults: dict[int, str] = field(default_factory=dict)
+    faulty: int = 0
+    seconds: float = 0.0
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all networks ran on all points."""
+        return not self.faults and self.count == len(self.points)
+
+
+class Evaluation:
+    """Runs all networks of a case at the default level."""
 
     def __init__(
         self,
@@ -51,44 +70,35 @@ class Evaluation:
             runners: What runs each, by `id` of the graph.
             points: The inputs, by variable.
         """
-        self.points, self.count = points, len(points)
-        self.feeds: dict[int, Sequence[Point]] = {}
-        self.shown: dict[int, Sequence[Stack | None]] = {}
-        self.faults: dict[int, str] = {}
-        self.faulty, self.seconds = 0, 0.0
+        self._points, self._found = points, Evaluated(points, len(points))
         self._case, self._graphs, self._runners = case, graphs, runners
         self._seconds = self._patience = math.inf
 
-    @property
-    def is_whole(self) -> bool:
-        """Whether all networks ran on all points."""
-        return not self.faults and self.count == len(self.points)
-
     @cached_property
     def _frame(self) -> Frame:
-        columns = {name: [_share(point[name]) for point in self.points] for name in self.points[0]}
+        columns = {name: [_share(point[name]) for point in self._points] for name in self._points[0]}
         return Frame({name: x[0][None] if len(x) == 1 else torch.stack(x) for name, x in columns.items()}, self)
 
     def meets_conditions(self) -> list[bool]:
         """Tell, for each point, whether the side conditions hold, which are about no network."""
         if not self._case.penalties:
-            return [True] * len(self.points)
+            return [True] * len(self._points)
         margins = self._case.penalty_circuit.margins(self._frame)
-        met: list[bool] = (margins >= 0).all(1).expand(len(self.points)).tolist()
+        met: list[bool] = (margins >= 0).all(1).expand(len(self._points)).tolist()
         return met
 
-    def find_refusals(self) -> Evaluation:
+    def find_refusals(self) -> Evaluated:
         """Run the networks in turn, until one is needed that does not run."""
         for call in self._case.calls:
             try:
                 self._frame.outputs(call)
             except RunError as error:
                 self._refuse(call, 0, error)
-            if self.faults or not self.count:
+            if self._found.faults or not self._found.count:
                 break
-        return self
+        return self._found
 
-    def run(self, seconds: float = math.inf, patience: float = math.inf) -> Evaluation:
+    def run(self, seconds: float = math.inf, patience: float = math.inf) -> Evaluated:
         """Run all networks on the points.
 
         Args:
@@ -97,31 +107,36 @@ class Evaluation:
         """
         self._seconds, self._patience = seconds, patience
         self.find_refusals()
-        if self.faults and len(self.points) > 1 and len(self.shown) < len(self._case.calls):
+        if self._found.faults and len(self._points) > 1 and len(self._found.shown) < len(self._case.calls):
             # The process ended, and it is not known on which point.
-            for point in self.points:
+            for point in self._points:
                 one = Evaluation(self._case, self._graphs, self._runners, [point]).run(seconds, patience)
                 if one.faults:
                     return one
-        if not self.faults and self.count and not self._case.goals and (violated := self._find_violated()):
-            self.faulty = violated[0]
-            self.faults = {
+        if (
+            not self._found.faults
+            and self._found.count
+            and not self._case.goals
+            and (violated := self._find_violated())
+        ):
+            self._found.faulty = violated[0]
+            self._found.faults = {
                 id(call): f"which violates the property against its proof: {REPORT}" for call in self._case.calls
             }
-        return self
+        return self._found
 
     def _find_violated(self) -> list[int]:
-        if any(array is None for shown in self.shown.values() for array in shown):
+        if any(array is None for shown in self._found.shown.values() for array in shown):
             return []
         margins = self._case.clause_circuit.margins(self._frame)
-        violated = (margins < 0).any(1).expand(len(self.points))[: self.count]
+        violated = (margins < 0).any(1).expand(len(self._points))[: self._found.count]
         found: list[int] = violated.nonzero().flatten().tolist()
         return found
 
     def _refuse(self, call: NetworkCall, count: int, error: RunError) -> None:
-        self.count = min(self.count, count)
+        self._found.count = min(self._found.count, count)
         if not (error.is_limit and self._seconds < math.inf):
-            self.faulty, self.faults = count, {id(call): f"which {error}"}
+            self._found.faulty, self._found.faults = count, {id(call): f"which {error}"}
 
     def outputs(self, call: NetworkCall, arguments: tuple[Tensor, ...]) -> Sequence[Tensor]:
         """See `Evaluator.outputs`; what is no tensor of numbers, or has another shape than usual, is NaN here."""
@@ -130,19 +145,19 @@ class Evaluation:
         batch = max((len(x) for x in arguments), default=1)
         rows = [
             {name: to_numpy(columns[name][min(row, len(columns[name]) - 1)]) for name in graph.input_names}
-            for row in range(min(batch, max(self.count, 1)))
+            for row in range(min(batch, max(self._found.count, 1)))
         ]
         runs = self._runners[id(graph)].run(rows, seconds=self._seconds, patience=self._patience)
-        self.seconds += runs.seconds
+        self._found.seconds += runs.seconds
         if runs.refusal is not None:
             if not runs.count:
                 raise runs.refusal
             self._refuse(call, runs.count, runs.refusal)
         elif batch > 1:
-            self.count = min(self.count, runs.count)
+            self._found.count = min(self._found.count, runs.count)
         # Points on which it did not run repeat the last one, and are left out; one argument is that of all points.
-        places = np.minimum(np.arange(len(self.points)), runs.count - 1)
-        self.feeds[id(call)] = [rows[place] for place in places]
+        places = np.minimum(np.arange(len(self._points)), runs.count - 1)
+        self._found.feeds[id(call)] = [rows[place] for place in places]
         shown: list[Stack | None] = []
         outputs: list[Tensor] = []
         for name, details in zip(graph.output_names, graph.output_details, strict=True):
@@ -151,7 +166,7 @@ class Evaluation:
             array = restore(value, np.dtype(details.dtype))[places] if known and isinstance(value, np.ndarray) else None
             shown.append(array)
             outputs.append(torch.full((1, *size), torch.nan) if array is None else to_torch(array))
-        self.shown[id(call)] = shown
+        self._found.shown[id(call)] = shown
         return outputs
 
     def validity(self, goal: ValidityGoal, arguments: tuple[Tensor, ...]) -> Tensor:

@@ -26,7 +26,7 @@ from ranum_falsify.properties.problem.problem import InputVariable, Problem
 from ranum_falsify.prove.analyses import Analyses
 from ranum_falsify.prove.applications import Applications
 from ranum_falsify.prove.departures import REPORT, Stack, Tensors, find_departure, find_unequal, list_bounds
-from ranum_falsify.prove.evaluation import Evaluation
+from ranum_falsify.prove.evaluation import Evaluated, Evaluation
 from ranum_falsify.prove.points import Point, make_points
 
 __all__ = ["Drive", "Observed", "ProvedBounds", "watch"]
@@ -88,12 +88,11 @@ class ProvedBounds:
 
 @dataclass(frozen=True)
 class _Tried:
-    """The runs of a problem at the default level.
+    """The runs of a problem at the default level; it must not hold the problem that it is kept for.
 
     Attributes:
         graphs: What ran, by `id` of the application.
         number: The position of the box that the points are from.
-        case: The case that it belongs to.
         box: The box.
         runs: The runs, each on some points.
         seconds: Processor time of loading and of the first run.
@@ -101,9 +100,8 @@ class _Tried:
 
     graphs: Mapping[int, Graph]
     number: int
-    case: Problem
     box: Sequence[InputVariable]
-    runs: Sequence[Evaluation]
+    runs: Sequence[Evaluated]
     seconds: float
 
     @property
@@ -164,7 +162,7 @@ def watch(
         for run in tried.runs:
             if run.faults:
                 return Observed(run.points[run.faulty], run.faults)
-        return _Comparison(tried, runners, bounds, ends).run(problem.calls)
+        return _Comparison(problem, tried, runners, bounds, ends).run()
 
 
 def _optimised(analyses: Analyses) -> Graph | None:
@@ -213,11 +211,11 @@ def _run_problem(
                 allowed = evaluate(case, driven).meets_conditions() if driven else []
                 further = [*found[_POINTS:most], *(point for point, met in zip(driven, allowed, strict=True) if met)]
                 runs.append(evaluate(case, further).run(seconds=_LIMIT, patience=patience))
-            return _Tried(graphs, number, case, box, [run for run in runs if run.faults or run.count], runs[0].seconds)
+            return _Tried(graphs, number, box, [run for run in runs if run.faults or run.count], runs[0].seconds)
     if not boxes:
         return None
     case, box = boxes[0]
-    return _Tried(graphs, 0, case, box, [evaluate(case, [next(make_points(box))]).find_refusals()], 0.0)
+    return _Tried(graphs, 0, box, [evaluate(case, [next(make_points(box))]).find_refusals()], 0.0)
 
 
 def _count_points(variables: Sequence[InputVariable], graphs: Mapping[int, Graph]) -> int:
@@ -250,20 +248,30 @@ class _Comparison:
     """Compares what ONNX Runtime computes with what is proved.
 
     Args:
+        problem: The problem.
         tried: What it computed at the default level.
         runners: What runs each network, by `id` of the graph.
         bounds: What is proved.
         clock: The time for it.
     """
 
-    def __init__(self, tried: _Tried, runners: Mapping[int, ModelRunner], bounds: ProvedBounds, clock: _Clock) -> None:
+    def __init__(
+        self,
+        problem: Problem,
+        tried: _Tried,
+        runners: Mapping[int, ModelRunner],
+        bounds: ProvedBounds,
+        clock: _Clock,
+    ) -> None:
         self._tried, self._runners, self._bounds, self._clock = tried, runners, bounds, clock
+        self._case = [case for case in problem.each_case for _ in case.regions][tried.number]
         self._points = tried.points
         self._region = bounds.region(tried.number)
         self._shown: dict[int, Mapping[Level, Mapping[str, Stack]]] = {}
 
-    def run(self, calls: Sequence[NetworkCall]) -> Observed:
+    def run(self) -> Observed:
         """Compare the tensors of all applications with their bounds until one is found outside."""
+        calls = self._case.calls
         for call in calls:
             bounds = self._list_tensors(self._region, call)
             found = self._shown[id(call)] = {**self._expose(call, list(bounds)), "default": self._tried.shown(call)}
@@ -271,7 +279,7 @@ class _Comparison:
             if departure is not None:
                 return self._report(call, *departure)
         for number in self._choose(calls):
-            known = self._bounds.at(self._tried.case, self._box_at(number))
+            known = self._bounds.at(self._case, self._box_at(number))
             for call in calls:
                 found = {
                     level: {name: stack[number : number + 1] for name, stack in tensors.items() if number < len(stack)}

@@ -13,6 +13,8 @@ import pytest
 from ranum_falsify.network.tensors import stored_once
 from ranum_falsify.properties.problem.problem import InputVariable
 from ranum_falsify.prove.points import make_points
+from tests.prove.test_watch import run_alone
+from tests.search.search_kit import network
 
 
 def variable(dtype: Any, low: Any, high: Any) -> InputVariable:
@@ -86,3 +88,13 @@ def test_ends_may_be_infinite_where_they_are_the_same() -> None:
         upper=np.array([-np.inf, 1], np.float32),
     )
     assert all(point["x"][0] == -np.inf and 0 <= point["x"][1] <= 1 for point in make_points([given]))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int64, np.bool_, ml_dtypes.bfloat16])
+@pytest.mark.parametrize("shape", [(), (1,), (2, 3), (1, 3), (0, 3)])
+def test_onnx_runtime_gets_all_elements_of_what_memory_holds_once(dtype: Any, shape: tuple[int, ...]) -> None:
+    kind = {"bool": "bool", "int64": "int64", "bfloat16": "bfloat16"}.get(np.dtype(dtype).name, "float")
+    graph = network(f"({kind}{list(shape) or ''} x) => (y) {{ y = Identity(x) }}")
+    given = np.broadcast_to(np.ones((1,) * len(shape), dtype), shape)
+    (shown,) = run_alone(graph, {"x": given}).values()
+    assert shown.dtype == given.dtype and np.array_equal(shown, given) and shown.shape == shape
