@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from ranum_falsify.errors import OUT_OF_MEMORY, MemoryShortageError, is_interrup
 from ranum_falsify.network.blackbox import evaluate_until
 from ranum_falsify.network.contents import is_evaluated_outside
 from ranum_falsify.properties.formula.applications import NetworkCall
-from ranum_falsify.properties.problem.problem import Problem
+from ranum_falsify.properties.problem.problem import InputVariable, Problem
 from ranum_falsify.prove.assumptions import assumptions_of
 from ranum_falsify.prove.proof import Proof
 from ranum_falsify.prove.prover import Prover
@@ -23,6 +23,7 @@ from ranum_falsify.search.backends import BackendSearch
 from ranum_falsify.search.clauses import ClauseSearch
 from ranum_falsify.search.converter import TorchModel, convert
 from ranum_falsify.search.device import device_of, settings
+from ranum_falsify.search.extremes import find_extremes
 from ranum_falsify.search.memory import bytes_per_sample
 from ranum_falsify.search.operator_search import OperatorSearch
 from ranum_falsify.search.result import Answer, OperatorResult
@@ -75,9 +76,11 @@ def falsify(problem: Problem, config: SearchConfig, *, progress: Callable[[Progr
         try:
             try:
                 _decide(context, search)
-            except _FailedTrialError as failed:
+            except _DepartureError as failed:
                 with confirmer:
                     search.replay(failed.inputs)
+                if failed.runs and not search.has_found:
+                    _decide(context, search, proves=False)
         except OutOfTime:
             interrupted = "timeout"
         except (KeyboardInterrupt, MemoryError, RuntimeError) as error:
@@ -100,17 +103,18 @@ def _conclude(context: SearchContext, search: OperatorSearch | ClauseSearch, int
     return _result(context, search, interrupted, _seconds(budget))
 
 
-def _decide(context: SearchContext, search: OperatorSearch | ClauseSearch) -> None:
+def _decide(context: SearchContext, search: OperatorSearch | ClauseSearch, *, proves: bool = True) -> None:
     """Prove and search in turns, until the property is decided or time is up."""
     config, budget = context.config, context.budget
     prover = None
-    if config.prove is not None:
+    if config.prove is not None and proves:
         graphs = {id(call): model.graph for call, model in zip(context.problem.calls, context.models, strict=True)}
-        prover = Prover(context.problem, config.prove, graphs, tick=budget.check)
+        drive = _drive(context)
+        prover = Prover(context.problem, config.prove, graphs, tick=budget.check, drive=drive)
         context.report(Progress(stage="prove", done=0.0, text="interval analysis"))
         with budget.time_proof():
             context.proof = prover.analyse()
-        _check_trial(prover)
+        _check_watched(prover)
     if context.proof.holds:
         return
     with context.confirmer:
@@ -130,6 +134,23 @@ def _decide(context: SearchContext, search: OperatorSearch | ClauseSearch) -> No
                 search.run(endless=config.is_endless)
         if config.takes_turns:
             _take_turns(context, search, prover)
+
+
+def _drive(context: SearchContext) -> Callable[[Sequence[InputVariable]], Sequence[Mapping[str, np.ndarray]]]:
+    """Return what finds points at which tensors are near their extremes, on the gradients of the search."""
+
+    def drive(box: Sequence[InputVariable]) -> Sequence[Mapping[str, np.ndarray]]:
+        calls = context.problem.calls
+        if len(calls) != 1 or context.device.type != "cpu":
+            return ()
+        try:
+            return find_extremes(calls[0], context.models[0], box)
+        except (RuntimeError, ValueError, IndexError) as error:
+            if is_interruption(error) or is_out_of_memory(error):
+                raise
+            return ()  # what torch cannot run, or differentiate, is proved without it
+
+    return drive
 
 
 def _take_turns(context: SearchContext, search: OperatorSearch | ClauseSearch, prover: Prover | None) -> None:
@@ -183,20 +204,25 @@ def _refine(
         finally:
             context.proof = prover.proof
     context.suspects = prover.suspects()
-    _check_trial(prover)
+    _check_watched(prover)
 
 
-class _FailedTrialError(Exception):
-    """ONNX Runtime does not run what is proved, or shows otherwise; what is left to find would not replay either."""
+class _DepartureError(Exception):
+    """ONNX Runtime shows other than what is proved, or does not run it; then, nothing else would replay either.
 
-    def __init__(self, inputs: Mapping[str, np.ndarray]) -> None:
+    Attributes:
+        inputs: The inputs, by variable.
+        runs: Whether it runs.
+    """
+
+    def __init__(self, inputs: Mapping[str, np.ndarray], *, runs: bool) -> None:
         super().__init__()
-        self.inputs = inputs
+        self.inputs, self.runs = inputs, runs
 
 
-def _check_trial(prover: Prover) -> None:
-    if prover.trial is not None and prover.trial.faults:
-        raise _FailedTrialError(prover.trial.inputs)
+def _check_watched(prover: Prover) -> None:
+    if prover.watched is not None and prover.watched.faults:
+        raise _DepartureError(prover.watched.inputs, runs=bool(prover.watched.feeds))
 
 
 def _is_worthwhile(proof: Proof, violated: Collection[tuple[int, str]]) -> bool:
@@ -261,5 +287,6 @@ def _result(
         interrupted=interrupted,
         runtimes=context.proof.runtimes,
         steep=context.proof.steep,
+        departure=context.proof.departure,
         assumptions=assumptions_of(context.problem, context.proof.runtimes),
     )

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
+from ranum_falsify.api.cache import keep_inputs
 from ranum_falsify.api.kernels import check_kernels
 from ranum_falsify.api.loading import Loaded
 from ranum_falsify.api.timekeeper import TimeUp, time_limit
@@ -67,8 +68,15 @@ def answer(
         result,
         assumptions=replace(result.assumptions, sources=loaded.sources, default_inputs=loaded.default_inputs),
         seconds={**loaded.seconds, **result.seconds},
-        notices=tuple(dict.fromkeys((*notices, *loaded.notices, *result.notices))),
+        notices=tuple(dict.fromkeys((*notices, *loaded.notices, *result.notices, *_keep_departure(result)))),
     )
+
+
+def _keep_departure(result: Answer) -> Iterator[str]:
+    """Write the inputs on which ONNX Runtime left proved bounds; yield where they are."""
+    path = keep_inputs(result.departure) if result.departure else None
+    if path is not None:
+        yield f"the inputs of the run that leaves proved bounds are in {path}, for numpy.load"
 
 
 def _decide(loaded: Loaded, config: SearchConfig, progress: Callable[[Progress], None] | None) -> Answer:

@@ -77,6 +77,7 @@ class IntervalAnalysis(OperationVisitor):
         folded: The rules' results for the operators that make constants.
         is_exact: Whether every runtime computes the same constants.
         open_inside: Of the latest run, names of the nodes in the subgraphs of a node that are not proved, by its name.
+        inputs: Bounds of the inputs of the latest run.
     """
 
     def __init__(
@@ -92,12 +93,12 @@ class IntervalAnalysis(OperationVisitor):
                 already, and where a test found a number positive, a runtime did not read it as 0.
         """
         super().__init__()
-        self.graph = graph
-        self.runtimes = tuple(runtimes)
+        self.graph, self.runtimes = graph, tuple(runtimes)
         self._keep, self._inner = keep, inner
         self._constants: dict[int, Interval] = {}
         self._fields: dict[int, list[tuple[Operation | np.ndarray | None, bool]]] = {}
         self.open_inside: dict[str, tuple[str, ...]] = {}
+        self.inputs: Sequence[Interval] = ()
         self._latest: tuple[Operation | None, tuple[Value, ...]] = None, ()
         self._values: dict[int, Outputs] = {}
         self._finite: dict[int, Outputs] = {}
@@ -145,7 +146,7 @@ class IntervalAnalysis(OperationVisitor):
         """
         read = inputs if self._inner else map(flush, inputs)
         self._values = {id(op): (x,) for op, x in zip(self.graph.inputs, read, strict=True)}
-        self._finite, self._given, self.open_inside = {}, given or {}, {}
+        self.inputs, self._finite, self._given, self.open_inside = inputs, {}, given or {}, {}
         uses, dead, kept = Counter(self._uses), deque[int](), 0
         for op in self.graph.order:
             self._advance(op, observe)
@@ -332,7 +333,7 @@ class IntervalAnalysis(OperationVisitor):
             return to_numpy(bounds.expand()[0])
         return bounds
 
-    def _find_known(self, field: Operation | np.ndarray) -> Interval | None:
+    def find_known(self, field: Operation | np.ndarray) -> Interval | None:
         """Return the bounds of a field of some node."""
         return cast(Interval | None, self._operand(field, static=False))
 
@@ -355,7 +356,7 @@ class IntervalAnalysis(OperationVisitor):
             op=op,
             details=details,
             runtimes=self.runtimes,
-            bounds_of=self._find_known,
+            bounds_of=self.find_known,
             bounds_given=self.bounds_given,
             leave_open=partial(self._leave_open, op.name),
         )

@@ -1,13 +1,14 @@
-"""What runs in the child process of `ranum_falsify.network.optimised`: ONNX Runtime rewrites models, or runs them once.
+"""What runs in the child process of `ranum_falsify.network.optimised`: ONNX Runtime rewrites models, or runs them.
 
-The commands are ``optimise`` ({"source", "target"}, two paths; see `_optimise` for the answers), ``load`` ({"source"}),
-``run`` ({"feeds"}), which runs what was loaded last and returns its outputs, by name, and ``unload``.
+The commands are ``optimise`` ({"source", "target"}, two paths; see `_optimise` for the answers), ``load`` ({"name",
+"source", "plain"}), ``run`` ({"name", "points", "seconds"}), which runs what was loaded by that name, and ``unload``.
 """
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -69,29 +70,64 @@ _INTEGERS = (f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64
 _SHOWN = {f"tensor({kind})" for kind in ("float", "double", "float16", "bool", *_INTEGERS)}
 
 
+Feeds = Mapping[str, tuple[np.ndarray, tuple[int, ...]]]
+"""The inputs of one run, by name; each is broadcast to a shape."""
+
+
 class _Runner:
-    """Runs the model that was loaded last, as users do."""
+    """Runs models that were loaded, by name: as users do, or as they are, without optimisations."""
 
     def __init__(self) -> None:
-        self._session: ort.InferenceSession | None = None
+        self._sessions: dict[str, ort.InferenceSession] = {}
 
-    def load(self, source: str) -> None:
+    def load(self, name: str, source: str, plain: bool) -> float:
+        """Load a model, and return the seconds of processor time that this took."""
+        began = time.process_time()
         options = ort.SessionOptions()
         options.intra_op_num_threads = 1
-        self._session = ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+        if plain:
+            options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+        self._sessions[name] = ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+        return time.process_time() - began
 
-    def run(self, feeds: Mapping[str, tuple[np.ndarray, tuple[int, ...]]]) -> dict[str, np.ndarray]:
-        """Return the outputs that are tensors of numbers; each input is broadcast to a shape."""
-        session = self._session
-        assert session is not None, "nothing is loaded"
+    def run(self, name: str, points: Sequence[Feeds], seconds: float) -> tuple[dict[str, Any], int, str, float]:
+        """Run a model on one point after the other, after the first only within so much processor time.
+
+        Returns:
+            The outputs that are tensors of numbers, by name: those of all points stacked, or a list of them where
+            shapes differ; on how many points it ran; why it did not run on the next, if it refused; and the seconds of
+            processor time.
+        """
+        session = self._sessions[name]
         types = {value.name: value.type for value in (*session.get_inputs(), *session.get_overridable_initializers())}
-        arrays = {name: np.asarray(np.broadcast_to(*feed), order="C") for name, feed in feeds.items()}
-        values = session.run_with_ort_values(None, {name: _feed(types.get(name), x) for name, x in arrays.items()})
-        found = {known.name: _show(known.type, x) for known, x in zip(session.get_outputs(), values, strict=True)}
-        return {name: array for name, array in found.items() if array is not None}
+        shown = {value.name: value.type for value in session.get_outputs()}
+        found: dict[str, list[np.ndarray]] = {key: [] for key in shown}
+        refusal, count, began = "", 0, time.process_time()
+        for feeds in points:
+            if count and time.process_time() - began >= seconds:
+                break
+            arrays = {key: np.asarray(np.broadcast_to(*feed), order="C") for key, feed in feeds.items()}
+            try:
+                values = session.run_with_ort_values(None, {key: _feed(types.get(key), x) for key, x in arrays.items()})
+            except Exception as error:
+                refusal = str(error) or type(error).__name__
+                break
+            count += 1
+            for (key, kind), value in zip(shown.items(), values, strict=True):
+                array = _show(kind, value)
+                if array is not None:
+                    found[key].append(array)
+        stacks = {key: _stack(arrays) for key, arrays in found.items() if count and len(arrays) == count}
+        return stacks, count, refusal, time.process_time() - began
 
     def unload(self) -> None:
-        self._session = None
+        self._sessions.clear()
+
+
+def _stack(arrays: Sequence[np.ndarray]) -> Any:
+    if len(arrays) == 1:
+        return arrays[0][None]
+    return np.stack(arrays) if len({array.shape for array in arrays}) == 1 else arrays
 
 
 def _feed(kind: str | None, array: np.ndarray) -> ort.OrtValue:

@@ -127,6 +127,22 @@ class Analyses:
             executed = check(self.executed, boxes, only=asked, tick=tick)
         return self.execution.narrow(written, executed)
 
+    def run(self, inputs: Sequence[Interval]) -> Iterator[IntervalAnalysis]:
+        """Yield every analysis as it is after a run over a box, that of the network as written first.
+
+        Args:
+            inputs: The box, in the order of the written network's inputs.
+        """
+        for analysis in self.all:
+            boxes = inputs
+            if analysis is self.executed and self.execution is not None:
+                boxes = self.execution.inputs(analysis.graph, inputs)
+            if len(boxes) != len(analysis.inputs) or any(
+                a is not b for a, b in zip(boxes, analysis.inputs, strict=True)
+            ):
+                analysis.run(boxes)
+            yield analysis
+
 
 def make_linear(
     plain: Analyses, towards: Collection[int] | None, *, work: float, ascent: float, tick: Callable[[], None]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 from dnnv.nn import Operation
 
-from ranum_falsify.domain import Interval
+from ranum_falsify.domain import Interval, IntervalAnalysis
 from ranum_falsify.domain.enclosure import Enclosure
 from ranum_falsify.domain.interval import dtype_range
 from ranum_falsify.lazy import cached_property
@@ -152,6 +152,19 @@ class Applications:
         return not (self.find_open(call) or self.check(call).constants) and all(
             self.is_sound(inner) for argument in call.arguments for inner in find_applications(argument)
         )
+
+    def find_bounded(self, call: NetworkCall) -> Callable[[IntervalAnalysis, Operation], bool]:
+        """Return what tells of an operator of one of an application's analyses whether its bounds hold in any case."""
+        graph, before = self.graphs[id(call)], self.before[id(call)]
+        valid = {id(op) for op in graph.nodes if id(op) not in self.find_open(call) and not before[id(op)]}
+
+        def is_bounded(analysis: IntervalAnalysis, op: Operation) -> bool:
+            # What is open as it is run may be any part of the network, and constants belong to all of it.
+            if len(valid) < len(graph.nodes) and (analysis.graph is not graph or id(op) not in valid):
+                return False
+            return id(op) not in reach_of_nan(analysis.graph).carriers
+
+        return is_bounded
 
     def outputs_surely(self, call: NetworkCall) -> Sequence[Enclosure]:
         """Return bounds of the outputs of an application that hold in any case; NaN where there are none."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+
 from ranum_falsify.config import RUNTIMES, Runtime
 from ranum_falsify.prove.executed import AsExecuted
 from ranum_falsify.validity import Constraint
@@ -56,6 +58,7 @@ class Proof:
         held_regions: Positions of the regions on which the property holds.
         steep: If all operators in question are valid and nothing is asked about their derivatives: titles of those
             whose derivatives are not shown to be finite.
+        departure: Inputs of a network, by name, on which ONNX Runtime left the bounds; empty where it did not.
     """
 
     holds: bool = False
@@ -64,6 +67,7 @@ class Proof:
     notices: tuple[str, ...] = ()
     held_regions: frozenset[int] = frozenset()
     steep: tuple[str, ...] = ()
+    departure: Mapping[str, np.ndarray] = field(default_factory=dict, repr=False, compare=False)
 
     def proves(self, goal: int, node: str) -> bool:
         """Tell whether an operator is proved; one that was not looked at is not."""

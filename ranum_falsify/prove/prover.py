@@ -13,7 +13,6 @@ from torch import Tensor
 
 from ranum_falsify.config import ProveConfig
 from ranum_falsify.domain import Interval, IntervalAnalysis
-from ranum_falsify.domain.enclosure import Enclosure
 from ranum_falsify.domain.linear.bounds import LinearAnalysis
 from ranum_falsify.lazy import cached_property
 from ranum_falsify.network import Graph, spec_of
@@ -28,8 +27,8 @@ from ranum_falsify.prove.margins import MarginProof
 from ranum_falsify.prove.outputs import describe_constants, describe_outputs, list_steep
 from ranum_falsify.prove.proof import OperatorProof, Proof, join_operators
 from ranum_falsify.prove.term_bounds import margin_bounds
-from ranum_falsify.prove.trial import Trial, try_out
 from ranum_falsify.prove.varying import describe_varying
+from ranum_falsify.prove.watch import Drive, Observed, ProvedBounds, watch
 
 __all__ = ["Prover"]
 
@@ -53,7 +52,7 @@ class Prover:
     Attributes:
         proof: What is proved so far.
         is_exhausted: Whether more time for `refine` would change nothing.
-        trial: What ONNX Runtime did before a proof for it was to count; None where there was none.
+        watched: What ONNX Runtime did before a proof for it was to count; None where there was none.
     """
 
     def __init__(
@@ -62,6 +61,7 @@ class Prover:
         config: ProveConfig,
         graphs: Mapping[int, Graph] | None = None,
         tick: Callable[[], None] = lambda: None,
+        drive: Drive = lambda box: (),
     ) -> None:
         """Prepare.
 
@@ -70,13 +70,14 @@ class Prover:
             config: How to prove.
             graphs: The graph that runs for each application, by `id` of the application, if that is not its own.
             tick: Called at every operator; may raise to end the proof.
+            drive: See `watch`.
         """
-        self.problem = problem
-        self.config = config
+        self.problem, self.config = problem, config
         self.graphs = {id(call): (graphs or {}).get(id(call), call.graph) for call in problem.calls}
         self.proof = Proof(runtimes=config.runtimes)
         self.is_exhausted = False
-        self.trial: Trial | None = None
+        self.watched: Observed | None = None
+        self._seconds, self._drive = 0.0, drive
         self._tick = tick
         self._deadline: float | None = None
         self._analyses: dict[int, Analyses] = {}
@@ -85,13 +86,15 @@ class Prover:
     def analyse(self) -> Proof:
         """Prove by interval analysis alone, which costs about as much as an inference."""
         with torch.no_grad():
+            began = time.thread_time()
             self._analyse_regions()
+            self._seconds = time.thread_time() - began
             return self._conclude()
 
     def _analyse_regions(self) -> None:
         boxes = [(case, variables) for case in self.problem.each_case for variables in case.regions]
         decided = decide_together(self.problem, lambda box: self.apply(self.problem, box))
-        self._regions = [_Region(self, *box, known) for box, known in zip(boxes, decided, strict=True)]
+        self._regions = [_Region(self, boxes[i], known, keep=i == 0) for i, known in enumerate(decided)]
 
     def refine(self, deadline: float, violated: Collection[tuple[int, str]] = ()) -> Proof:
         """Try harder on what `analyse` left open.
@@ -178,8 +181,8 @@ class Prover:
     def _conclude(self) -> Proof:
         # Of operators without a row, nothing is known, not even how far the harm goes.
         known = not any(list_black_boxes(graph) for graph in self.graphs.values())
-        if known and self.trial is None and REWRITING in self.config.runtimes:
-            self._try_out()
+        if known and self.watched is None and REWRITING in self.config.runtimes:
+            self._watch()
         held = frozenset(number for number, region in enumerate(self._regions) if known and region.holds())
         holds = len(held) == len(self._regions)
         self.proof = Proof(
@@ -188,56 +191,58 @@ class Prover:
             runtimes=self.config.runtimes,
             notices=tuple(dict.fromkeys((*self._notices(), *self._describe(holds)))),
             held_regions=held,
+            departure={} if self.watched is None else self.watched.feeds,
             steep=list_steep(self.problem, self.graphs, [region.is_steep for region in self._regions]) if holds else (),
         )
         return self.proof
 
-    def _try_out(self) -> None:
+    def _watch(self) -> None:
         """Have ONNX Runtime run what is proved; where that fails, nothing is proved for it."""
         if not all(region.holds() for region in self._regions):
             return
-        self.trial = try_out(self.problem, self.graphs, lambda number, call: self._regions[number].outputs_surely(call))
-        faults = {} if self.trial is None else self.trial.faults
-        for call in self.problem.calls:
-            if id(call) in faults:
-                graph = self.graphs[id(call)]
-                self._analyses[id(graph)] = without_execution(self.analyses_of(call), graph, faults[id(call)])
+        region, at = lambda i: self._regions[i].known, lambda case, box: self.apply(case, box_of(box))
+        bounds = ProvedBounds(region, at, self._seconds)
+        self.watched = watch(self.problem, self.graphs, self.analyses_of, bounds, self._drive)
+        faults = {} if self.watched is None else self.watched.faults
+        for call in (call for call in self.problem.calls if id(call) in faults):
+            graph = self.graphs[id(call)]
+            self._analyses[id(graph)] = without_execution(self.analyses_of(call), graph, faults[id(call)])
         if faults:
             self._analyse_regions()
 
     def _notices(self) -> Iterator[str]:
+        faults = {} if self.watched is None else self.watched.faults
         for call in self.problem.calls:
             yield from notices_of(call.network, self.graphs[id(call)], self.config.runtimes)
-            if self.trial is not None and id(call) in self.trial.faults:
-                yield f"nothing is proved about network {call.network} for ONNX Runtime, {self.trial.faults[id(call)]}"
+            if id(call) in faults:
+                yield f"nothing is proved about network {call.network} for ONNX Runtime, {faults[id(call)]}"
 
     def _describe(self, holds: bool) -> Iterator[str]:
         for region in () if holds else self._regions:
             yield from region.describe_open()
         for call in self.problem.calls if holds and self.problem.is_pure_validity else ():
-            bounds = [region.outputs(call) for region in self._regions]
-            yield from describe_outputs(call.network, self.graphs[id(call)], bounds)
+            yield from describe_outputs(call.network, self.graphs[id(call)], [r.outputs(call) for r in self._regions])
 
 
 class _Region:
     """What is proved about one of the problem's boxes."""
 
     def __init__(
-        self, prover: Prover, problem: Problem, variables: tuple[InputVariable, ...], decided: Decided | None
+        self, prover: Prover, box: tuple[Problem, tuple[InputVariable, ...]], decided: Decided | None, *, keep: bool
     ) -> None:
-        self._prover, self._problem, self._variables = prover, problem, variables
+        self._prover, (self._problem, self._variables) = prover, box
         self.suspects: Sequence[Tensor] = ()
         self._holds = None if decided is None else decided[1]
         if decided is not None and decided[0] is not None:
-            self._known = decided[0]
+            self.known = decided[0]
         for call in self._problem.calls if decided is None else ():
-            self._known.check(call)  # so that open operators are known even if time runs out
-        if not self._problem.goals and self.holds():
-            # Nothing else is asked of the bounds, and there may be thousands of regions.
-            vars(self).pop("_known", None)
+            self.known.check(call)  # so that open operators are known even if time runs out
+        if not self._problem.goals and self.holds() and not keep:
+            # Only the watch asks more of the bounds, of one region, and there may be thousands.
+            vars(self).pop("known", None)
 
     @cached_property
-    def _known(self) -> Applications:
+    def known(self) -> Applications:
         return self._applications(self._box)
 
     @cached_property
@@ -247,20 +252,20 @@ class _Region:
     def holds(self) -> bool:
         """Tell whether the property holds on the box."""
         if self._holds is None:
-            self._holds = self._holds_on(self._known)
+            self._holds = self._holds_on(self.known)
         return self._holds
 
     def operators(self) -> dict[tuple[int, str], OperatorProof]:
         """Return what is known about every operator in question."""
-        before = self._known.before if self._problem.goals else {}
+        before = self.known.before if self._problem.goals else {}
         return {
             (number, op.name): OperatorProof(
                 network=goal.call.network,
                 node=op.name,
                 op_type=spec_of(op).op_type,
-                open=self._known.find_open_conditions(goal, op),
+                open=self.known.find_open_conditions(goal, op),
                 after=before[id(goal.call)][id(op)],
-                inside=self._known.check(goal.call).inside.get(op.name, ()),
+                inside=self.known.check(goal.call).inside.get(op.name, ()),
             )
             for number, goal in enumerate(self._problem.goals)
             for op in select_operators(goal, self._prover.graphs[id(goal.call)])
@@ -268,22 +273,18 @@ class _Region:
 
     def outputs(self, call: NetworkCall) -> Sequence[Interval | None]:
         """Return bounds of the outputs of an application."""
-        return self._known.check(call).outputs
+        return self.known.check(call).outputs
 
     def describe_open(self) -> Iterator[str]:
         """Yield what users should know of constants, and of shapes that vary over the box; leave open what follows."""
         for call in () if self.holds() else self._problem.calls:
-            known, graph = self._known.check(call), self._prover.graphs[id(call)]
+            known, graph = self.known.check(call), self._prover.graphs[id(call)]
             yield from describe_varying(self._problem, call, graph, known.varying, self._variables)
             yield from describe_constants(graph, known.constants)
 
-    def outputs_surely(self, call: NetworkCall) -> Sequence[Enclosure]:
-        """See :meth:`Applications.outputs_surely`."""
-        return self._known.outputs_surely(call)
-
     def is_steep(self, goal: ValidityGoal, op: Operation) -> bool:
         """Tell whether an operator's derivative may not be finite although the goal does not ask about it."""
-        return not goal.gradient and bool(self._known.check(goal.call).open_gradient.get(id(op)))
+        return not goal.gradient and bool(self.known.check(goal.call).open_gradient.get(id(op)))
 
     def refine(self, deadline: float, violated: Collection[tuple[int, str]]) -> None:
         """Try linear bounds on the whole box, then cut it."""
@@ -293,7 +294,7 @@ class _Region:
         )
         for call in self._problem.calls:
             known.check(call)
-        self._known = known
+        self.known = known
         self._holds = self._holds_on(known)
         if self._holds:
             return
@@ -314,7 +315,7 @@ class _Region:
 
     def _margins_hold(self, linear: Mapping[int, Analyses], deadline: float) -> bool:
         first = self._problem.calls[0]
-        proofs = self._margin_proofs(linear[id(first)]) if self._known.is_sound(first) else []
+        proofs = self._margin_proofs(linear[id(first)]) if self.known.is_sound(first) else []
         for position, proof in enumerate(proofs):
             left = deadline - time.monotonic()
             until = deadline - left * (1 - 1 / (len(proofs) - position))
@@ -332,7 +333,7 @@ class _Region:
         """Return a proof for the network as written and one for what runs instead; none if the form does not fit."""
         if analyses.execution is not None and analyses.executed is None:
             return []
-        valid = {id(goal): self._known.is_valid(goal) for goal in self._problem.goals}
+        valid = {id(goal): self.known.is_valid(goal) for goal in self._problem.goals}
         linear = [analysis for analysis in analyses.all if isinstance(analysis, LinearAnalysis)]
         proofs = [MarginProof.of(self._problem, analysis, valid) for analysis in linear]
         found = [proof for proof in proofs if proof is not None]
@@ -348,16 +349,16 @@ class _Region:
         self._close_by_slopes(time.monotonic() + share * (deadline - time.monotonic()), failing)
         if may_cut:
             self._close_by_cutting(deadline, failing)
-        self._holds = self._holds_on(self._known)
+        self._holds = self._holds_on(self.known)
 
     def _find_open(self, failing: AbstractSet[str]) -> list[tuple[NetworkCall, Operation]]:
         """Return the open operators in topological order, without those that fail and those after them."""
-        before = self._known.before
+        before = self.known.before
         return [
             (call, op)
             for call in self._problem.calls
             for op in self._prover.graphs[id(call)].nodes
-            if id(op) in self._known.find_open(call)
+            if id(op) in self.known.find_open(call)
             and op.name not in failing
             and failing.isdisjoint(before[id(call)][id(op)])
         ]
@@ -367,10 +368,10 @@ class _Region:
         try:
             for call in self._problem.calls:
                 ends = {id(op) for own, op in self._find_open(failing) if own is call}
-                inputs, analyses = self._known.inputs(call), self._prover.linear_analyses_of(call, deadline, ends)
+                inputs, analyses = self.known.inputs(call), self._prover.linear_analyses_of(call, deadline, ends)
                 if ends and inputs is not None:
                     checked = analyses.check(inputs, only=ends, tick=self._prover.tick_until(deadline))
-                    self._known.closed.update((id(call), key) for key in ends if key not in checked.open)
+                    self.known.closed.update((id(call), key) for key in ends if key not in checked.open)
         except _Late:
             self._prover.is_exhausted = False
 
@@ -382,7 +383,7 @@ class _Region:
             share = left / (len(open_ops) - position)
             until = time.monotonic() + share
             if self._is_closed_by_cutting(call, op, until):
-                self._known.closed.add((id(call), id(op)))
+                self.known.closed.add((id(call), id(op)))
             elif time.monotonic() >= until:
                 self._prover.is_exhausted = False
 

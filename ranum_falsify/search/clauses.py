@@ -79,7 +79,7 @@ class ClauseSearch:
                 return
 
     def replay(self, inputs: Mapping[str, np.ndarray]) -> None:
-        """Count what ONNX Runtime shows on inputs, by variable, on which a trial of it failed; else nothing."""
+        """Count what ONNX Runtime shows on inputs, by variable, on which it was seen to defy a proof; else nothing."""
         with suppress(ReplayError):
             if self._is_violated(self.context.problem, inputs):
                 self.counterexample = Counterexample(inputs=inputs)

@@ -111,7 +111,7 @@ class OperatorSearch:
                 return
 
     def replay(self, inputs: Mapping[str, np.ndarray]) -> None:
-        """Count what ONNX Runtime shows on inputs, by variable, on which a trial of it failed; else nothing."""
+        """Count what ONNX Runtime shows on inputs, by variable, on which it was seen to defy a proof; else nothing."""
         with suppress(ReplayError):
             if meets_conditions(self.context.problem, inputs, self.context.confirmer):
                 self._replay(None, inputs)

@@ -138,6 +138,8 @@ class Answer:
         steep: If the property holds and does not ask for derivatives: the operators in question whose derivatives are
             not shown to be finite; the property then holds on the forward pass only.
         assumptions: What the verdict rests on.
+        departure: Inputs of a network, by name, on which ONNX Runtime left bounds that were proved, which a notice
+            tells; empty where it did not.
         sizes: Where ranges of sizes were given, the verdict of each; the verdict is then about all of them, and
             everything else about one.
     """
@@ -155,4 +157,5 @@ class Answer:
     runtimes: tuple[Runtime, ...] = ()
     steep: tuple[str, ...] = ()
     assumptions: Assumptions | None = None
+    departure: Mapping[str, np.ndarray] = field(default_factory=dict, repr=False, compare=False)
     sizes: tuple[SizeOutcome, ...] = ()

@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
+import gc
 import time
-from collections.abc import Mapping, Sequence
+import weakref
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 import pytest
-import torch
 
 import ranum_falsify as rf
 from ranum_falsify.config import ProveConfig, Runtime, SearchConfig
 from ranum_falsify.decide import falsify
 from ranum_falsify.domain import Interval
-from ranum_falsify.domain.enclosure import Enclosure
 from ranum_falsify.network import Graph, read, registry, spec_of
 from ranum_falsify.network.blackbox import evaluate_until
-from ranum_falsify.network.tensors import stored_once
-from ranum_falsify.network.trial import TrialError, TrialRunner
-from ranum_falsify.properties.formula.applications import NetworkCall
-from ranum_falsify.properties.problem.problem import InputVariable, Problem
+from ranum_falsify.network.optimised import optimise
+from ranum_falsify.network.runs import ModelRunner, RunError
+from ranum_falsify.properties.problem.problem import Problem
+from ranum_falsify.prove.applications import box_of
+from ranum_falsify.prove.departures import restore
 from ranum_falsify.prove.prover import Prover
-from ranum_falsify.prove.trial import Trial, make_points, try_out
+from ranum_falsify.prove.watch import Observed, ProvedBounds, watch
 from tests.network.building import parse, session
 from tests.search.search_kit import in_box, network, problem, valid_in_box
 
@@ -58,8 +59,12 @@ def prove(reduced: Problem, *runtimes: Runtime) -> Prover:
 
 
 def run_alone(graph: Graph, feeds: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
-    with TrialRunner(graph) as runner:
-        return runner.run(feeds)
+    with ModelRunner(graph) as runner:
+        runs = runner.run([feeds])
+    if runs.refusal is not None:
+        raise runs.refusal
+    details = dict(zip(graph.output_names, graph.output_details, strict=True))
+    return {name: restore(x[0], np.dtype(details[name].dtype)) for name, x in runs.values.items()}
 
 
 def ones_box(text: str) -> list[tuple[float, float]]:
@@ -122,7 +127,7 @@ def test_a_network_applied_to_another_runs_on_what_that_gives() -> None:
     }
     reduced = problem("Forall(x, Implies(0 <= x <= 1, no_invalid_input(N(M(x)))))", networks=networks)
     prover = prove(reduced)
-    assert prover.proof.holds and prover.trial is not None and prover.trial.faults == {}
+    assert prover.proof.holds and prover.watched is not None and prover.watched.faults == {}
 
 
 def test_it_runs_where_the_conditions_hold() -> None:
@@ -133,8 +138,8 @@ def test_it_runs_where_the_conditions_hold() -> None:
         ("x[0] - x[1] >= 2", False),
     ):
         prover = prove(problem(text.format(condition), networks={"N": graph}))
-        assert prover.proof.holds and prover.trial is not None
-        first, second = prover.trial.inputs["x"]
+        assert prover.proof.holds and prover.watched is not None
+        first, second = prover.watched.inputs["x"]
         assert bool(first - second >= 0.3) is meets
 
 
@@ -156,11 +161,20 @@ def test_bfloat16_goes_in_and_comes_out() -> None:
 def test_provers_of_a_problem_share_its_runs() -> None:
     graph = network("(float[2] x) => (float[2] y) { y = Exp(x) }")
     reduced = valid_in_box(graph, [(0.0, 1.0)])
-    first, second = prove(reduced).trial, prove(reduced).trial
+    first, second = prove(reduced).watched, prove(reduced).watched
     assert first is not None and second is not None and first.inputs is second.inputs
     (call,) = reduced.calls
     other = Prover(reduced, ProveConfig(), {id(call): graph.copy()})
-    assert other.analyse().holds and other.trial is not None and other.trial.inputs is not first.inputs
+    assert other.analyse().holds and other.watched is not None and other.watched.inputs is not first.inputs
+
+
+def test_what_ran_is_forgotten_with_its_problem() -> None:
+    reduced = valid_in_box(network("(float[2] x) => (float[2] y) { y = Exp(x) }"), [(0.0, 1.0)])
+    assert prove(reduced).proof.holds
+    gone = weakref.ref(reduced)
+    del reduced
+    gc.collect()
+    assert gone() is None
 
 
 def test_zeros_of_both_signs_are_given_as_they_are() -> None:
@@ -171,7 +185,7 @@ def test_zeros_of_both_signs_are_given_as_they_are() -> None:
 
 def test_what_takes_any_memory_ends_the_trial_not_the_machine() -> None:
     text = "g (int64[1] n) => (float y) { a = ConstantOfShape(n) y = ReduceSum<keepdims = 0>(a) }"
-    with pytest.raises(TrialError, match=r"memory|allocate"):
+    with pytest.raises(RunError, match=r"memory|allocate"):
         run_alone(read(parse(text)), {"n": np.array([10**10], np.int64)})
 
 
@@ -186,7 +200,7 @@ def test_a_trial_that_time_cuts_off_is_named() -> None:
         prover = prove(reduced)
     assert not prover.proof.holds
     (notice,) = prover.proof.notices
-    assert "for ONNX Runtime, which does not run it within" in notice and "left for this trial" in notice
+    assert "for ONNX Runtime, which does not run it within" in notice and "left for this run" in notice
     assert prove(reduced, "torch", "exact").proof.holds
 
 
@@ -194,47 +208,148 @@ def test_a_trial_that_time_cuts_off_is_named() -> None:
 
 
 def outcome(
-    text: str, low: float, high: float, inner: str = "no_invalid_input(N(v0))", *, most: float = 1.0
-) -> tuple[Problem, Trial]:
-    """Return a problem over [0, most] and its trial, where its outputs are said to be proved to lie between bounds."""
+    text: str,
+    low: float = 0.0,
+    high: float = 0.0,
+    inner: str = "no_invalid_input(N(v0))",
+    *,
+    most: float = 1.0,
+    patch: pytest.MonkeyPatch | None = None,
+) -> tuple[Problem, Observed]:
+    """Return a problem over [0, most] and what is seen of it, its first operator being said to lie between bounds."""
     reduced = problem(in_box([(0.0, most)], inner), networks={"N": network(text)})
     graphs = {id(call): call.graph for call in reduced.calls}
-
-    def surely(number: int, call: NetworkCall) -> Sequence[Enclosure]:
-        shape = (1, *call.graph.output_details[0].shape)
-        return [Enclosure(torch.full(shape, low).double(), torch.full(shape, high).double())]
-
-    trial = try_out(reduced, graphs, surely)
-    assert trial is not None
-    return reduced, trial
-
-
-def test_outputs_outside_proved_bounds_throw_the_proof_over() -> None:
-    text = "(float[2] x) => (float[2] y) { y = Exp(x) }"
-    assert outcome(text, 1.0, 3.0)[1].faults == {}
-    assert outcome(text, np.nan, np.nan)[1].faults == {}
-    reduced, trial = outcome(text, 2.0, 3.0)
-    fault = trial.faults[id(reduced.calls[0])]
-    assert (
-        fault == "which gives 1.64872 where [2, 3] is proved at output 'y': a fault of ranum-falsify, please report it"
+    if patch is not None:
+        first = reduced.calls[0].graph.nodes[0]
+        wrong = replace(spec_of(first), interval=lambda op, a: Interval.fill(low, high, a.shape, a.dtype))
+        patch.setitem(registry._BY_NODE, type(first), wrong)
+    prover = Prover(reduced, ProveConfig())
+    bounds = ProvedBounds(
+        region=lambda number: prover.apply(reduced, box_of(reduced.regions[number])),
+        at=lambda case, variables: prover.apply(case, box_of(variables)),
+        seconds=0.0,
     )
-    _, trial = outcome("(float[2] x) => (float[2] y) { n = Neg(x) y = Log(n) }", -100.0, 100.0)
-    assert any("gives nan" in fault for fault in trial.faults.values())
+    observed = watch(reduced, graphs, prover.analyses_of, bounds, lambda box: ())
+    assert observed is not None
+    return reduced, observed
 
 
-def test_ends_of_a_box_throw_a_proof_over_too() -> None:
-    text = "(float[2] x) => (float[2] y) { y = Exp(x) }"
+EXP = "(float[2] x) => (float[2] y) { [e] y = Exp(x) }"
+
+
+def test_outputs_outside_proved_bounds_throw_the_proof_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert outcome(EXP)[1].faults == {}
+    reduced, observed = outcome(EXP, 2.0, 3.0, patch=monkeypatch)
+    assert observed.faults[id(reduced.calls[0])] == (
+        "which gives 1.64872122 at 'y', of e (Exp), run without optimisations, where [2, 3] is proved:"
+        " a fault of ranum-falsify, please report it"
+    )
+    assert observed.feeds.keys() == {"x"} and (observed.feeds["x"] == 0.5).all()
+
+
+def test_ends_of_a_box_throw_a_proof_over_too(monkeypatch: pytest.MonkeyPatch) -> None:
     for low, high, point in ((1.1, 3.0, [0, 0]), (1.0, 2.7, [1, 1])):
-        _, trial = outcome(text, low, high)
-        assert len(trial.faults) == 1 and trial.inputs["v0"].tolist() == point
-    mixed = "(float[9] x) => (float y) { y = ReduceMax<keepdims = 0>(x) n = ReduceMin<keepdims = 0>(x) }"
-    _, trial = outcome(mixed.replace("y = R", "m = R").replace("}", "y = Sub(m, n) }"), 0.0, 0.5)
-    assert len(trial.faults) == 1 and sorted(set(trial.inputs["v0"].tolist())) == [0, 1]
+        _, observed = outcome(EXP, low, high, patch=monkeypatch)
+        assert len(observed.faults) == 1 and observed.inputs["v0"].tolist() == point
+
+
+HIDDEN = """
+(float[4] x) => (float[4] y) <float one = {1}> {
+  q = Mul(x, x) s = Sub(one, q) a = Mul(x, s) [floor] f = Sin(a) z = Mul(f, s) w = Mul(z, x) y = Exp(w)
+}
+"""
+
+
+def test_what_no_output_shows_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At 0, 1 and -1 the factors hide what is wrong, and nowhere do outputs leave their bounds."""
+    graph = network(HIDDEN)
+    sin = next(op for op in graph.nodes if spec_of(op).op_type == "Sin")
+    wrong = replace(spec_of(sin), interval=lambda op, a: Interval.fill(-0.3, 0.3, a.shape, a.dtype))
+    monkeypatch.setitem(registry._BY_NODE, type(sin), wrong)
+    prover = prove(valid_in_box(graph, [(-1.0, 1.0)]))
+    (notice,) = prover.proof.notices
+    assert not prover.proof.holds and "of floor (Sin), run without optimisations, where [-0.3" in notice
+
+
+def test_bounds_of_a_point_show_what_those_of_a_box_hide(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = network("(float[16] x) => (float[16] y) { [n] y = Neg(x) }")
+    neg = graph.nodes[0]
+    right = spec_of(neg).interval
+
+    def shifted(op: Any, a: Interval) -> Interval:
+        """Bound it wrongly where almost nothing is unknown."""
+        return replace(a, lower=-a.upper + 0.5, upper=-a.lower + 0.5) if a.is_point else right(op, a)
+
+    monkeypatch.setitem(registry._BY_NODE, type(neg), replace(spec_of(neg), interval=shifted))
+    prover = prove(valid_in_box(graph, [(-1.0, 1.0)]))
+    (notice,) = prover.proof.notices
+    assert not prover.proof.holds and "is proved for this input alone" in notice
+
+
+def test_the_graph_that_the_optimiser_makes_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = """
+    (float[8] x) => (float[8] y) <float r = {1.41421354}, float one = {1}, float h = {0.5}, float tiny = {0}> {
+      d = Div(x, r) e = Erf(d) a = Add(e, one) m = Mul(x, a) g = Mul(m, h) y = Mul(g, tiny)
+    }
+    """
+    graph = network(text)
+    optimised = optimise(graph).graph
+    assert optimised is not None
+    gelu = next(op for op in optimised.nodes if spec_of(op).op_type == "Gelu")
+    wrong = replace(spec_of(gelu), interval=lambda op, a: Interval.fill(0.0, 0.5, a.shape, a.dtype))
+    monkeypatch.setitem(registry._BY_NODE, type(gelu), wrong)
+    prover = prove(valid_in_box(graph, [(0.0, 1.0)]))
+    (notice,) = prover.proof.notices
+    assert "at 'g', of " in notice and "(Gelu) in the optimised graph, where [0, 0.5] is proved" in notice
+
+
+def test_what_an_output_hides_is_violated(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = """
+    (float[2] x) => (float[2] y) <bool no = {0}, float zero = {0}> {
+      n = Floor(x) [log] l = Log(n) y = Where(no, l, zero)
+    }
+    """
+    graph = network(text)
+    floor = next(op for op in graph.nodes if spec_of(op).op_type == "Floor")
+    wrong = replace(spec_of(floor), interval=lambda op, a: Interval.fill(1.0, 2.0, a.shape, a.dtype))
+    monkeypatch.setitem(registry._BY_NODE, type(floor), wrong)
+    reduced = valid_in_box(graph, [(0.25, 0.75)])
+    answer = falsify(reduced, SearchConfig(prove=ProveConfig(runtimes=("onnxruntime",))))
+    (found,) = (o for o in answer.operators if o.verdict == "violated")
+    assert (found.node, found.reach) == ("log", "masked") and answer.starts == 0
+
+
+def test_inputs_that_leave_bounds_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = parse(f"g {EXP}")
+    exp = network(EXP).nodes[0]
+    wrong = replace(spec_of(exp), interval=lambda op, a: Interval.fill(1.0, 2.0, a.shape, a.dtype))
+    monkeypatch.setitem(registry._BY_NODE, type(exp), wrong)
+    answer = rf.check(model, box=(0, 1), self_check=False, timeout=10, n_starts=2)
+    assert answer.verdict == "unknown"
+    fault, kept = answer.notices
+    assert "which gives 2.71828175 at 'y', of e (Exp)" in fault or "which gives 2.7182817" in fault
+    path = kept.split(" are in ")[1].removesuffix(", for numpy.load")
+    with np.load(path) as inputs:
+        (y,) = session(model, optimised=False).run(None, dict(inputs))
+    assert y.max() > 2
+    again = rf.check(model, box=(0, 1), self_check=False, timeout=10, n_starts=2)
+    assert again.notices == answer.notices
+
+
+def test_the_least_integer_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = network("(int64[2] x) => (int64[2] y) { y = Abs(x) }")
+    top = 2**63 - 1
+    wrong = replace(spec_of(graph.nodes[0]), interval=lambda op, a: Interval.fill(0, top, a.shape, a.dtype))
+    monkeypatch.setitem(registry._BY_NODE, type(graph.nodes[0]), wrong)
+    (variable,) = valid_in_box(graph, [(0, 1)]).inputs
+    box = (replace(variable, lower=np.full(2, -top - 1), upper=np.full(2, top)),)
+    prover = prove(replace(valid_in_box(graph, [(0, 1)]), inputs=box, regions=(box,)), "onnxruntime")
+    assert not prover.proof.holds and f"which gives {-top - 1} at 'y'" in prover.proof.notices[0]
 
 
 def test_what_onnx_runtime_refuses_at_the_end_of_a_box_is_not_proved() -> None:
     text = "(int64 axis) => (float[2,1] y) <float[2,1] x = {1, 2}> { y = CumSum(x, axis) }"
-    reduced, trial = outcome(text, 1.0, 3.0, most=3.0)
+    reduced, trial = outcome(text, most=3.0)
     assert "does not run it: Non-zero status" in trial.faults[id(reduced.calls[0])] and trial.inputs["v0"] == 3
 
 
@@ -243,13 +358,13 @@ def test_further_points_may_take_too_much() -> None:
         "(int64[1] n) => (float y) { m = Mul(n, n) k = Mul(m, m) s = Concat<axis = 0>(k, n)"
         " c = ConstantOfShape(s) y = ReduceMax<keepdims = 0>(c) }"
     )
-    assert outcome(text, -np.inf, 0.0, most=200.0)[1].faults == {}
+    assert outcome(text, most=200.0)[1].faults == {}
 
 
 def test_properties_that_are_false_throw_the_proof_over() -> None:
     text = "(float[2] x) => (float[2] y) { y = Exp(x) }"
-    assert outcome(text, 0.0, 9.0, "N(v0)[0] <= 2.8")[1].faults == {}
-    _, trial = outcome(text, 0.0, 9.0, "N(v0)[0] <= 2.6")
+    assert outcome(text, inner="N(v0)[0] <= 2.8")[1].faults == {}
+    _, trial = outcome(text, inner="N(v0)[0] <= 2.6")
     assert any("violates the property against its proof" in fault for fault in trial.faults.values())
 
 
@@ -272,7 +387,7 @@ def test_outputs_whose_shape_a_fixed_input_decides_are_compared_too(monkeypatch:
     wrong = replace(spec_of(neg), interval=lambda op, a: Interval.fill(1.0, 2.0, a.shape, a.dtype))
     reduced = valid_in_box(graph, [(1.0, 2.0), (3, 3)])
     monkeypatch.setitem(registry._BY_NODE, type(neg), wrong)
-    answer = falsify(reduced, SearchConfig(prove=ProveConfig(runtimes=("onnxruntime",))))
+    answer = falsify(reduced, SearchConfig(timeout=2.0, prove=ProveConfig(runtimes=("onnxruntime",))))
     assert answer.verdict != "holds" and any("a fault of ranum-falsify" in notice for notice in answer.notices)
 
 
@@ -283,66 +398,3 @@ def test_outputs_of_which_nothing_is_known_may_have_the_shape_that_a_fixed_input
     )
     reduced = valid_in_box(network(text), [(2.0, 3.0), (3, 3)])
     assert falsify(reduced, SearchConfig(prove=ProveConfig(runtimes=("onnxruntime",)))).verdict == "holds"
-
-
-# points ---------------------------------------------------------------------------------------------------------------
-
-
-def variable(dtype: Any, low: Any, high: Any) -> InputVariable:
-    lower, upper = (np.full(3, end, dtype) for end in (low, high))
-    return InputVariable(name="x", shape=(3,), dtype=np.dtype(dtype), lower=lower, upper=upper)
-
-
-BOXES: Mapping[str, tuple[Any, Any, Any]] = {
-    "float32": (np.float32, -3.4e38, 3.4e38),
-    "float64": (np.float64, -1.7e308, 1.7e308),
-    "one float": (np.float32, 1.1, 1.1),
-    "neighbours": (np.float16, 1.0, np.nextafter(np.float16(1), np.float16(2))),
-    "bfloat16": (ml_dtypes.bfloat16, -1.0, 1.0),
-    "all of int64": (np.int64, -(2**63), 2**63 - 1),
-    "all of uint64": (np.uint64, 0, 2**64 - 1),
-    "int8": (np.int8, -128, 127),
-    "indices": (np.int64, 3, 5),
-    "both": (np.bool_, False, True),
-    "false": (np.bool_, False, False),
-}
-
-
-@pytest.mark.parametrize("box", BOXES.values(), ids=BOXES)
-def test_points_lie_in_the_box(box: tuple[Any, Any, Any]) -> None:
-    given = variable(*box)
-    points = [point["x"] for point in make_points([given])]
-    assert all(x.dtype == given.dtype and x.shape == given.shape for x in points)
-    assert all(bool(((given.lower <= x) & (x <= given.upper)).all()) for x in points)
-    assert len(points) == (1 if (given.lower == given.upper).all() else 16)
-
-
-@pytest.mark.parametrize("box", BOXES.values(), ids=BOXES)
-def test_points_are_the_same_where_memory_holds_a_bound_once(box: tuple[Any, Any, Any]) -> None:
-    given = variable(*box)
-    lower, upper = (np.broadcast_to(end[:1], (3,)) for end in (given.lower, given.upper))
-    once = replace(given, lower=lower, upper=upper)
-    for one, other in zip(make_points([given]), make_points([once]), strict=True):
-        assert one["x"].dtype == other["x"].dtype and np.array_equal(one["x"], other["x"])
-    assert stored_once(next(make_points([once]))["x"]).shape == (1,)
-
-
-@pytest.mark.parametrize("dtype", [np.float32, np.int64, np.bool_, ml_dtypes.bfloat16])
-@pytest.mark.parametrize("shape", [(), (1,), (2, 3), (1, 3), (0, 3)])
-def test_onnx_runtime_gets_all_elements_of_what_memory_holds_once(dtype: Any, shape: tuple[int, ...]) -> None:
-    kind = {"bool": "bool", "int64": "int64", "bfloat16": "bfloat16"}.get(np.dtype(dtype).name, "float")
-    graph = network(f"({kind}{list(shape) or ''} x) => (y) {{ y = Identity(x) }}")
-    given = np.broadcast_to(np.ones((1,) * len(shape), dtype), shape)
-    (shown,) = run_alone(graph, {"x": given}).values()
-    assert shown.dtype == given.dtype and np.array_equal(shown, given) and shown.shape == shape
-
-
-def test_the_first_point_is_a_plain_one() -> None:
-    plain = {name: float(next(make_points([variable(*box)]))["x"][0]) for name, box in BOXES.items()}
-    assert plain["float32"] == 0 and plain["bfloat16"] == 0 and plain["neighbours"] == 1
-    assert plain["all of int64"] == plain["all of uint64"] == plain["int8"] == 1 and plain["indices"] == 3
-
-
-def test_random_points_of_integers_spread_over_the_box() -> None:
-    points = [float(point["x"].astype(np.float64).mean()) for point in make_points([variable(*BOXES["all of int64"])])]
-    assert min(points[3:]) < 0 < max(points[3:]) and max(map(abs, points[3:])) > 2.0**60
