@@ -340,8 +340,9 @@ def _lp_normalization(op: Operation, x: Tensor) -> Tensor:
 
 
 def _norm(op: Operation, operands: Operands) -> Tensor:
-    norm: Tensor = torch.linalg.vector_norm(operands["input"], op.p, dim=op.axis)
-    return norm
+    x = operands["input"]
+    norm: Tensor = torch.linalg.vector_norm(x, op.p, dim=op.axis)
+    return norm if x.numel() else torch.ones_like(norm)  # nothing has a derivative
 
 
 @plain(
