@@ -197,6 +197,8 @@ def _layer_normalization(op: Operation, x: Tensor, scale: Tensor, b: Tensor | No
 
 def rms_normalization(op: Operation, x: Tensor, scale: Tensor) -> Tensor:
     """Return the operand divided by its root mean square over the axes from `axis` on, and scaled."""
+    if scale.dtype != x.dtype:
+        raise UnsupportedAttributeError("a scale of another type than the operand is not supported")
     wide = convert_to_stash(op, x)
     over = tuple(range(op.axis if op.axis >= 0 else x.ndim + op.axis, x.ndim))
     root = (wide.square().mean(over, keepdim=True) + float(op.epsilon)).sqrt()
