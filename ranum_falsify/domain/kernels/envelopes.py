@@ -80,8 +80,8 @@ Four times the error of samples.  The overflow of exp(x) for x > 709 is not incl
 """
 
 _BY_DEFINITION_IN_HALF = {"Mish": Envelope(2.0**-9, 2e-6)}
-"""The same in float16, where x tanh(softplus(x)) is rounded three times, each time by a share of 2^-11 or half the least
-denormal number, 2^-25, which the factor x, at least -17.4 where the result is not 0, multiplies.
+"""The same in float16, where x tanh(softplus(x)) is rounded three times, each time by a share of 2^-11 or half the
+least denormal number, 2^-25, which the factor x, at least -17.4 where the result is not 0, multiplies.
 """
 
 _FLUSHED = {"Tanh": 2.5e-36, "Mish": 2.1e-34}
