@@ -90,6 +90,8 @@ class Trial:
         finite = self.verdict.finite.get(name)
         if finite is not None:
             outside |= value.isfinite() & ~finite.encloses(value)
+        if place.nan_constants:
+            outside &= ~value.isnan()
         if not bool(outside.any()):
             return
         invalid = self._invalid(place, name)

@@ -197,6 +197,8 @@ def _layer_normalization(op: Operation, x: Tensor, scale: Tensor, b: Tensor | No
 
 def rms_normalization(op: Operation, x: Tensor, scale: Tensor) -> Tensor:
     """Return the operand divided by its root mean square over the axes from `axis` on, and scaled."""
+    if scale.dtype != x.dtype:
+        raise UnsupportedAttributeError("a scale of another type than the operand is not supported")
     wide = convert_to_stash(op, x)
     over = tuple(range(op.axis if op.axis >= 0 else x.ndim + op.axis, x.ndim))
     root = (wide.square().mean(over, keepdim=True) + float(op.epsilon)).sqrt()
@@ -340,8 +342,9 @@ def _lp_normalization(op: Operation, x: Tensor) -> Tensor:
 
 
 def _norm(op: Operation, operands: Operands) -> Tensor:
-    norm: Tensor = torch.linalg.vector_norm(operands["input"], op.p, dim=op.axis)
-    return norm
+    x = operands["input"]
+    norm: Tensor = torch.linalg.vector_norm(x, op.p, dim=op.axis)
+    return norm if x.numel() else torch.ones_like(norm)  # nothing has a derivative
 
 
 @plain(

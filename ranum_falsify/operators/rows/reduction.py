@@ -44,6 +44,7 @@ from ranum_falsify.operators.relations.patterns import (
 from ranum_falsify.operators.relations.votes import sum_of_votes
 from ranum_falsify.operators.support import batching
 from ranum_falsify.operators.support.families import across, making, plain
+from ranum_falsify.operators.support.functions import ints
 from ranum_falsify.operators.support.limits import axes_of
 from ranum_falsify.validity import Bounds, Condition, GreaterThan, Operands
 
@@ -80,8 +81,10 @@ def _reduced(reduction: Reduction, *, of_one: Callable[[Tensor], Tensor] | None 
     """
 
     def evaluate(op: Operation, x: Tensor, axes: np.ndarray | None) -> Tensor:
-        if not x.numel() and op.version < _EMPTY_SINCE:
-            raise UnsupportedAttributeError(f"reduction of no elements before opset {_EMPTY_SINCE} is not supported")
+        if not x.numel() and (op.version < _EMPTY_SINCE or min(ints(axes) or [0]) < 0):
+            raise UnsupportedAttributeError(
+                f"no elements are reduced before opset {_EMPTY_SINCE} or by negative axes, where kernels differ"
+            )
         dims = reduced_dims(op, x.ndim, axes)
         if dims:
             return reduction(x, dims, bool(op.keepdims)).to(x.dtype)

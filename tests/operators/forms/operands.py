@@ -134,7 +134,7 @@ def _typed(x: Spread | np.ndarray, dtype: np.dtype) -> Spread | np.ndarray:
 def _changed(x: Operand, kind: str, rng: np.random.Generator) -> Operand:
     assert x is not None
     if kind == "any":
-        return Spread(x.shape, x.dtype, *_span(x, rng)) if isinstance(x, np.ndarray) else _wider(x, rng)
+        return _wider(x, rng) if isinstance(x, Spread) else Spread(x.shape, x.dtype, *_span(np.asarray(x), rng))
     if kind in _VALUES:
         array = x.draw(rng) if isinstance(x, Spread) else np.asarray(x)
         return numbers(array, kind, rng) if array.size and is_number(array.dtype) else None

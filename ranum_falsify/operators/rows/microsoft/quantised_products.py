@@ -13,6 +13,7 @@ from ranum_falsify.domain.rules.dequantisation import Represented, represent, sc
 from ranum_falsify.domain.rules.quantisation import Grid, anything, round_to_steps
 from ranum_falsify.domain.rules.support.building import unknown
 from ranum_falsify.domain.site import Site
+from ranum_falsify.errors import UnsupportedAttributeError
 from ranum_falsify.operators.relations.dequantised import find_represented
 from ranum_falsify.operators.rows.matrix import matrix_of
 from ranum_falsify.operators.rows.pooling import max_pool, max_pool_bounds
@@ -46,6 +47,8 @@ def _gemm(
     y_scale: Tensor | None,
     y_zero: Tensor | None,
 ) -> Tensor:
+    if (y_scale is None) != (y_zero is None):
+        raise UnsupportedAttributeError("y_scale without y_zero_point is not supported; give both or none")
     a = a.mT if op.transpose_a else a
     total = matrix_of(steps_above(a, a_zero), steps_above(b.mT if op.transpose_b else b, b_zero)).double()
     total = (total if c is None else total + c) * op.alpha * a_scale.double() * b_scale
