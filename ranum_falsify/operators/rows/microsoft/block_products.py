@@ -38,7 +38,13 @@ Less than 2^-126 of it does, times what it is multiplied with: an integer of 8 b
 
 
 def unpack(packed: Tensor, bits: int) -> Tensor:
-    """Return the numbers that bytes hold, the lowest bits first, along the last dimension."""
+    """Return the numbers that bytes hold, the lowest bits first, along the last dimension.
+
+    Raises:
+        UnsupportedAttributeError: No kernel has numbers of so many bits.
+    """
+    if bits not in (2, 4, 8):
+        raise UnsupportedAttributeError(f"{DOMAIN}: numbers of {bits} bits are not supported; use 2, 4 or 8")
     parts = [(packed >> shift) & (2**bits - 1) for shift in range(0, 8, bits)]
     return torch.stack(parts, -1).flatten(-2)
 

@@ -23,6 +23,7 @@ from ranum_falsify.domain.rules.normalisation.statistics import (
 from ranum_falsify.domain.rules.support.building import infinity_aware
 from ranum_falsify.domain.rules.support.sections import sections
 from ranum_falsify.domain.site import Site
+from ranum_falsify.errors import UnsupportedAttributeError
 from ranum_falsify.operators.rows.normalisation import (
     VARIANCE,
     above_zero,
@@ -34,7 +35,7 @@ from ranum_falsify.operators.rows.normalisation import (
 )
 from ranum_falsify.operators.support.families import across
 from ranum_falsify.operators.support.microsoft_parts import add_inner_faults
-from ranum_falsify.operators.support.microsoft_schemas import schema
+from ranum_falsify.operators.support.microsoft_schemas import DOMAIN, schema
 from ranum_falsify.validity import Bounds, Operands
 
 __all__ = [
@@ -79,8 +80,18 @@ class SimplifiedLayerNormalization(Operation):
 
 
 def add_up(x: Tensor, skip: Tensor, bias: Tensor | None) -> Tensor:
-    """Return the sum of two or three operands."""
-    return x + skip if bias is None else x + skip + bias
+    """Return the sum of two or three operands.
+
+    Raises:
+        UnsupportedAttributeError: It is not of the shape of the first one, which is that of what kernels write.
+    """
+    total = x + skip if bias is None else x + skip + bias
+    if total.shape != x.shape:
+        raise UnsupportedAttributeError(
+            f"{DOMAIN}: a sum with a tensor of shape {tuple(skip.shape)} is not of the shape of the first, "
+            f"{tuple(x.shape)}; repeat the first"
+        )
+    return total
 
 
 def total_bounds(site: Site, x: Interval, skip: Interval, bias: Interval | None) -> Interval:

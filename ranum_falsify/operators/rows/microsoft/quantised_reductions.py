@@ -13,11 +13,12 @@ from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.rules.quantisation import Grid, anything, is_product_normal, requantise, round_to_steps
 from ranum_falsify.domain.rules.softmax import shares
 from ranum_falsify.domain.site import Site
+from ranum_falsify.errors import UnsupportedAttributeError
 from ranum_falsify.operators.rows.microsoft.quantised_elements import between_grids, dequantise
 from ranum_falsify.operators.rows.pooling import average_pool
 from ranum_falsify.operators.support.families import making
 from ranum_falsify.operators.support.functions import ints
-from ranum_falsify.operators.support.microsoft_schemas import BYTES, FLOATS, schema
+from ranum_falsify.operators.support.microsoft_schemas import BYTES, DOMAIN, FLOATS, schema
 
 __all__ = ["QLinearAveragePool", "QLinearGlobalAveragePool", "QLinearSoftmax"]
 
@@ -33,6 +34,8 @@ _LARGEST_PART = 140
 
 
 def _dims(op: Operation, rank: int) -> Sequence[int]:
+    if not 0 < op.softmax_opset < 2**31:
+        raise UnsupportedAttributeError(f"{DOMAIN}::QLinearSoftmax: there is no opset {op.softmax_opset} of ONNX")
     return [op.axis % rank] if op.softmax_opset >= _ONE_AXIS else range(op.axis % rank, rank)
 
 
