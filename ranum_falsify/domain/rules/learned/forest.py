@@ -47,7 +47,7 @@ class Forest:
         no: The node that follows where it is false.
         nan_is_yes: Whether NaN goes where the test is true.
         is_leaf: Which nodes are leaves.
-        tree: Number of the tree of each node, int64.
+        tree: Number of the tree of each node, int64; -1 where none leads to it.
         roots: The first node of each tree, int64, `(trees,)`.
         levels: The branches of each depth, the roots first.
         weight: What a leaf gives each score, float64, `(nodes, scores)`; 0 where nothing.
@@ -110,7 +110,7 @@ def reach(forest: Forest, x: Interval) -> Reached:
     """Return what the trees give for features within bounds, `(rows, features)`, merged rows once."""
     low, high = (end.expand(end.shape[0], x.shape[1]) for end in _as_compared(x))
     reached = _reachable(forest, low, high, x.may_be_infinite)
-    leaves = forest.is_leaf.nonzero().reshape(-1)
+    leaves = (forest.is_leaf & (forest.tree >= 0)).nonzero().reshape(-1)
     at = reached[:, leaves, None]
     weight, gives = forest.weight[leaves], forest.gives[leaves] & at
     given_low = _per_tree(forest, leaves, torch.where(gives, weight, torch.inf), "amin", torch.inf)
