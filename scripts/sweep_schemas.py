@@ -12,6 +12,10 @@ its forms ran.  Exit status 1 if there is a fault.
     scripts/sweep_schemas.py --cases 1000000 --jobs 2
     scripts/sweep_schemas.py --match '^Resize$' --cases 20000
     scripts/sweep_schemas.py --job Resize:17
+    scripts/sweep_schemas.py --exhaustive --jobs 2
+
+With `--exhaustive`, elementwise operators compute all numbers of each type of 8 and of float16, two operands all pairs
+of integers; a case is a number, or a tuple of numbers.
 """
 
 from __future__ import annotations
@@ -33,16 +37,17 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import torch
 
 from lab.crew import Failure, run_jobs
+from tests.domain.exhaustive import SMALL_TYPES, exhaust, small_forms
 from tests.domain.forms import FormTally, describe, limit_memory, walk_forms
 from tests.operators.forms.walk import Form
 from tests.operators.harness import OperatorCase
 from tests.operators.test_operators import CASES
 
-_JOB_SECONDS = 30
+_JOB_SECONDS, _EXHAUSTIVE_SECONDS = 30, 1800
 _FORMS = 24
 
-Job = tuple[str, int]
-"""A row, as `domain::op_type` or `op_type`, and the seed of its walk."""
+Job = tuple[str, str]
+"""A row, as `domain::op_type` or `op_type`, and the seed of its walk, or a small type all of whose numbers it gets."""
 
 
 @dataclass(frozen=True)
@@ -66,18 +71,30 @@ def rows_matching(pattern: str) -> dict[str, list[OperatorCase]]:
 
 def run_job(job: Job, rows: dict[str, list[OperatorCase]], folder: str) -> Outcome:
     """Run one job in this process; leave in the folder which form it is at."""
-    name, seed = job
-    place = Path(folder, f"{name.replace(':', '.')}-{seed}")
+    name, way = job
+    place = Path(folder, f"{name.replace(':', '.')}-{way}")
 
     def note(form: Form) -> None:
         place.write_text(describe(form))
 
     try:
-        found = walk_forms(rows[name], seed=seed, forms=_FORMS, note=note)
+        if way in SMALL_TYPES:
+            return Outcome(job, _all_numbers(rows[name], way))
+        found = walk_forms(rows[name], seed=int(way), forms=_FORMS, note=note)
     except Exception as error:
-        return Outcome(job, error=f"{place.read_text()}: {type(error).__name__}: {error}")
+        where = f"{place.read_text()}: " if place.exists() else ""
+        return Outcome(job, error=f"{where}{type(error).__name__}: {error}")
     place.unlink(missing_ok=True)
     return Outcome(job, found)
+
+
+def _all_numbers(cases: list[OperatorCase], kind: str) -> FormTally:
+    found = FormTally()
+    for form, places in small_forms(cases, kind):
+        tally = exhaust(form, places, kind)
+        found.forms["ran" if tally.samples else "refused by ONNX Runtime"] += 1
+        found.tally.add(tally)
+    return found
 
 
 def _prepare(match: str, folder: str) -> Callable[[Job], Outcome]:
@@ -101,6 +118,10 @@ class Sweep:
         self.stopped: Counter[str] = Counter()
 
     @property
+    def _limit(self) -> float:
+        return _EXHAUSTIVE_SECONDS if self._given.exhaustive else _JOB_SECONDS
+
+    @property
     def cases(self) -> int:
         """Cases so far."""
         return sum(found.tally.samples for found in self.rows.values())
@@ -108,8 +129,11 @@ class Sweep:
     def _jobs(self) -> Iterator[Job]:
         if self._given.job:
             for job in self._given.job:
-                name, _, seed = job.rpartition(":")
-                yield name, int(seed)
+                name, _, way = job.rpartition(":")
+                yield name, way
+            return
+        if self._given.exhaustive:
+            yield from ((name, kind) for name in list(self.rows) for kind in SMALL_TYPES)
             return
         until = time.monotonic() + self._given.seconds
         # The row with the fewest cases comes next, so that hard rows get as many as easy ones; within reason.
@@ -117,13 +141,13 @@ class Sweep:
         while self.cases < self._given.cases and time.monotonic() < until:
             name = min(self.rows, key=lambda name: self.rows[name].tally.samples + 60 * handed[name])
             handed[name] += 1
-            yield name, self._given.seed * 1_000_000 + handed[name]
+            yield name, str(self._given.seed * 1_000_000 + handed[name])
 
     def run(self) -> Iterator[Outcome]:
         """Run all jobs; yield their outcomes in their order."""
         with tempfile.TemporaryDirectory() as folder:
             jobs = run_jobs(
-                self._jobs(), _prepare, self._given.match, folder, workers=self._given.jobs, limit=_JOB_SECONDS
+                self._jobs(), _prepare, self._given.match, folder, workers=self._given.jobs, limit=self._limit
             )
             for outcome in jobs:
                 if isinstance(outcome, Failure):
@@ -132,8 +156,8 @@ class Sweep:
                 yield outcome
 
     def _note(self, failure: Failure[Job], folder: Path) -> Outcome:
-        name, seed = failure.job
-        place = folder / f"{name.replace(':', '.')}-{seed}"
+        name, way = failure.job
+        place = folder / f"{name.replace(':', '.')}-{way}"
         form = place.read_text() if place.exists() else "before its first form"
         self.stopped[name] += 1
         return Outcome(failure.job, error=f"{failure.kind}, {failure.detail}: {form}")
@@ -146,7 +170,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seed", type=int, default=0, help="seed of all walks (default: %(default)s)")
     parser.add_argument("--match", default="", help="pattern that the names of the rows match")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="start no walk after so long")
-    parser.add_argument("--job", action="append", metavar="ROW:NUMBER", help="run this walk; may be repeated")
+    parser.add_argument("--job", action="append", metavar="ROW:WALK", help="run this walk, or type; may be repeated")
+    parser.add_argument("--exhaustive", action="store_true", help="all numbers of small types, and no walk")
     parser.add_argument("--refusals", action="store_true", help="print why rows refuse what ONNX Runtime runs")
     parser.add_argument("--slots", action="store_true", help="print how many forms ran by slot")
     return parser
@@ -179,9 +204,9 @@ def main(argv: list[str] | None = None) -> int:
         return 2
     began, sweep, errors = time.monotonic(), Sweep(given), 0
     for outcome in sweep.run():
-        name, seed = outcome.job
+        name, way = outcome.job
         for line in (*outcome.found.tally.faults, *([outcome.error] if outcome.error else ())):
-            print(f"[--job {name}:{seed}] {line}", flush=True)
+            print(f"[--job {name}:{way}] {line}", flush=True)
         errors += outcome.error.startswith("error") or (bool(outcome.error) and not sweep.stopped[name])
     _report(sweep, given, time.monotonic() - began)
     if not sweep.cases:

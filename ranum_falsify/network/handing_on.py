@@ -44,8 +44,13 @@ def check_branch(node: onnx.NodeProto, branch: onnx.GraphProto) -> None:
     """Check that ONNX Runtime writes all outputs of a branch.
 
     Raises:
-        ModelError: Two are the same tensor.
+        ModelError: Two are the same tensor, or there are fewer than the node has.
     """
+    if len(branch.output) != len(node.output):
+        raise ModelError(
+            f"node {name_of(node)!r} ({node.op_type}) has {len(node.output)} outputs, a branch of it "
+            f"{len(branch.output)}; export the model again"
+        )
     for name in _list_repeated(branch):
         raise ModelError(
             f"node {name_of(node)!r} ({node.op_type}): {name!r} is two outputs of a branch, and ONNX Runtime writes "

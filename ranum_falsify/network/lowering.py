@@ -328,7 +328,8 @@ def _lower_node(node: onnx.NodeProto, around: Surroundings, model: onnx.ModelPro
 def _encode_attributes(node: onnx.NodeProto, around: Surroundings) -> bool:
     """Replace strings among the attributes of a node by their codes; tell whether its first output holds them."""
     names = _STRINGS.get((_domain(node), node.op_type), {})
-    writes = False
+    lists = {a.name for a in node.attribute if a.strings and names.get(a.name, "").endswith("!")}
+    writes = bool(lists)
     for attribute in list(node.attribute):
         if attribute.t.data_type == _STRING and attribute.HasField("t"):
             writes = writes or attribute.name in ("value", "values_tensor")
@@ -336,10 +337,13 @@ def _encode_attributes(node: onnx.NodeProto, around: Surroundings) -> bool:
         if attribute.name not in names:
             continue
         number = names[attribute.name]
-        writes = writes or number.endswith("!")
         values = [around.code(text) for text in (attribute.strings or [attribute.s])]
         node.attribute.remove(attribute)
         listed = attribute.type == onnx.AttributeProto.STRINGS
+        if not listed and not lists:
+            continue  # the default of a table of strings, beside one of numbers
+        if listed and not number.endswith("!") and node.input[0] not in around.texts:
+            raise refuse(node, f"{attribute.name} beside an operand of numbers")
         if not listed:
             _remove(node, number.rstrip("!"))
         node.attribute.append(helper.make_attribute(number.rstrip("!"), values if listed else values[0]))

@@ -72,6 +72,7 @@ class Place:
         written: The same as a tuple.
         operands: By operand name a tensor's name, or a constant.
         finite_constants: Whether no constant operand is infinite.
+        nan_constants: Whether one holds NaN, which is none of the node's doing.
         is_elementwise: Whether each element of an output depends on the operands' elements at the same place alone.
         has_fixed_shape: Whether its shape does not depend on values.
     """
@@ -91,6 +92,7 @@ class Place:
         }
         constants = [x for x in self.operands.values() if isinstance(x, torch.Tensor) and x.is_floating_point()]
         self.finite_constants = all(bool(x.isfinite().all()) for x in constants)
+        self.nan_constants = any(bool(x.isnan().any()) for x in constants)
         self.is_elementwise = spec.elementwise
         computed = any(isinstance(fields.get(name), Operation) for name in spec.static)
         self.has_fixed_shape = not spec.dynamic_shape and not computed

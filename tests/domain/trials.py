@@ -45,7 +45,7 @@ class Trial:
 
     def _invalid(self, place: Place, name: str) -> torch.Tensor | None:
         """Return where the elements of an output are invalid; None if none is."""
-        if self.finite[name]:
+        if self.finite[name] or place.nan_constants:
             return None
         y = self.tensors[name]
         finite: bool | torch.Tensor = place.finite_constants and all(self.finite[operand] for operand in place.read)
@@ -90,6 +90,8 @@ class Trial:
         finite = self.verdict.finite.get(name)
         if finite is not None:
             outside |= value.isfinite() & ~finite.encloses(value)
+        if place.nan_constants:
+            outside &= ~value.isnan()
         if not bool(outside.any()):
             return
         invalid = self._invalid(place, name)

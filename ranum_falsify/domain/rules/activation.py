@@ -15,6 +15,7 @@ from ranum_falsify.domain.interval import Interval, dtype_range
 from ranum_falsify.domain.kernels.envelopes import Envelope
 from ranum_falsify.domain.rounding import round_bounds, round_outward
 from ranum_falsify.domain.rules.arithmetic.pairs import greatest_of, least_of
+from ranum_falsify.domain.rules.shape import reshape
 from ranum_falsify.domain.rules.support import real_functions as real
 from ranum_falsify.domain.rules.support.building import corner_products, infinity_aware, piecewise, result_shape
 from ranum_falsify.domain.rules.wide_integers import between_operands
@@ -242,7 +243,8 @@ _raised, _lowered = between_operands(greatest_of), between_operands(least_of)
 
 @infinity_aware
 def clip(site: Site, x: Interval, low: Interval | None = None, high: Interval | None = None) -> Interval:
-    """Bound min(max(x, low), high)."""
+    """Bound min(max(x, low), high); kernels take a limit of shape [1] for a number, whatever the rank of x."""
+    shape = x.shape
     for limit, cut, end in ((low, _raised, 0), (high, _lowered, 1)):
         if limit is None and x.dtype is torch.int64:  # kernels compare with the ends of the type
             limit = Interval.fill(dtype_range(x.dtype)[end], dtype_range(x.dtype)[end], (), x.dtype)
@@ -250,6 +252,7 @@ def clip(site: Site, x: Interval, low: Interval | None = None, high: Interval | 
             if limit.dtype is not x.dtype:  # an attribute of old opsets
                 limit = round_bounds(*limit.doubles(), x.dtype, limit.shape)
             x = cut(site, x, limit)
+    x = reshape(x, shape) if len(x.shape) > len(shape) and x.size == math.prod(shape) else x
     if (low is None or high is None) and x.may_be_infinite:
         # ONNX Runtime uses the largest finite numbers for limits that are absent.
         least, greatest = dtype_range(x.dtype)

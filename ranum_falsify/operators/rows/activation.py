@@ -284,7 +284,9 @@ def _clip(op: Operation, x: Tensor, low: Tensor | None, high: Tensor | None) -> 
             return x if low is high is None else torch.clamp(x, lowest, highest)
     # The bounds of old opsets are float32 attributes whatever the type of x.
     bounds = [None if bound is None else bound.to(x.dtype) for bound in (low, high)]
-    return by_order(torch.clamp)(x, *bounds) if any(b is not None for b in bounds) else x
+    y: Tensor = by_order(torch.clamp)(x, *bounds) if any(b is not None for b in bounds) else x
+    # Kernels take a bound of shape [1] for a number, whatever the rank of x.
+    return y.reshape(x.shape) if y.ndim > x.ndim and y.numel() == x.numel() else y
 
 
 @total(

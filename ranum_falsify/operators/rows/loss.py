@@ -10,12 +10,14 @@ from dnnv.nn import Operation
 from torch import Tensor
 
 from ranum_falsify.domain.rules.loss import cross_entropy, likelihood_loss, weights_stay_nonzero
+from ranum_falsify.errors import UnsupportedAttributeError
 from ranum_falsify.operators.support.families import opaque
 from ranum_falsify.operators.support.limits import Limits, WithinLimits
 from ranum_falsify.validity import Condition, NotZero, Operands
 
 __all__ = ["NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"]
 
+_REDUCTIONS = ("none", "mean", "sum")
 _NONZERO = NotZero("value", reason="")
 
 
@@ -41,6 +43,8 @@ def _shares(op: Operation, x: Tensor, target: Tensor, weight: Tensor | None) -> 
 def _loss(op: Operation, log_prob: Tensor, target: Tensor, weight: Tensor | None) -> Tensor:
     share = _shares(op, log_prob, target, weight)
     picked = log_prob.gather(1, _classes(op, log_prob, target).unsqueeze(1)).squeeze(1)
+    if op.reduction not in _REDUCTIONS:
+        raise UnsupportedAttributeError(f"reduction {op.reduction!r} is not supported; use {', '.join(_REDUCTIONS)}")
     # An ignored target counts for nothing even where its likelihood is 0.
     loss = torch.where(_find_ignored(op, target), 0.0, -picked * share)
     if op.reduction == "none":

@@ -85,6 +85,10 @@ def _batch_normalization(
 ) -> tuple[Tensor, ...]:
     if op.version < 14 and len(op.output_names) > 1:
         raise UnsupportedAttributeError("BatchNormalization in training mode is supported from opset 14 on")
+    if not op.training_mode and len(op.output_names) > 1:
+        raise UnsupportedAttributeError("BatchNormalization gives its statistics in training mode alone")
+    if op.training_mode and not x.numel():
+        raise UnsupportedAttributeError("BatchNormalization in training mode needs elements")
     if not op.training_mode:
         return (_batch_normalized(op, x, scale, bias, mean, variance),)
     over = (0, *range(2, x.ndim))
@@ -336,8 +340,9 @@ def _lp_normalization(op: Operation, x: Tensor) -> Tensor:
 
 
 def _norm(op: Operation, operands: Operands) -> Tensor:
-    norm: Tensor = torch.linalg.vector_norm(operands["input"], op.p, dim=op.axis)
-    return norm
+    x = operands["input"]
+    norm: Tensor = torch.linalg.vector_norm(x, op.p, dim=op.axis)
+    return norm if x.numel() else torch.ones_like(norm)  # nothing has a derivative
 
 
 @plain(

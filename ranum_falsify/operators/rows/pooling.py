@@ -164,16 +164,24 @@ def _global_average_pool(op: Operation, x: Tensor) -> Tensor:
 # norms ----------------------------------------------------------------------------------------------------------
 
 
+def _norm_power(op: Operation) -> int:
+    power: int = op.p
+    if power < 1:
+        raise UnsupportedAttributeError(f"p is {power}, which is the power of no norm; use 1 or more")
+    return power
+
+
 def _lp_pool(op: Operation, x: Tensor) -> Tensor:
+    p = _norm_power(op)
     axes = _axes(op, x.shape)
     x = pad_spatial(x, [(a.before, a.after + a.beyond) for a in axes])
     for i, axis in enumerate(axes):
-        x = torch.linalg.vector_norm(view_windows(x, 2 + i, axis), op.p, dim=-1)
+        x = torch.linalg.vector_norm(view_windows(x, 2 + i, axis), p, dim=-1)
     return x
 
 
 def _global_lp_pool(op: Operation, x: Tensor) -> Tensor:
-    norm: Tensor = torch.linalg.vector_norm(x, op.p, dim=tuple(range(2, x.ndim)), keepdim=True)
+    norm: Tensor = torch.linalg.vector_norm(x, _norm_power(op), dim=tuple(range(2, x.ndim)), keepdim=True)
     return norm
 
 

@@ -30,6 +30,7 @@ from ranum_falsify.domain.rules.reduction.sums import (
 from ranum_falsify.domain.rules.support.definitions import of_exponentials
 from ranum_falsify.domain.rules.wide_integers import between_elements, rounded_words
 from ranum_falsify.domain.site import IntervalRule
+from ranum_falsify.errors import UnsupportedAttributeError
 from ranum_falsify.network.registry import TorchFunction
 from ranum_falsify.operators.relations.entropies import sum_of_entropies
 from ranum_falsify.operators.relations.lengths import sum_of_products
@@ -43,6 +44,7 @@ from ranum_falsify.operators.relations.patterns import (
 from ranum_falsify.operators.relations.votes import sum_of_votes
 from ranum_falsify.operators.support import batching
 from ranum_falsify.operators.support.families import across, making, plain
+from ranum_falsify.operators.support.functions import ints
 from ranum_falsify.operators.support.limits import axes_of
 from ranum_falsify.validity import Bounds, Condition, GreaterThan, Operands
 
@@ -63,6 +65,9 @@ __all__ = [
     "ReduceSumSquare",
 ]
 
+_EMPTY_SINCE = 18
+"""The opset from which on kernels agree in what they make of no elements."""
+
 Reduction = Callable[[Tensor, list[int], bool], Tensor]
 """`fn(x, dims, keepdim)` with at least one dimension, in ascending order and not negative."""
 
@@ -76,6 +81,10 @@ def _reduced(reduction: Reduction, *, of_one: Callable[[Tensor], Tensor] | None 
     """
 
     def evaluate(op: Operation, x: Tensor, axes: np.ndarray | None) -> Tensor:
+        if not x.numel() and (op.version < _EMPTY_SINCE or min(ints(axes) or [0]) < 0):
+            raise UnsupportedAttributeError(
+                f"no elements are reduced before opset {_EMPTY_SINCE} or by negative axes, where kernels differ"
+            )
         dims = reduced_dims(op, x.ndim, axes)
         if dims:
             return reduction(x, dims, bool(op.keepdims)).to(x.dtype)
@@ -125,6 +134,8 @@ def _log_sum(x: Tensor, dims: list[int], keepdim: bool) -> Tensor:
 
 
 def _log_sum_exp(x: Tensor, dims: list[int], keepdim: bool) -> Tensor:
+    if not x.numel():
+        raise UnsupportedAttributeError("ReduceLogSumExp of no elements is not supported: kernels keep them")
     return torch.logsumexp(_floating(x), dims, keepdim)
 
 

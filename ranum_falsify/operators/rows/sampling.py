@@ -17,6 +17,7 @@ from ranum_falsify.domain.rules.arithmetic.pairs import multiply
 from ranum_falsify.domain.rules.interpolation import average_anywhere, bound_anything, interpolate
 from ranum_falsify.domain.rules.matrix.matmul import matrix_product, sum_scaled
 from ranum_falsify.domain.rules.shape import reshape
+from ranum_falsify.domain.rules.support.building import unknown
 from ranum_falsify.domain.site import Site
 from ranum_falsify.domain.slack import unit
 from ranum_falsify.errors import UnsupportedAttributeError
@@ -45,13 +46,17 @@ def _base(sizes: list[int], aligned: bool, like: Tensor) -> Tensor:
 
 
 def _affine_grid(op: Operation, theta: Tensor, size: np.ndarray) -> Tensor:
-    sizes = (ints(size) or [])[2:]
+    count, _, *sizes = ints(size) or []
+    if theta.shape[0] % max(count, 1):
+        raise UnsupportedAttributeError("theta and size differ in the size of the batch")
     base = _base(sizes, bool(op.align_corners), theta)
     return (base @ theta.mT).reshape(theta.shape[0], *sizes, len(sizes))
 
 
 def _affine_grid_bounds(site: Site, theta: Interval, size: np.ndarray) -> Interval:
-    sizes = (ints(size) or [])[2:]
+    count, _, *sizes = ints(size) or []
+    if theta.shape[0] != count:
+        return unknown(site)[0]
     base = _base(sizes, bool(site.op.align_corners), torch.zeros((), dtype=torch.float64))
     # Kernels compute the places with a few roundings.
     error = 8 * unit(theta.dtype) * (1 + base.abs())

@@ -56,13 +56,13 @@ def _flatten(op: Operation, x: Tensor) -> Tensor:
 
 def _squeeze(op: Operation, x: Tensor, axes: np.ndarray | None) -> Tensor:
     chosen = ints(axes)
-    if chosen is None:
+    if not chosen:  # ONNX Runtime takes an empty list of axes for none
         return x.squeeze()
     for axis in chosen:
         if x.shape[axis] != 1:
             raise ValueError(f"axis {axis} of shape {tuple(x.shape)} cannot be squeezed, its size is not 1")
     # ONNX Runtime takes an axis that comes twice as one.
-    return x.squeeze(tuple({axis % x.ndim for axis in chosen})) if chosen else x
+    return x.squeeze(tuple({axis % x.ndim for axis in chosen}))
 
 
 def _unsqueeze(op: Operation, x: Tensor, axes: np.ndarray) -> Tensor:

@@ -259,6 +259,8 @@ class Compress(Operation):
 
 @moves_unsigned
 def _reverse_sequence(op: Operation, x: Tensor, sequence_lens: Tensor) -> Tensor:
+    if {op.time_axis, op.batch_axis} != {0, 1}:
+        raise UnsupportedAttributeError("time_axis and batch_axis are not 0 and 1, in one order or the other")
     time = torch.arange(x.shape[op.time_axis], device=x.device)
     lengths = sequence_lens.clamp(0, x.shape[op.time_axis]).unsqueeze(1)
     index = torch.where(time < lengths, lengths - 1 - time, time)

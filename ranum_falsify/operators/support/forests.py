@@ -199,8 +199,9 @@ def _build(
     _check(len(places.unique()) == len(places), "a leaf has two weights for one score")
     weight.view(-1)[places], gives.view(-1)[places] = values, True
     tree, levels = _levels(yes, no, is_leaf, torch.tensor(roots))
-    # Kernels take something else then, for which nothing stands.
-    _check(scores > 1 or bool(gives[is_leaf & (tree >= 0)].all()), "a leaf has no weight")
+    # Kernels take something else then, for which nothing stands; two classes may share one score.
+    reached = gives[is_leaf & (tree >= 0)]
+    _check(scores > 2 or bool(reached.any(1).all()), "a leaf has no weight")
     return Forest(
         **columns, is_leaf=is_leaf, tree=tree, roots=torch.tensor(roots), levels=levels, weight=weight, gives=gives
     )

@@ -49,8 +49,11 @@ def activations_of(op: Operation, default: Sequence[str], directions: int) -> li
         directions: 1 or 2.
 
     Raises:
-        UnsupportedAttributeError: The node names too few functions, or one that the standard does not know.
+        UnsupportedAttributeError: The node names too few functions, or one that the standard does not know; or
+            it clips at no positive number.
     """
+    if op.clip is not None and op.clip <= 0:
+        raise UnsupportedAttributeError(f"clip is {op.clip}, by which kernels differ; leave it out")
     chosen = _choose(op, default, directions)
     return [[_clip(_activation(key, given), op.clip) for key, given, _ in part] for part in chosen]
 
@@ -84,7 +87,7 @@ def _activation(key: str, given: Sequence[float]) -> Activation:
 
 
 def _clip(function: Activation, clip: float | None) -> Activation:
-    return function if not clip else lambda x: function(x.clamp(-clip, clip))
+    return function if clip is None else lambda x: function(x.clamp(-clip, clip))
 
 
 # bounds ---------------------------------------------------------------------------------------------------------

@@ -54,10 +54,10 @@ def _check(op: Operation, other: object, count: int) -> None:
         raise UnsupportedAttributeError(
             f"{DOMAIN}::{spec_of(op).op_type}: activation_alpha and activation_beta are to be finite numbers"
         )
-    if op.activation_type not in (*_ACTIVATIONS, _GATED) or op.swiglu_fusion != gated:
+    if op.swiglu_fusion != gated or not (gated or op.activation_type in _ACTIVATIONS):
         raise UnsupportedAttributeError(
             f"{DOMAIN}::{spec_of(op).op_type}: activation_type {op.activation_type!r} with swiglu_fusion "
-            f"{op.swiglu_fusion} is not supported here"
+            f"{op.swiglu_fusion} is not supported"
         )
 
 

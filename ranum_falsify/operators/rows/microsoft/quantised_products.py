@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import torch
 from dnnv.nn import Operation
-from dnnv.nn.utils import TensorDetails
 from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval, dtype_range
@@ -16,7 +14,6 @@ from ranum_falsify.domain.rules.quantisation import Grid, anything, round_to_ste
 from ranum_falsify.domain.rules.support.building import unknown
 from ranum_falsify.domain.site import Site
 from ranum_falsify.errors import UnsupportedAttributeError
-from ranum_falsify.network.tensors import numpy_dtype
 from ranum_falsify.operators.relations.dequantised import find_represented
 from ranum_falsify.operators.rows.matrix import matrix_of
 from ranum_falsify.operators.rows.pooling import max_pool, max_pool_bounds
@@ -29,7 +26,7 @@ from ranum_falsify.operators.rows.quantised_layers import (
     steps_above,
 )
 from ranum_falsify.operators.support.families import making, plain
-from ranum_falsify.operators.support.microsoft_schemas import BYTES, DOMAIN, FLOATS, schema
+from ranum_falsify.operators.support.microsoft_schemas import BYTES, FLOATS, schema
 
 __all__ = ["DynamicQuantizeMatMul", "MatMulIntegerToFloat", "MicrosoftQLinearConv", "NhwcMaxPool", "QGemm"]
 __all__ += ["multiply_integers"]
@@ -50,8 +47,8 @@ def _gemm(
     y_scale: Tensor | None,
     y_zero: Tensor | None,
 ) -> Tensor:
-    if y_scale is not None and y_zero is None:
-        raise UnsupportedAttributeError(f"{DOMAIN}::QGemm: a y_scale without a y_zero_point is not supported")
+    if (y_scale is None) != (y_zero is None):
+        raise UnsupportedAttributeError("y_scale without y_zero_point is not supported; give both or none")
     a = a.mT if op.transpose_a else a
     total = matrix_of(steps_above(a, a_zero), steps_above(b.mT if op.transpose_b else b, b_zero)).double()
     total = (total if c is None else total + c) * op.alpha * a_scale.double() * b_scale
@@ -168,10 +165,9 @@ def _conv(op: Operation, x: Tensor, *rest: Any) -> Tensor:
 def _conv_bounds(site: Site, x: Interval, *rest: Any) -> Interval:
     if not site.op.channels_last:
         return convolution_bounds(site, x, *rest)
-    count, *sizes, channels = site.shape
-    first = TensorDetails((count, channels, *sizes), numpy_dtype(site.dtype))
-    y = convolution_bounds(replace(site, details=[first]), x.move(lambda t: t.movedim(-1, 1)), *rest)
-    return y.move(lambda t: t.movedim(1, -1))
+    y = convolution_bounds(site, x.move(lambda t: t.movedim(-1, 1)), *rest)
+    moved = y.move(lambda t: t.movedim(1, -1))
+    return moved if moved.shape == site.shape else y  # which is anything, of the shape of the result
 
 
 def _max_pool_last(op: Operation, x: Tensor) -> Tensor:

@@ -18,7 +18,7 @@ from ranum_falsify.operators.rows.microsoft.quantised_elements import between_gr
 from ranum_falsify.operators.rows.pooling import average_pool
 from ranum_falsify.operators.support.families import making
 from ranum_falsify.operators.support.functions import ints
-from ranum_falsify.operators.support.microsoft_schemas import BYTES, DOMAIN, FLOATS, schema
+from ranum_falsify.operators.support.microsoft_schemas import BYTES, FLOATS, schema
 
 __all__ = ["QLinearAveragePool", "QLinearGlobalAveragePool", "QLinearSoftmax"]
 
@@ -33,9 +33,11 @@ _LARGEST_PART = 140
 """Kernels scale exponentials so that n of them add up to e^-5 of the largest float32, then multiply by the steps."""
 
 
+_WRAPS = 2**31
+"""From where on kernels read another opset."""
+
+
 def _dims(op: Operation, rank: int) -> Sequence[int]:
-    if not 0 < op.softmax_opset < 2**31:
-        raise UnsupportedAttributeError(f"{DOMAIN}::QLinearSoftmax: there is no opset {op.softmax_opset} of ONNX")
     return [op.axis % rank] if op.softmax_opset >= _ONE_AXIS else range(op.axis % rank, rank)
 
 
@@ -47,6 +49,8 @@ def _steps_per_unit(scale: Tensor) -> Tensor:
 def _softmax(
     op: Operation, x: Tensor, x_scale: Tensor, x_zero: Tensor | None, y_scale: Tensor, y_zero: Tensor
 ) -> Tensor:
+    if not 1 <= op.softmax_opset < _WRAPS:
+        raise UnsupportedAttributeError(f"opset {op.softmax_opset} is not one of ONNX")
     values, dims = x.double() * x_scale.double(), tuple(_dims(op, x.ndim))
     powers = (values - values.amax(dims, keepdim=True)).exp()
     return round_to_steps(powers / powers.sum(dims, keepdim=True) * _steps_per_unit(y_scale), y_zero, x.dtype)

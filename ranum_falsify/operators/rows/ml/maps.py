@@ -31,12 +31,11 @@ def keep_values(around: Surroundings, node: onnx.NodeProto) -> list[onnx.NodePro
     return []
 
 
-@lowering("OneHotEncoder", DOMAIN, when=lambda node: any(a.name == "cats_strings" for a in node.attribute))
+@lowering("OneHotEncoder", DOMAIN, when=lambda node: False)
 def check_categories(around: Surroundings, node: onnx.NodeProto) -> None:
-    """Categories of strings are those of strings alone: the kernel of numbers has none."""
-    given = {attribute.name for attribute in node.attribute}
-    if ("cats_strings" in given) != (around.resolve(node.input[0]) in around.texts):
-        raise refuse(node, "its categories are strings and its operand holds numbers, or the other way round")
+    """Strings have no categories among numbers: the codes of some would be taken for them."""
+    if around.resolve(node.input[0]) in around.texts and any(a.name == "cats_int64s" for a in node.attribute):
+        raise refuse(node, "its categories are numbers, and its operand holds strings")
 
 
 @lowering("CategoryMapper", DOMAIN)
@@ -46,7 +45,7 @@ def make_table(around: Surroundings, node: onnx.NodeProto) -> list[onnx.NodeProt
     given = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
     words = given.get("cats_strings", given.get(_CLASSES))
     if words is None:
-        return _settle_default(around, node, given)
+        return _add_default(around, node, given)
     numbers = given.get("cats_int64s", list(range(len(words))))
     if len(numbers) != len(words):
         raise refuse(node, f"it has {len(words)} strings for {len(numbers)} integers")
@@ -66,23 +65,19 @@ def make_table(around: Surroundings, node: onnx.NodeProto) -> list[onnx.NodeProt
     )
 
 
-def _settle_default(
-    around: Surroundings, node: onnx.NodeProto, given: Mapping[str, Any]
-) -> list[onnx.NodeProto] | None:
-    """Write down what a table gives for unknown keys: a string where its values are strings, and only there."""
-    word, values = given.get("default_string", _UNKNOWN), given.get("values_tensor")
-    settled: dict[str, Any] = {}
-    if "values_strings" in given:
-        settled = {"default_string": word}
+def _add_default(around: Surroundings, node: onnx.NodeProto, given: Mapping[str, Any]) -> list[onnx.NodeProto] | None:
+    """Write down what a table of strings gives for unknown keys where the node does not say, or says by another name."""
+    values, word = given.get("values_tensor"), given.get("default_string", _UNKNOWN)
+    default: dict[str, Any] = {}
+    if "values_strings" in given and "default_string" not in given:
+        default = {"default_string": _UNKNOWN}
     elif values is not None and values.data_type == onnx.TensorProto.STRING and "default_tensor" not in given:
-        settled = {"default_tensor": numpy_helper.from_array(np.array([word], dtype=object))}
-    if settled.keys() == given.keys() & {"default_string"}:
+        default = {"default_tensor": numpy_helper.from_array(np.array([word], dtype=object))}
+    if not default:
         return None
     changed = onnx.NodeProto()
     changed.CopyFrom(node)
-    del changed.attribute[:]
-    changed.attribute.extend(a for a in node.attribute if a.name != "default_string")
-    changed.attribute.extend(helper.make_attribute(name, value) for name, value in settled.items())
+    changed.attribute.extend(helper.make_attribute(name, value) for name, value in default.items())
     return around.lower(changed)
 
 

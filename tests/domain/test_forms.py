@@ -1,0 +1,115 @@
+"""Forms of all rows against ONNX Runtime: a few of each, and those in which rows were wrong."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ranum_falsify.network import list_supported
+from tests.domain.exhaustive import exhaust, small_forms
+from tests.domain.forms import check_form, describe
+from tests.operators.forms.walk import Form
+from tests.operators.harness import OperatorCase, Spread
+from tests.operators.test_operators import CASES
+
+SCRIPTS = Path(__file__).resolve().parent.parent.parent / "scripts"
+MICROSOFT, LEARNED = "com.microsoft", "ai.onnx.ml"
+X, LAST = Spread((2, 3, 4)), np.array([-1])
+AS_FLOAT, HALF = Spread((3, 5), "uint8", 0, 255), np.float16(0.05)
+
+
+def form(op_type: str, *inputs: Any, opset: int = 21, domain: str = "", outputs: int = 1, **attributes: Any) -> Any:
+    name = ", ".join(f"{key}={value}" for key, value in attributes.items())[:60]
+    case = OperatorCase(
+        op_type=op_type,
+        inputs=inputs,
+        attributes=attributes,
+        opset=opset,
+        domain=domain,
+        outputs=outputs,
+        own_opset=4 if domain == LEARNED else 1,
+        name=name,
+    )
+    return pytest.param(case, id=f"{case.id} {[np.shape(x) if x is not None else None for x in inputs]}")
+
+
+def like(op_type: str, name: str, **attributes: Any) -> OperatorCase:
+    """Return a case of the tables with some attributes of others; None removes one."""
+    from dataclasses import replace
+
+    case = next(case for case in CASES if case.op_type == op_type and case.name == name)
+    merged = {key: value for key, value in (dict(case.attributes) | attributes).items() if value is not None}
+    return replace(case, attributes=merged)
+
+
+WRONG = [
+    # flags other than 0 and 1
+    form("TopK", Spread((4, 5)), np.array([2]), largest=-4),
+    form("TopK", Spread((6,)), np.array([5]), sorted=-2),
+    form("ReduceSum", X, np.array([1]), keepdims=-2),
+    form("ReduceSum", X, keepdims=1, noop_with_empty_axes=5),
+    form("Cast", Spread((17,), "uint16", 0, 9), to=5, saturate=4),
+    form("RotaryEmbedding", Spread((2, 2, 3, 4)), Spread((2, 3, 2)), Spread((2, 3, 2)), interleaved=2, opset=23),
+    # factors that are no numbers
+    form("LeakyRelu", X, alpha=float("nan")),
+    form("Elu", X, alpha=float("nan")),
+    form("Swish", X, alpha=float("inf"), opset=24),
+    form("Scaler", Spread((1, 3)), scale=[1.0, 2.0, 3.0], offset=[float("nan")] * 3, domain=LEARNED),
+    # words and powers that mean nothing
+    form("NegativeLogLikelihoodLoss", Spread((3, 4)), np.array([1, 0, 3]), reduction="min"),
+    form("SoftmaxCrossEntropyLoss", Spread((3, 4)), np.array([1, 0, 3]), reduction="min"),
+    form("GlobalLpPool", X, p=0),
+    form("LpPool", X, p=-3, kernel_shape=[2]),
+    # what kernels read otherwise
+    form("Clip", Spread(()), np.ones(1, np.float32)),
+    form("ReverseSequence", Spread((3, 5)), np.array([2, 1, 3]), time_axis=1, batch_axis=-5),
+    form("Squeeze", Spread((2, 1, 3, 1)), np.zeros(0, np.int64)),
+    form("AffineGrid", Spread((5, 2, 3)), np.array([2, 3, 3, 4]), opset=20),
+    form("BatchNormalization", X, *[Spread((3,), low=1)] * 4, opset=15, outputs=3),
+    form("BatchNormalization", Spread((2, 3, 0)), *[Spread((3,), low=1)] * 4, opset=15, outputs=3, training_mode=1),
+    # reductions of nothing
+    *(
+        form(op_type, Spread((2, 3, 0)), axes=[-1, 0], opset=13)
+        for op_type in ("ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceMean", "ReduceSumSquare")
+    ),
+    form("ReduceMax", Spread((0, 7, 4)), axes=[1], opset=11),
+    form("ReduceL1", Spread((2, 3, 0)), np.array([-1, 0]), opset=18),
+    form("ReduceLogSumExp", Spread((2, 3, 0)), np.array([-1, 0]), opset=18),
+    form("LpNormalization", Spread((2, 0, 4)), axis=1),
+    # tables
+    form("LabelEncoder", Spread((4,)), keys_floats=[1.0], values_int64s=[5], default_string="a", domain=LEARNED),
+    form("LabelEncoder", Spread((4,)), keys_floats=[1.0], values_floats=[float("inf")], domain=LEARNED),
+    form("OneHotEncoder", Spread((4,), low=0), cats_strings=["a"], domain=LEARNED),
+    # types and forms of ONNX Runtime's own operators
+    form("FastGelu", Spread((2, 5), np.float64), domain=MICROSOFT),
+    form("BiasGelu", Spread((2, 5), np.float16), Spread((5,), np.float16), domain=MICROSOFT),
+    form("MatMulIntegerToFloat", AS_FLOAT, Spread((5, 4), "int8"), *[np.asarray(HALF)] * 2, domain=MICROSOFT),
+    form("SkipLayerNormalization", *[Spread((n, 3, 8), np.float16) for n in (1, 2)], Spread((8,), np.float16), domain=MICROSOFT),
+]
+
+CHANGED = {
+    "QLinearSoftmax": like("QLinearSoftmax", "first", opset=2**63 - 1),
+    "QMoE": like("QMoE", "8 bits", swiglu_fusion=3),
+    "RNN, negative": like("RNN", "scaled-tanh", clip=-0.5),
+    "RNN, 0": like("RNN", "scaled-tanh", clip=0.0),
+    "RMSNormalization": like("RMSNormalization", "axis"),
+}
+
+
+def faults(case: OperatorCase) -> list[str]:
+    _, tally, _ = check_form(case, np.random.default_rng(3), boxes=4, samples=12)
+    return tally.faults
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_form_is_bounded_or_refused(case: OperatorCase) -> None:
+    assert not faults(case), describe(Form(case))
+
+
+@pytest.mark.parametrize("case", CHANGED.values(), ids=CHANGED.keys())
+def test_changed_case_is_bounded_or_refused(case: OperatorCase) -> None:
+    assert not faults(case), describe(Form(case))
