@@ -134,6 +134,8 @@ def _steps(op: Operation, x: Interval, scale: Interval) -> Tensor:
 def dequantized_bounds(site: Site, x: Interval, scale: Interval, zero_point: Interval | None) -> Interval:
     """Bound a product with a scale, and what ONNX Runtime makes of several pairs of quantisation and dequantisation."""
     x, scale, zero_point = _unmerge_blocks(site.op, x, scale, zero_point)
+    if zero_point is not None and x.dtype is torch.int32 and _may_wrap(x, zero_point):
+        x, zero_point = Interval.top(x.shape, x.dtype), None
     zeros = (None, None) if zero_point is None else (zero_point.upper, zero_point.lower)
     # Rounding is monotone: the rounded corners bound the rounded products.  What is not rounded to half precision is
     # enclosed too.
@@ -150,6 +152,13 @@ def dequantized_bounds(site: Site, x: Interval, scale: Interval, zero_point: Int
         for first in _find_merged(site.op):
             y = y.hull(_quantise_once(site, y, first))
     return y
+
+
+def _may_wrap(x: Interval, zero_point: Interval) -> bool:
+    """Tell whether integers of 32 bits hold some difference of others only as another number."""
+    (low, high), (least, greatest) = x.extremes, zero_point.extremes
+    limits = torch.iinfo(torch.int32)
+    return not limits.min <= low - greatest <= high - least <= limits.max
 
 
 def _find_merged(op: Operation) -> Iterator[Operation]:

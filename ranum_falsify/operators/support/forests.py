@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ranum_falsify.domain.rules.learned.forest import Forest, Test
 from ranum_falsify.errors import UnsupportedAttributeError
+from ranum_falsify.operators.support.ml import check_finite
 
 __all__ = ["find_leaves", "forest_of_leaves", "forest_of_nodes"]
 
@@ -121,6 +122,7 @@ def forest_of_leaves(op: Operation) -> Forest:
     for place, (feature, yes, no, yes_leaf, no_leaf) in enumerate(zip(*columns, strict=True)):
         after = []
         for number, is_leaf in ((yes, yes_leaf), (no, no_leaf)):
+            _check(is_leaf in (0, 1), "nodes_trueleafs or nodes_falseleafs are not all 0 or 1")
             _check(0 <= number < (len(op.leaf_targetids) if is_leaf else count), "a branch leads to no node")
             # Trees may share a leaf; here each has its own.
             after.append(nodes.add_leaf() if is_leaf else number)
@@ -190,6 +192,7 @@ def _build(
     weight, gives = torch.zeros(count, scores, dtype=torch.float64), torch.zeros(count, scores, dtype=torch.bool)
     at, which = (torch.tensor(list(column), dtype=torch.int64) for column in (leaves, ids))
     values = torch.tensor(list(weights), dtype=torch.float64)
+    check_finite(values, "its weights")
     _check(len(at) == len(which) == len(values), "its lists of weights differ in length")
     _check(not len(which) or 0 <= int(which.min()) <= int(which.max()) < scores, "a weight is that of an unknown score")
     places = at * scores + which

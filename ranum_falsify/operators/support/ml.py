@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
+import numpy as np
 import torch
 from dnnv.nn import Operation
 from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval
+from ranum_falsify.errors import UnsupportedAttributeError
 
-__all__ = ["DOMAIN", "as_rows", "as_single", "class_labels", "labels_between"]
+__all__ = ["DOMAIN", "as_rows", "as_single", "check_finite", "class_labels", "labels_between"]
 
 DOMAIN = "ai.onnx.ml"
 
 _T = TypeVar("_T", Tensor, Interval)
+
+
+def check_finite(values: Iterable[float], what: str) -> None:
+    """Check numbers that a node writes as they are: rows say that those of finite operands are finite.
+
+    Raises:
+        UnsupportedAttributeError: Some are NaN or infinite.
+    """
+    if not np.isfinite(np.asarray(tuple(values), dtype=np.float64)).all():
+        raise UnsupportedAttributeError(f"{what} are not all finite; use finite numbers")
 
 
 def as_rows(x: _T) -> _T:

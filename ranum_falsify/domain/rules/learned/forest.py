@@ -47,7 +47,7 @@ class Forest:
         no: The node that follows where it is false.
         nan_is_yes: Whether NaN goes where the test is true.
         is_leaf: Which nodes are leaves.
-        tree: Number of the tree of each node, int64.
+        tree: Number of the tree of each node, int64; -1 where none leads to it.
         roots: The first node of each tree, int64, `(trees,)`.
         levels: The branches of each depth, the roots first.
         weight: What a leaf gives each score, float64, `(nodes, scores)`; 0 where nothing.

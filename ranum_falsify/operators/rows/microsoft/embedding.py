@@ -12,6 +12,7 @@ from torch import Tensor
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.rules.support.building import infinity_aware
 from ranum_falsify.domain.site import Site
+from ranum_falsify.errors import UnsupportedAttributeError
 from ranum_falsify.operators.rows.microsoft.normalisation import (
     add_up,
     normalise_sum,
@@ -24,7 +25,7 @@ from ranum_falsify.operators.rows.transformer_parts import angles_bounds, find_a
 from ranum_falsify.operators.support.families import opaque
 from ranum_falsify.operators.support.limits import indices_of
 from ranum_falsify.operators.support.microsoft_parts import bound_part, evaluate_part, part
-from ranum_falsify.operators.support.microsoft_schemas import BYTES, FLOATS, schema
+from ranum_falsify.operators.support.microsoft_schemas import BYTES, DOMAIN, FLOATS, schema
 from ranum_falsify.validity import Operands
 
 __all__ = ["EmbedLayerNormalization", "QEmbedLayerNormalization"]
@@ -150,6 +151,10 @@ def _name(operands: Sequence[Operand]) -> dict[str, Operand]:
 
 def _dequantised(op: Operation, operands: Operands) -> tuple[Tensor | None, ...]:
     """Return the embeddings, the factor and the shift that quantised operands represent."""
+    if operands.get("kinds") is not None and (
+        operands.get("kinds_scale") is None or operands.get("kinds_zero") is None
+    ):
+        raise UnsupportedAttributeError(f"{DOMAIN}::QEmbedLayerNormalization: its segment_embedding has no scale")
     read = _embed(
         operands["ids"],
         operands.get("segments"),

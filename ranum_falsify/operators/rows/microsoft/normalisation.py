@@ -35,7 +35,7 @@ from ranum_falsify.operators.rows.normalisation import (
 )
 from ranum_falsify.operators.support.families import across
 from ranum_falsify.operators.support.microsoft_parts import add_inner_faults
-from ranum_falsify.operators.support.microsoft_schemas import schema
+from ranum_falsify.operators.support.microsoft_schemas import DOMAIN, schema
 from ranum_falsify.validity import Bounds, Operands
 
 __all__ = [
@@ -83,11 +83,15 @@ def add_up(x: Tensor, skip: Tensor, bias: Tensor | None) -> Tensor:
     """Return the sum of two or three operands.
 
     Raises:
-        UnsupportedAttributeError: The sum is larger than the first operand, of which kernels have no notion.
+        UnsupportedAttributeError: It is not of the shape of the first one, which is that of what kernels write.
     """
-    if x.ndim == skip.ndim and any(m > n for m, n in zip(skip.shape, x.shape, strict=True)):
-        raise UnsupportedAttributeError("what is added is larger than the operand")
-    return x + skip if bias is None else x + skip + bias
+    total = x + skip if bias is None else x + skip + bias
+    if total.shape != x.shape:
+        raise UnsupportedAttributeError(
+            f"{DOMAIN}: a sum with a tensor of shape {tuple(skip.shape)} is not of the shape of the first, "
+            f"{tuple(x.shape)}; repeat the first"
+        )
+    return total
 
 
 def total_bounds(site: Site, x: Interval, skip: Interval, bias: Interval | None) -> Interval:

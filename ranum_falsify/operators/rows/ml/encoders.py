@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,7 +19,7 @@ from ranum_falsify.lazy import cached_property
 from ranum_falsify.network.tensors import to_torch
 from ranum_falsify.operators.support import batching
 from ranum_falsify.operators.support.families import across, exact
-from ranum_falsify.operators.support.ml import DOMAIN
+from ranum_falsify.operators.support.ml import DOMAIN, check_finite
 from ranum_falsify.validity import Bounds, Constraint, Operands
 
 __all__ = ["LabelEncoder", "OneHotEncoder"]
@@ -45,7 +46,16 @@ def _find_default(op: Operation, dtype: np.dtype) -> np.ndarray:
     tensor = getattr(op, "default_tensor", None)
     if tensor is not None and tensor.size:
         return np.ravel(tensor)[:1]
-    return np.array([op.default_float if dtype.kind == "f" else op.default_int64], dtype)
+    return np.array([_DEFAULTS[dtype](op)], dtype)
+
+
+_DEFAULTS: Mapping[np.dtype, Callable[[Operation], float]] = {
+    np.dtype(np.float32): lambda op: op.default_float,
+    np.dtype(np.int64): lambda op: op.default_int64,
+    # Kernels leave the attributes unread where values are of other types.
+    np.dtype(np.float64): lambda op: -0.0,
+    np.dtype(np.int16): lambda op: -1,
+}
 
 
 def _encode(op: LabelEncoder, x: Tensor) -> Tensor:
@@ -108,9 +118,10 @@ class LabelEncoder(Operation):
     def values(self) -> Tensor:
         """The values of the keys, and the default."""
         values = _find_attribute(self, "values")
+        if values.dtype not in _DEFAULTS:
+            raise UnsupportedAttributeError(f"its values are of type {values.dtype}, for which there is no kernel")
         values = np.concatenate([values, _find_default(self, values.dtype).astype(values.dtype)])
-        if values.dtype.kind == "f" and not np.isfinite(values).all():
-            raise UnsupportedAttributeError("one of its values is no finite number, which an input may choose")
+        check_finite(values, "its values and its default")
         return to_torch(values)
 
 

@@ -20,7 +20,7 @@ from ranum_falsify.domain.slack import tiny, unit
 from ranum_falsify.operators.support import batching
 from ranum_falsify.operators.support.families import across, exact, rearranging
 from ranum_falsify.operators.support.limits import indices_of
-from ranum_falsify.operators.support.ml import DOMAIN, as_rows, as_single
+from ranum_falsify.operators.support.ml import DOMAIN, as_rows, as_single, check_finite
 
 __all__ = ["ArrayFeatureExtractor", "Binarizer", "FeatureVectorizer", "Imputer", "Normalizer", "Scaler"]
 
@@ -137,6 +137,7 @@ class Normalizer(Operation):
 def _imputed(op: Operation, floating: bool) -> tuple[float, tuple[float, ...]]:
     """Return the value that is replaced, and by which values."""
     if floating:
+        check_finite(op.imputed_value_floats, "its imputed_value_floats")
         return op.replaced_value_float, op.imputed_value_floats
     return op.replaced_value_int64, op.imputed_value_int64s
 

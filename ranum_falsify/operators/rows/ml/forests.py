@@ -24,7 +24,7 @@ from ranum_falsify.lazy import cached_property
 from ranum_falsify.operators.support import batching
 from ranum_falsify.operators.support.families import across
 from ranum_falsify.operators.support.forests import find_leaves, forest_of_leaves, forest_of_nodes
-from ranum_falsify.operators.support.ml import DOMAIN, as_rows, class_labels, labels_between
+from ranum_falsify.operators.support.ml import DOMAIN, as_rows, check_finite, class_labels, labels_between
 from ranum_falsify.operators.support.scores import expand_binary, transform_scores
 
 __all__ = ["TreeEnsemble", "TreeEnsembleClassifier", "TreeEnsembleRegressor"]
@@ -38,6 +38,7 @@ _RARE_ROUNDINGS = 4
 def _base_values(op: Operation) -> list[float]:
     tensor = getattr(op, "base_values_as_tensor", None)
     values = getattr(op, "base_values", None) if tensor is None else tensor.reshape(-1).tolist()
+    check_finite(values or (), "its base values")
     return [float(value) for value in values or ()]
 
 

@@ -31,6 +31,13 @@ def keep_values(around: Surroundings, node: onnx.NodeProto) -> list[onnx.NodePro
     return []
 
 
+@lowering("OneHotEncoder", DOMAIN, when=lambda node: False)
+def check_categories(around: Surroundings, node: onnx.NodeProto) -> None:
+    """Strings have no categories among numbers: the codes of some would be taken for them."""
+    if around.resolve(node.input[0]) in around.texts and any(a.name == "cats_int64s" for a in node.attribute):
+        raise refuse(node, "its categories are numbers, and its operand holds strings")
+
+
 @lowering("CategoryMapper", DOMAIN)
 @lowering("LabelEncoder", DOMAIN, when=lambda node: any(a.name == _CLASSES for a in node.attribute))
 def make_table(around: Surroundings, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
@@ -59,13 +66,13 @@ def make_table(around: Surroundings, node: onnx.NodeProto) -> list[onnx.NodeProt
 
 
 def _add_default(around: Surroundings, node: onnx.NodeProto, given: Mapping[str, Any]) -> list[onnx.NodeProto] | None:
-    """Write down what a table of strings gives for unknown keys where the node does not say."""
-    values = given.get("values_tensor")
+    """Write down what a table of strings gives for unknown keys where the node does not say, or says by another name."""
+    values, word = given.get("values_tensor"), given.get("default_string", _UNKNOWN)
     default: dict[str, Any] = {}
     if "values_strings" in given and "default_string" not in given:
         default = {"default_string": _UNKNOWN}
     elif values is not None and values.data_type == onnx.TensorProto.STRING and "default_tensor" not in given:
-        default = {"default_tensor": numpy_helper.from_array(np.array([_UNKNOWN], dtype=object))}
+        default = {"default_tensor": numpy_helper.from_array(np.array([word], dtype=object))}
     if not default:
         return None
     changed = onnx.NodeProto()
