@@ -114,10 +114,10 @@ def _follow(model: onnx.ModelProto, known: dict[str, Bounds | None], found: Foll
             results = bound(node, operands)
         if results is not None:
             results = relations.refine(node, operands, results)
-        if can_fail(proto) or unknown or (results is None and not proto.input):
+        if results is None:
+            found.open.setdefault(title, _why(unknown))
+        if results is None or can_fail(proto):
             found.failing.add(title)
-            if results is None:
-                found.open.setdefault(title, _why(unknown))
         made = [*(results or ()), *[None] * len(proto.output)]
         known.update((name, one) for name, one in zip(proto.output, made, strict=False) if name)
         for name in _inputs_of(proto):

@@ -128,7 +128,8 @@ def power(node: Node, operands: Operands) -> Results:
     x, y = operands
     if x is None or y is None or not x.is_float or (x.dtype != y.dtype and not y.is_point):
         return None
-    base, exponent = x.real, y.real
+    shape = np.broadcast_shapes(x.lower.shape, y.lower.shape)
+    base, exponent = (one.real.apply(lambda end: np.broadcast_to(end, shape)) for one in (x, y))
     whole = y.is_point and y.lower.size and np.all(exponent.low == exponent.low.flat[0])
     number = float(exponent.low.flat[0]) if whole else math.nan
     if whole and number == round(number) and 0 < number <= 64:

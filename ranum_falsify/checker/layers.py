@@ -12,8 +12,8 @@ from ranum_falsify.checker.node import Node, Operands, Results
 
 __all__ = ["activate", "batch_normalise", "layer_normalise", "random_numbers", "recur", "skip_normalise", "soft"]
 
-_SOFTMAX = {"float16": 2e-2, "float32": 2e-5, "float64": 1e-11}
-_LOG_SOFTMAX = {"float16": 2e-2, "float32": 2e-5, "float64": 1e-11}
+SOFTMAX = {"float16": 2e-2, "float32": 2e-5, "float64": 1e-11}
+LOG_SOFTMAX = {"float16": 2e-2, "float32": 2e-5, "float64": 1e-11}
 _GATE = 1 + 1e-5  # no gate's sigmoid or tanh exceeds it
 _FARTHEST_DRAW = 40.0  # of normal numbers made of 53 random bits, in deviations
 
@@ -39,7 +39,7 @@ def soft(node: Node, operands: Operands) -> Results:
     fewest = np.maximum(low.sum(axis, keepdims=True) - low - slack * total, 0.0)  # of the others
     most = np.maximum(total - high, 0.0) + slack * total
     if node.proto.op_type == "Softmax":
-        share = _SOFTMAX[name] + 2 * drift(n, x.dtype)
+        share = SOFTMAX[name] + 2 * drift(n, x.dtype)
         ends = low / (low + most + 1e-300) * (1 - share), high / (high + fewest + 1e-300) * (1 + share)
         lost = 2 * least(x.dtype)
         clipped = Real(np.clip(ends[0] - lost, 0, 1), np.clip(np.nan_to_num(ends[1], nan=1.0) + lost, 0, 1))
@@ -47,8 +47,7 @@ def soft(node: Node, operands: Operands) -> Results:
         logs = [real.low - top - np.log(low + most + 1e-300), real.high - top - np.log(high + fewest + 1e-300)]
         size = np.maximum(np.abs(real.low), np.abs(real.high)).max(axis, keepdims=True)
         error = [
-            _LOG_SOFTMAX[name] * (1 + np.abs(end)) + 2 * drift(n + 4, x.dtype) + 8 * unit(x.dtype) * size
-            for end in logs
+            LOG_SOFTMAX[name] * (1 + np.abs(end)) + 2 * drift(n + 4, x.dtype) + 8 * unit(x.dtype) * size for end in logs
         ]
         clipped = Real(logs[0] - error[0], np.minimum(np.where(high > 0, logs[1] + error[1], 0.0), 0.0))
     found = enclose(clipped, x.dtype)

@@ -43,9 +43,10 @@ class Node:
         return domain + self.proto.op_type
 
     def attribute(self, name: str, default: Any) -> Any:
-        """Return an attribute."""
+        """Return an attribute; numbers are float32, those of a default, too."""
         self._read.add(name)
         found = next((one for one in self.proto.attribute if one.name == name), None)
+        default = float(np.float32(default)) if isinstance(default, float) else default
         value = default if found is None else onnx.helper.get_attribute_value(found)
         return value.decode() if isinstance(value, bytes) else value
 
@@ -64,7 +65,7 @@ class Node:
         names = [f"x{i}" if array is not None else "" for i, array in enumerate(arrays)]
         del proto.input[:]
         proto.input.extend(names)
-        feeds = {name: array for name, array in zip(names, arrays, strict=True) if array is not None}
+        feeds = {name: np.asarray(array) for name, array in zip(names, arrays, strict=True) if array is not None}
         made = list(proto.output)
         graph = onnx.helper.make_graph(
             [proto],

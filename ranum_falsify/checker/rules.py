@@ -12,7 +12,7 @@ from ranum_falsify.checker import arithmetic, functions, layers, moving, quantis
 from ranum_falsify.checker.bounds import Bounds, enclose
 from ranum_falsify.checker.node import Node, Operands, Results, Rule
 
-__all__ = ["SHAPES", "bound", "can_fail", "may_end_a_run"]
+__all__ = ["OPERATORS", "SHAPES", "bound", "can_fail", "may_end_a_run"]
 
 SHAPES = ("Shape", "Size")  # they read no values
 _OLDEST = 7
@@ -77,7 +77,7 @@ def bound(node: Node, operands: Operands) -> Results:
         return None
     if not found or node.has_unread_attributes:
         return None
-    flushed = [one if one is None else one.flushed() for one in found]
+    flushed = [one if one is None else Bounds(np.asarray(one.lower), np.asarray(one.upper)).flushed() for one in found]
     return flushed if all(one is None or one.is_sound for one in flushed) else None
 
 
@@ -88,7 +88,7 @@ def _dropped(node: Node, operands: Operands) -> Results:
     node.attribute("seed", 0)
     if x is None or (training is not None and training.upper.any()):
         return None
-    return [x, Bounds(np.ones(x.lower.shape, bool), np.ones(x.lower.shape, bool))][: len(node.proto.output)]
+    return [x, Bounds(np.zeros(x.lower.shape, bool), np.ones(x.lower.shape, bool))][: len(node.proto.output)]
 
 
 def _places(node: Node, operands: Operands) -> Results:
@@ -143,7 +143,6 @@ def _fused_product(node: Node, operands: Operands) -> Results:
     """A Gemm and an activation."""
     name = str(node.attribute("activation", ""))
     alpha = node.attribute("activation_alpha", None)
-    node.proto.op_type = "Gemm"
     found = sums.products(node, operands)
     if not found or found[0] is None:
         return None
@@ -201,3 +200,6 @@ _RULES: Mapping[str, Rule] = {
     **dict.fromkeys(quantised.FORMS, quantised.quantised_result),
 }
 """The rules by ONNX operator, with its domain where it is another one."""
+
+OPERATORS = frozenset(_RULES)
+"""Those that have one."""

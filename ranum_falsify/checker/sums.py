@@ -61,7 +61,7 @@ def products(node: Node, operands: Operands) -> Results:
     x, w = operands[:2]
     if x is None or w is None or not x.is_float or x.dtype != w.dtype:
         return None
-    if node.proto.op_type == "Gemm":
+    if node.proto.op_type.endswith("Gemm"):
         return _gemm(node, x, w, operands[2] if len(operands) > 2 else None)
     flips = [[int(node.attribute(name, 0)) for name in (f"transBatch{side}", f"trans{side}")] for side in "AB"]
     if any(batch for batch, _ in flips):

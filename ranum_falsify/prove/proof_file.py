@@ -28,7 +28,9 @@ __all__ = ["make_proof"]
 _FORMAT = 3
 _SECONDS = 10.0
 """How long cuts of the box are looked for."""
-_MOST_CUTS = 1 << 14
+_MOST_CUTS = 1 << 13
+_DEEPER = 4
+"""How many times parts that intervals decide are cut nevertheless: the checker's own bounds are wider."""
 
 
 def make_proof(problem: Problem, config: ProveConfig, source: Fingerprint, facts: Mapping[str, Any]) -> bytes:
@@ -78,11 +80,19 @@ def _find_cuts(problem: Problem, config: ProveConfig) -> list[Cut | None]:
     """Return how to cut the box so that intervals show on each part what is asked, if few cuts do."""
     prover = Prover(problem, config)
     (region,) = problem.regions
-    box, cuts = box_of(region), list[Cut | None]()
+    box, cuts, depths = box_of(region), list[Cut | None](), [0]
 
     def decide(part: Any) -> bool:
-        known = prover.apply(problem, part)
-        return len(cuts) >= _MOST_CUTS or all(known.is_valid(goal) for goal in problem.goals)
+        depth = depths.pop()  # below a part that is decided
+        if not depth:
+            known = prover.apply(problem, part)
+            depth = int(all(known.is_valid(goal) for goal in problem.goals))
+        elif depth <= _DEEPER:
+            depth += 1
+        if depth > _DEEPER or (depth and not cuts) or len(cuts) >= _MOST_CUTS:
+            return True
+        depths.extend((depth, depth))
+        return False
 
     done = is_narrow(box) and cut(box, decide, deadline=time.monotonic() + _SECONDS, record=cuts.append)
     return cuts if done and len(cuts) < _MOST_CUTS else [None]
