@@ -147,6 +147,8 @@ def recur(node: Node, operands: Operands, *, gates: int) -> Results:
     if x is None or w is None or r is None or not x.is_float or lengths is not None or peephole is not None:
         return None
     node.attribute("linear_before_reset", 0)
+    if node.attribute("input_forget", 0):
+        return None
     size, direction = int(node.attribute("hidden_size", 0)), node.attribute("direction", "forward")
     steps, batch, _ = x.lower.shape
     ways = w.lower.shape[0]

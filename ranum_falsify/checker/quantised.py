@@ -5,10 +5,20 @@ from __future__ import annotations
 import numpy as np
 
 from ranum_falsify.checker.bounds import Bounds, Real, enclose, least, unit
+from ranum_falsify.checker.layers import recur
 from ranum_falsify.checker.node import Node, Operands, Results
 from ranum_falsify.checker.sums import Windows
 
-__all__ = ["FORMS", "dequantise", "dynamic", "multiply_integers", "quantise", "quantised_result"]
+__all__ = [
+    "FORMS",
+    "dequantise",
+    "dynamic",
+    "dynamic_lstm",
+    "multiply_integers",
+    "quantise",
+    "quantised_result",
+    "scaled_product",
+]
 
 
 def _is_positive(scale: Bounds | None) -> bool:
@@ -110,6 +120,8 @@ FORMS: dict[str, tuple[int, int, int]] = {
     "com.microsoft.QLinearSigmoid": (-1, 3, 4),
     "com.microsoft.QLinearLeakyRelu": (-1, 3, 4),
     "com.microsoft.QLinearSoftmax": (-1, 3, 4),
+    "com.microsoft.QLinearGlobalAveragePool": (-1, 3, 4),
+    "com.microsoft.QGemm": (3, 7, 8),
 }
 """Positions of the second factor, of the result's scale and of its zero point."""
 
@@ -117,7 +129,11 @@ FORMS: dict[str, tuple[int, int, int]] = {
 def quantised_result(node: Node, operands: Operands) -> Results:
     """Bound an operator from integers to integers of a scale."""
     second, at, zero_at = FORMS[node.key]
-    x, w, scale, zero = operands[0], operands[second] if second > 0 else None, operands[at], operands[zero_at]
+    x, w, scale, zero = (
+        operands[0],
+        operands[second] if second > 0 else None,
+        *[*operands, None, None][at : zero_at + 1],
+    )
     if x is None or zero is None or not _is_positive(scale) or not x.lower.size:
         return None
     if not all(_is_positive(one) for one in operands if one is not None and one.is_float and one.lower.size < 2):
@@ -126,7 +142,38 @@ def quantised_result(node: Node, operands: Operands) -> Results:
         if one.name not in ("channels_last",) or one.i == 0:
             node.attribute(one.name, None)
     shape = x.lower.shape
-    if w is not None:
+    if node.proto.op_type == "QGemm" and w is not None:
+        shape = (shape[1 if node.attribute("transA", 0) else 0], w.lower.shape[0 if node.attribute("transB", 0) else 1])
+    elif node.proto.op_type == "QLinearGlobalAveragePool":
+        shape = (*shape[:2], *(1 for _ in shape[2:]))
+    elif w is not None:
         broadcasts = node.proto.domain != ""
         shape = np.broadcast_shapes(shape, w.lower.shape) if broadcasts else _shape_of(node, x, w)[0]
     return [_full(shape, zero.dtype)]
+
+
+def scaled_product(node: Node, operands: Operands) -> Results:
+    """Bound MatMulIntegerToFloat, and DynamicQuantizeMatMul, which quantises its first factor itself."""
+    x, w, *rest = operands
+    dynamically = node.proto.op_type == "DynamicQuantizeMatMul"
+    scales, bias = rest[: 1 if dynamically else 2], rest[2 if dynamically else 4 :]
+    if x is None or w is None or not all(one is not None and one.dtype == np.float32 for one in scales):
+        return None
+    shape, terms = _shape_of(node, x, w)
+    size = float(np.prod([one.real.size.max() for one in scales if one is not None])) * 255.0 * terms
+    size *= 1.05 * float(x.real.size.max()) if dynamically else 255.0
+    size += sum(float(one.real.size.max()) for one in bias if one is not None)
+    return [enclose(Real(np.full(shape, -size), np.full(shape, size)), np.dtype(np.float32), size * 1e-3)]
+
+
+def dynamic_lstm(node: Node, operands: Operands) -> Results:
+    """Bound DynamicQuantizeLSTM by the LSTM whose weights are as large as integers of 8 bits allow."""
+    x, w, r, *others = operands
+    weights = []
+    for matrix, scale in ((w, operands[8]), (r, operands[10])):
+        if matrix is None or scale is None or scale.dtype != np.float32:
+            return None
+        most = np.float32(255 * 1.1 * float(scale.real.size.max()))
+        turned = np.full([matrix.lower.shape[i] for i in (0, 2, 1)], most)
+        weights.append(Bounds(-turned, turned))
+    return recur(node, [x, *weights, *others[:5]], gates=4)

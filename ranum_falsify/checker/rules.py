@@ -196,6 +196,10 @@ _RULES: Mapping[str, Rule] = {
     **dict.fromkeys(("DequantizeLinear", "com.microsoft.DequantizeLinear"), quantised.dequantise),
     **dict.fromkeys(("QuantizeLinear", "com.microsoft.QuantizeLinear"), quantised.quantise),
     "DynamicQuantizeLinear": quantised.dynamic,
+    **dict.fromkeys(
+        ("com.microsoft.MatMulIntegerToFloat", "com.microsoft.DynamicQuantizeMatMul"), quantised.scaled_product
+    ),
+    "com.microsoft.DynamicQuantizeLSTM": quantised.dynamic_lstm,
     **dict.fromkeys(("MatMulInteger", "ConvInteger"), quantised.multiply_integers),
     **dict.fromkeys(quantised.FORMS, quantised.quantised_result),
 }

@@ -204,7 +204,7 @@ def _spread(x: np.ndarray, w: np.ndarray, places: Windows, group: int, outside: 
 def pool(node: Node, operands: Operands) -> Results:
     """Bound MaxPool, AveragePool and those over all places."""
     (x,) = operands
-    if x is None or not x.is_float or not x.lower.size or x.lower.ndim < 3:
+    if x is None or not x.lower.size or x.lower.ndim < 3:
         return None
     name, rank = node.proto.op_type, x.lower.ndim - 2
     whole = name.startswith("Global")
@@ -215,9 +215,12 @@ def pool(node: Node, operands: Operands) -> Results:
     inner = tuple(range(2 + rank, 2 + 2 * rank))
     if "Max" in name:
         node.attribute("storage_order", 0)
-        low, high = (places.view(end, -np.inf).max(inner) for end in (x.lower, x.upper))
+        fill = -np.inf if x.is_float else np.iinfo(x.dtype).min
+        low, high = (places.view(end, fill).max(inner) for end in (x.lower, x.upper))
         at = Bounds(np.zeros(low.shape, np.int64), np.full(low.shape, x.lower.size - 1, np.int64))
         return [Bounds(low, high), at][: len(node.proto.output)]
+    if not x.is_float:
+        return None
     real = x.real
     counted = places.view(np.ones_like(real.low), 1.0 if node.attribute("count_include_pad", 0) else 0.0).sum(inner)
     sums = [places.view(end, 0.0).sum(inner) for end in (real.low, real.high, real.size)]
