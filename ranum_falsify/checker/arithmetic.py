@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 
 from ranum_falsify.checker.bounds import Bounds, Real, enclose, least, unit
-from ranum_falsify.checker.node import Node, Operands, Results
+from ranum_falsify.checker.node import NodeView, Operands, Results
 
 __all__ = ["add_up", "cast", "choose", "combine", "compare", "decide", "divide", "known_sign", "negate", "piecewise"]
 
@@ -48,7 +48,7 @@ def _combined(apply: _Ufunc, a: Bounds, b: Bounds) -> Bounds | None:
 _UFUNCS: dict[str, _Ufunc] = {"Add": np.add, "Sub": np.subtract, "Mul": np.multiply}
 
 
-def combine(node: Node, operands: Operands) -> Results:
+def combine(node: NodeView, operands: Operands) -> Results:
     """Bound sums, differences and products of two operands."""
     given = _alike(operands)
     if given is None:
@@ -68,7 +68,7 @@ def _square(size: Bounds) -> Bounds | None:
     return None if low is None or high is None else Bounds(low.lower, high.upper)
 
 
-def add_up(node: Node, operands: Operands) -> Results:
+def add_up(node: NodeView, operands: Operands) -> Results:
     """Bound sums and means of several operands, in their order."""
     given = _alike(operands)
     if given is None or not given[0].is_float:
@@ -83,7 +83,7 @@ def add_up(node: Node, operands: Operands) -> Results:
     return [enclose(total / share, given[0].dtype, error)]
 
 
-def divide(node: Node, operands: Operands) -> Results:
+def divide(node: NodeView, operands: Operands) -> Results:
     """Bound quotients; PyTorch multiplies by reciprocals of constants, which rounds twice."""
     one = node.proto.op_type == "Reciprocal"
     given = _alike(operands)
@@ -105,7 +105,7 @@ def divide(node: Node, operands: Operands) -> Results:
     return [enclose(quotient, b.dtype, error, at_least=0.0 if all(signed) else -np.inf)]
 
 
-def negate(node: Node, operands: Operands) -> Results:
+def negate(node: NodeView, operands: Operands) -> Results:
     """Change signs."""
     (x,) = operands
     return None if x is None or x.dtype.kind != "f" else [Bounds(-x.upper, -x.lower)]
@@ -129,7 +129,7 @@ _RISING: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 }
 
 
-def piecewise(node: Node, operands: Operands) -> Results:
+def piecewise(node: NodeView, operands: Operands) -> Results:
     """Bound functions that are exact, and those of a few straight lines."""
     x, *rest = operands
     name = node.proto.op_type
@@ -162,7 +162,7 @@ _COMPARISONS = {"Greater": np.greater, "GreaterOrEqual": np.greater_equal}
 _MIRRORED = {"Less": "Greater", "LessOrEqual": "GreaterOrEqual"}
 
 
-def compare(node: Node, operands: Operands) -> Results:
+def compare(node: NodeView, operands: Operands) -> Results:
     """Tell whether a comparison is surely true, and whether it may be."""
     given = _alike(operands)
     if given is None:
@@ -177,7 +177,7 @@ def compare(node: Node, operands: Operands) -> Results:
     return [Bounds(_COMPARISONS[name](a.lower, b.upper), _COMPARISONS[name](a.upper, b.lower))]
 
 
-def decide(node: Node, operands: Operands) -> Results:
+def decide(node: NodeView, operands: Operands) -> Results:
     """Bound logic, in which false comes before true, and questions about NaN and infinity, of which there is none."""
     given = [one for one in operands if one is not None]
     name = node.proto.op_type
@@ -197,7 +197,7 @@ def decide(node: Node, operands: Operands) -> Results:
     return [Bounds(apply(a.lower, b.lower), apply(a.upper, b.upper))]
 
 
-def choose(node: Node, operands: Operands) -> Results:
+def choose(node: NodeView, operands: Operands) -> Results:
     """Bound Where."""
     condition, a, b = operands
     if condition is None or a is None or b is None or a.dtype != b.dtype:
@@ -208,8 +208,8 @@ def choose(node: Node, operands: Operands) -> Results:
     return [Bounds(low, high)]
 
 
-def cast(node: Node, operands: Operands) -> Results:
-    """Bound conversions, which round to nearest, and cut off what follows the point; see W3: some do not happen."""
+def cast(node: NodeView, operands: Operands) -> Results:
+    """Bound conversions: to the nearest float, some of which ONNX Runtime leaves out, and towards 0."""
     x = operands[0]
     if x is None:
         return None
@@ -229,7 +229,8 @@ def cast(node: Node, operands: Operands) -> Results:
         return [Bounds(x.lower.astype(dtype), x.upper.astype(dtype))]
     limits = np.iinfo(dtype)
     ends = [np.trunc(end) if x.is_float else end for end in (x.lower, x.upper)]
-    inside = not ends[0].size or bool(
-        limits.min <= ends[0].min() and ends[1].max() <= limits.max and abs(x.real.size).max() < 2.0**62
+    low, high = x.real.apply(np.trunc).low, x.real.apply(np.trunc).high
+    inside = not low.size or (
+        limits.min <= low.min() and high.max() <= min(limits.max, 2.0**62) and low.min() >= -(2.0**62)
     )
     return [Bounds(ends[0].astype(dtype), ends[1].astype(dtype))] if inside else None

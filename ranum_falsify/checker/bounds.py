@@ -93,7 +93,7 @@ class Real:
     @property
     def size(self) -> np.ndarray:
         """The greatest magnitudes."""
-        return np.maximum(np.abs(self.low), np.abs(self.high))
+        return np.asarray(np.maximum(np.abs(self.low), np.abs(self.high)))
 
     @property
     def square(self) -> Real:

@@ -10,9 +10,9 @@ import numpy as np
 import onnx
 
 from ranum_falsify.checker.bounds import Bounds
-from ranum_falsify.checker.node import Node
+from ranum_falsify.checker.node import NodeView
 from ranum_falsify.checker.proof import ProofFile, ProofRejectedError
-from ranum_falsify.checker.question import Question
+from ranum_falsify.checker.question import ModelQuestion
 from ranum_falsify.checker.relations import Relations
 from ranum_falsify.checker.rules import SHAPES, bound, can_fail, may_end_a_run
 
@@ -38,7 +38,7 @@ class Followed:
     parts: int = 0
 
 
-def check_model(question: Question, proof: ProofFile, model: onnx.ModelProto | None = None) -> Followed:
+def check_model(question: ModelQuestion, proof: ProofFile, model: onnx.ModelProto | None = None) -> Followed:
     """Show that no operator of a model fails in the question's box.
 
     Args:
@@ -82,7 +82,7 @@ def _halves(part: _Box, cut: tuple[str, int, float]) -> list[_Box]:
     return [{**part, name: Bounds(box.lower, upper)}, {**part, name: Bounds(lower, box.upper)}]
 
 
-def _weights_of(model: onnx.ModelProto, question: Question) -> dict[str, Bounds | None]:
+def _weights_of(model: onnx.ModelProto, question: ModelQuestion) -> dict[str, Bounds | None]:
     """Return the constants as bounds; None for those that rules are not about."""
     names = {value.name for value in model.graph.input}
     found: dict[str, Bounds | None] = {}
@@ -107,7 +107,7 @@ def _follow(model: onnx.ModelProto, known: dict[str, Bounds | None], found: Foll
         title = f"{proto.name or proto.output[0]} ({proto.op_type})"
         operands = [known.get(name) if name else None for name in proto.input]
         unknown = [name for name, operand in zip(proto.input, operands, strict=True) if name and operand is None]
-        node = Node(proto, model.opset_import)
+        node = NodeView(proto, model.opset_import)
         results = None
         if (proto.domain, proto.op_type) not in functions and (not unknown or proto.op_type in SHAPES):
             relations.prepare(node)

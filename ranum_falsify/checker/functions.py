@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ranum_falsify.checker.bounds import Bounds, Real, enclose, least
-from ranum_falsify.checker.node import Node, Operands, Results
+from ranum_falsify.checker.node import NodeView, Operands, Results
 
 __all__ = ["FUNCTIONS", "RELATIVE", "Function", "apply", "bound_function", "power"]
 
@@ -58,11 +58,11 @@ _erf = _each(math.erf)
 
 def _sigmoid(x: np.ndarray) -> np.ndarray:
     small = np.exp(-np.abs(x))
-    return np.where(x >= 0, 1 / (1 + small), small / (1 + small))
+    return np.asarray(np.where(x >= 0, 1 / (1 + small), small / (1 + small)))
 
 
 def _softplus(x: np.ndarray) -> np.ndarray:
-    return np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x)))
+    return np.asarray(np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x))))
 
 
 _ONE = 1 + 1e-6
@@ -108,7 +108,7 @@ def apply(function: Function, x: Bounds, extra: float = 0.0) -> Bounds | None:
     return Bounds(np.maximum(bounds.lower, floor) if function.range[0] == 0 else bounds.lower, bounds.upper)
 
 
-def bound_function(node: Node, operands: Operands) -> Results:
+def bound_function(node: NodeView, operands: Operands) -> Results:
     """Bound an operator that is one of the functions."""
     (x,) = operands
     if x is None or not x.is_float:
@@ -123,7 +123,7 @@ def bound_function(node: Node, operands: Operands) -> Results:
     return None if found is None else [found]
 
 
-def power(node: Node, operands: Operands) -> Results:
+def power(node: NodeView, operands: Operands) -> Results:
     """Bound Pow, of positive bases or with one whole exponent."""
     x, y = operands
     if x is None or y is None or not x.is_float or (x.dtype != y.dtype and not y.is_point):

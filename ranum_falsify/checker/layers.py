@@ -8,7 +8,7 @@ import numpy as np
 
 from ranum_falsify.checker.bounds import Bounds, Real, drift, enclose, least, unit
 from ranum_falsify.checker.functions import FUNCTIONS, apply
-from ranum_falsify.checker.node import Node, Operands, Results
+from ranum_falsify.checker.node import NodeView, Operands, Results
 
 __all__ = ["activate", "batch_normalise", "layer_normalise", "random_numbers", "recur", "skip_normalise", "soft"]
 
@@ -22,7 +22,7 @@ def _point(value: float) -> Real:
     return Real(np.asarray(float(value)), np.asarray(float(value)))
 
 
-def soft(node: Node, operands: Operands) -> Results:
+def soft(node: NodeView, operands: Operands) -> Results:
     """Bound Softmax and LogSoftmax."""
     (x,) = operands
     if x is None or not x.is_float or not x.lower.size or not x.lower.ndim:
@@ -57,7 +57,7 @@ def soft(node: Node, operands: Operands) -> Results:
 # normalisations --------------------------------------------------------------------------------------------------
 
 
-def batch_normalise(node: Node, operands: Operands) -> Results:
+def batch_normalise(node: NodeView, operands: Operands) -> Results:
     """Bound BatchNormalization with given statistics."""
     given = [one for one in operands if one is not None]
     if len(given) != 5 or len({one.dtype for one in given}) > 1 or not given[0].is_float:
@@ -79,7 +79,7 @@ def batch_normalise(node: Node, operands: Operands) -> Results:
     return [enclose((x - mean) * factor + bias, dtype, error)]
 
 
-def layer_normalise(node: Node, operands: Operands, *, centred: bool = True, by_channel: bool = False) -> Results:
+def layer_normalise(node: NodeView, operands: Operands, *, centred: bool = True, by_channel: bool = False) -> Results:
     """Bound normalisations over the last dimensions, or over all but the first two.
 
     Kernels take the deviation from the same computed mean as the numbers, so that it is no smaller than a number's
@@ -124,7 +124,7 @@ def _scores(x: Bounds, axes: tuple[int, ...], epsilon: float, centred: bool) -> 
     return Real(np.maximum(spread.low, -limit), np.minimum(spread.high, limit))
 
 
-def skip_normalise(node: Node, operands: Operands, *, centred: bool = True) -> Results:
+def skip_normalise(node: NodeView, operands: Operands, *, centred: bool = True) -> Results:
     """Bound SkipLayerNormalization and its simplified form: a sum, normalised."""
     x, skip, gamma, *rest = operands
     if x is None or skip is None or x.dtype != skip.dtype or not x.is_float:
@@ -141,9 +141,10 @@ def skip_normalise(node: Node, operands: Operands, *, centred: bool = True) -> R
 # recurrent networks --------------------------------------------------------------------------------------------------
 
 
-def recur(node: Node, operands: Operands, *, gates: int) -> Results:
+def recur(node: NodeView, operands: Operands, *, gates: int) -> Results:
     """Bound LSTM, GRU and RNN with their own activations: outputs by those of tanh, cells by the number of steps."""
-    x, w, r, b, lengths, hidden, cell, peephole = [*operands, *[None] * (8 - len(operands))]
+    given: list[Bounds | None] = [*operands, *[None] * 8]
+    x, w, r, b, lengths, hidden, cell, peephole = given[:8]
     if x is None or w is None or r is None or not x.is_float or lengths is not None or peephole is not None:
         return None
     node.attribute("linear_before_reset", 0)
@@ -153,7 +154,8 @@ def recur(node: Node, operands: Operands, *, gates: int) -> Results:
     steps, batch, _ = x.lower.shape
     ways = w.lower.shape[0]
     if (
-        node.attribute("layout", 0)
+        not steps
+        or node.attribute("layout", 0)
         or w.lower.shape[1] != gates * size
         or direction not in ("forward", "reverse", "bidirectional")
     ):
@@ -193,7 +195,7 @@ def activate(found: Bounds, name: str, parameters: list[float]) -> Bounds | None
     return apply(FUNCTIONS[name], found) if name in ("Sigmoid", "Tanh", "Softplus", "Softsign") else None
 
 
-def random_numbers(node: Node, operands: Operands) -> Results:
+def random_numbers(node: NodeView, operands: Operands) -> Results:
     """Bound what is drawn."""
     shape = node.attribute("shape", None) if not operands else operands[0].lower.shape if operands[0] else None
     node.attribute("seed", 0.0)

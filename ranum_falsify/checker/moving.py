@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ranum_falsify.checker.bounds import Bounds, Real
-from ranum_falsify.checker.node import Node, Operands, Results
+from ranum_falsify.checker.node import NodeView, Operands, Results
 from ranum_falsify.checker.sums import finish
 
 __all__ = ["EXACT", "MOVING", "gather", "make_exact", "make_shape", "move", "pad", "scatter"]
@@ -29,7 +29,7 @@ EXACT = frozenset(
 """What is exact on integers."""
 
 
-def make_exact(node: Node, operands: Operands) -> Results:
+def make_exact(node: NodeView, operands: Operands) -> Results:
     """Compute what known integers, or nothing, come to."""
     made = node.run([None if one is None else one.lower for one in operands])
     if node.proto.op_type not in ("Constant", "ConstantOfShape", "EyeLike") and any(
@@ -39,13 +39,13 @@ def make_exact(node: Node, operands: Operands) -> Results:
     return [Bounds(one, one) for one in made]
 
 
-def make_shape(node: Node, operands: Operands) -> Results:
+def make_shape(node: NodeView, operands: Operands) -> Results:
     """Compute a shape."""
     x = operands[0]
     return None if x is None else [Bounds(one, one) for one in node.run([x.lower])]
 
 
-def move(node: Node, operands: Operands) -> Results:
+def move(node: NodeView, operands: Operands) -> Results:
     """Move both ends alike."""
     name = node.proto.op_type
     count = MOVING[name]
@@ -68,7 +68,7 @@ def _slices_alike(operands: Operands) -> bool:
     return starts is not None and x is not None and bool((starts.lower >= -min(x.lower.shape)).all())
 
 
-def gather(node: Node, operands: Operands) -> Results:
+def gather(node: NodeView, operands: Operands) -> Results:
     """Bound a choice by indices of which only bounds are known, by all elements that it may choose."""
     x, at = operands
     if x is None or at is None or node.proto.op_type == "GatherND" or not x.lower.ndim or not x.lower.size:
@@ -90,7 +90,7 @@ def _spread(low: np.ndarray, high: np.ndarray, shape: tuple[int, ...]) -> Result
     return [Bounds(np.broadcast_to(low, shape), np.broadcast_to(high, shape))]
 
 
-def pad(node: Node, operands: Operands) -> Results:
+def pad(node: NodeView, operands: Operands) -> Results:
     """Pad with a constant, or with elements."""
     x, *rest = operands
     if x is None or not all(one is None or one.is_point for one in rest) or not x.lower.size:
@@ -102,13 +102,22 @@ def pad(node: Node, operands: Operands) -> Results:
     return [Bounds(lows[0], highs[0])]
 
 
-def scatter(node: Node, operands: Operands) -> Results:
+def _are_apart(node: NodeView, shape: tuple[int, ...], at: np.ndarray) -> bool:
+    """Tell whether no two indices are of the same place, where the order of writing counts."""
+    if node.proto.op_type == "ScatterND":
+        rows = (at % np.array(shape[: at.shape[-1]])).reshape(-1, at.shape[-1])
+        return len(np.unique(rows, axis=0)) == len(rows)
+    axis = int(node.attribute("axis", 0))
+    return bool((np.diff(np.sort(at % shape[axis], axis), axis=axis) != 0).all())
+
+
+def scatter(node: NodeView, operands: Operands) -> Results:
     """Write elements over others, at places of which bounds are known."""
     x, at, new = operands
     if x is None or at is None or new is None:
         return None
     reduction = node.attribute("reduction", "none")
-    if at.is_point and reduction == "none":
+    if at.is_point and reduction == "none" and _are_apart(node, x.lower.shape, at.lower):
         lows = node.run([x.lower, at.lower, new.lower])
         highs = node.run([x.upper, at.lower, new.upper])
         return [Bounds(lows[0], highs[0])]

@@ -11,7 +11,7 @@ from onnx.reference import ReferenceEvaluator
 
 from ranum_falsify.checker.bounds import Bounds
 
-__all__ = ["Node", "Operands", "Results", "Rule"]
+__all__ = ["NodeView", "Operands", "Results", "Rule"]
 
 Operands = Sequence[Bounds | None]
 """Bounds of a node's operands; None for those that it is not given."""
@@ -20,7 +20,7 @@ Results = Sequence[Bounds | None] | None
 """Bounds of its results, of which some may not be known; None where it is not shown that they are finite."""
 
 
-class Node:
+class NodeView:
     """A node, with what its model says about it.
 
     Attributes:
@@ -77,5 +77,5 @@ class Node:
         return [np.asarray(one) for one in ReferenceEvaluator(model).run(None, feeds)]
 
 
-Rule = Callable[[Node, Operands], Results]
+Rule = Callable[[NodeView, Operands], Results]
 """Bounds of the results of a node."""

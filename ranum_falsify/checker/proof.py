@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from ranum_falsify.checker.bounds import Bounds
-from ranum_falsify.checker.question import RUNTIMES, Question
+from ranum_falsify.checker.question import RUNTIMES, ModelQuestion
 
 __all__ = ["Cut", "ProofFile", "ProofRejectedError"]
 
@@ -80,7 +80,7 @@ class ProofFile:
         except _BROKEN as error:
             raise ProofRejectedError("it is no proof file, or not whole") from error
 
-    def compare(self, question: Question) -> list[str]:
+    def compare(self, question: ModelQuestion) -> list[str]:
         """Compare what is asked with what the file is about; return in what the file says more.
 
         Raises:

@@ -6,7 +6,7 @@ import numpy as np
 
 from ranum_falsify.checker.bounds import Bounds, Real, enclose, least, unit
 from ranum_falsify.checker.layers import recur
-from ranum_falsify.checker.node import Node, Operands, Results
+from ranum_falsify.checker.node import NodeView, Operands, Results
 from ranum_falsify.checker.sums import Windows
 
 __all__ = [
@@ -25,14 +25,14 @@ def _is_positive(scale: Bounds | None) -> bool:
     return scale is not None and scale.is_float and bool((scale.lower >= 2 * least(scale.dtype)).all())
 
 
-def _along(node: Node, values: Real, rank: int) -> Real:
+def _along(node: NodeView, values: Real, rank: int) -> Real:
     if values.low.size == 1:
         return values.apply(lambda end: end.reshape(()))
     axis = int(node.attribute("axis", 1)) % rank
     return values.apply(lambda end: end.reshape([-1 if i == axis else 1 for i in range(rank)]))
 
 
-def dequantise(node: Node, operands: Operands) -> Results:
+def dequantise(node: NodeView, operands: Operands) -> Results:
     """Bound (x - zero point) * scale."""
     x, scale, *rest = operands
     zero = rest[0] if rest else None
@@ -45,7 +45,7 @@ def dequantise(node: Node, operands: Operands) -> Results:
     return [enclose(found, scale.dtype, 4 * unit(scale.dtype) * found.size + least(scale.dtype))]
 
 
-def quantise(node: Node, operands: Operands) -> Results:
+def quantise(node: NodeView, operands: Operands) -> Results:
     """Bound round(x / scale) + zero point, within the type's range."""
     x, scale, *rest = operands
     zero = rest[0] if rest else None
@@ -68,7 +68,7 @@ def quantise(node: Node, operands: Operands) -> Results:
     return [Bounds(ends[0].astype(dtype), ends[1].astype(dtype))]
 
 
-def dynamic(node: Node, operands: Operands) -> Results:
+def dynamic(node: NodeView, operands: Operands) -> Results:
     """Bound DynamicQuantizeLinear: numbers, their scale, and their zero point."""
     (x,) = operands
     if x is None or x.dtype != np.float32 or not x.lower.size:
@@ -87,7 +87,7 @@ def _full(shape: tuple[int, ...], dtype: np.dtype[np.integer]) -> Bounds:
     return Bounds(np.full(shape, limits.min, dtype), np.full(shape, limits.max, dtype))
 
 
-def multiply_integers(node: Node, operands: Operands) -> Results:
+def multiply_integers(node: NodeView, operands: Operands) -> Results:
     """Bound MatMulInteger and ConvInteger by the magnitudes of their factors."""
     x, w = operands[:2]
     if x is None or w is None:
@@ -98,7 +98,7 @@ def multiply_integers(node: Node, operands: Operands) -> Results:
     return [Bounds(np.full(shape, -most).astype(np.int32), np.full(shape, most).astype(np.int32))]
 
 
-def _shape_of(node: Node, x: Bounds, w: Bounds) -> tuple[tuple[int, ...], int]:
+def _shape_of(node: NodeView, x: Bounds, w: Bounds) -> tuple[tuple[int, ...], int]:
     if "Conv" not in node.proto.op_type:
         stack = np.broadcast_shapes(x.lower.shape[:-2], w.lower.shape[:-2])
         return (*stack, x.lower.shape[-2], w.lower.shape[-1]), x.lower.shape[-1]
@@ -126,7 +126,7 @@ FORMS: dict[str, tuple[int, int, int]] = {
 """Positions of the second factor, of the result's scale and of its zero point."""
 
 
-def quantised_result(node: Node, operands: Operands) -> Results:
+def quantised_result(node: NodeView, operands: Operands) -> Results:
     """Bound an operator from integers to integers of a scale."""
     second, at, zero_at = FORMS[node.key]
     x, w, scale, zero = (
@@ -152,7 +152,7 @@ def quantised_result(node: Node, operands: Operands) -> Results:
     return [_full(shape, zero.dtype)]
 
 
-def scaled_product(node: Node, operands: Operands) -> Results:
+def scaled_product(node: NodeView, operands: Operands) -> Results:
     """Bound MatMulIntegerToFloat, and DynamicQuantizeMatMul, which quantises its first factor itself."""
     x, w, *rest = operands
     dynamically = node.proto.op_type == "DynamicQuantizeMatMul"
@@ -166,7 +166,7 @@ def scaled_product(node: Node, operands: Operands) -> Results:
     return [enclose(Real(np.full(shape, -size), np.full(shape, size)), np.dtype(np.float32), size * 1e-3)]
 
 
-def dynamic_lstm(node: Node, operands: Operands) -> Results:
+def dynamic_lstm(node: NodeView, operands: Operands) -> Results:
     """Bound DynamicQuantizeLSTM by the LSTM whose weights are as large as integers of 8 bits allow."""
     x, w, r, *others = operands
     weights = []

@@ -14,7 +14,7 @@ from google.protobuf.message import DecodeError
 
 from ranum_falsify.checker.bounds import Bounds
 
-__all__ = ["RUNTIMES", "Question", "QuestionError", "Range", "ask"]
+__all__ = ["RUNTIMES", "ModelQuestion", "QuestionError", "Range", "ask"]
 
 RUNTIMES = ("onnxruntime", "torch", "exact")
 """The runtimes that the rules are about: ONNX Runtime and PyTorch on x86-64 processors, and correct rounding."""
@@ -28,7 +28,7 @@ class QuestionError(Exception):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Question:
+class ModelQuestion:
     """What is asked.
 
     Attributes:
@@ -57,7 +57,7 @@ def ask(
     sizes: Mapping[str, int],
     runtimes: Sequence[str],
     free: Collection[str] = (),
-) -> Question:
+) -> ModelQuestion:
     """State a question about a model file.
 
     Args:
@@ -73,17 +73,7 @@ def ask(
     model = _read(data)
     weights = {one.name: one for one in model.graph.initializer}
     declared = {value.name: value for value in model.graph.input if value.name not in weights}
-    for name in ranges:
-        if name in weights and name not in free:
-            raise QuestionError(f"{name!r} is a weight of the model, not an input; free it where it is to vary")
-        if name is not ... and name not in declared and name not in weights:
-            raise QuestionError(f"the model has no input {name!r}; it has {', '.join(declared) or 'none'}")
-    if missing := [
-        name for name in (*declared, *free) if name not in ranges and (name in weights or ... not in ranges)
-    ]:
-        raise QuestionError(f"nothing says what input {missing[0]!r} ranges over; give --box {missing[0]}=LO,HI")
-    if unknown := [name for name in free if name not in weights]:
-        raise QuestionError(f"the model has no weight {unknown[0]!r}")
+    _check_names(ranges, declared, weights, free)
     if wrong := [runtime for runtime in runtimes if runtime not in RUNTIMES]:
         raise QuestionError(f"{wrong[0]!r} is no runtime that the checker knows; {', '.join(RUNTIMES)} are")
     found: dict[str, int] = {}
@@ -96,7 +86,7 @@ def ask(
         inputs[name] = _box(name, ranges[name], _dtype(name, weights[name].data_type), tuple(weights[name].dims))
     if unused := [name for name in sizes if name not in found]:
         raise QuestionError(f"--dim {unused[0]}: no input of the model has such a dimension")
-    return Question(
+    return ModelQuestion(
         model=model,
         sha256=hashlib.sha256(data).hexdigest(),
         inputs=inputs,
@@ -105,6 +95,23 @@ def ask(
         assumed=[name for name in found if name not in sizes],
         runtimes=tuple(runtimes),
     )
+
+
+def _check_names(
+    ranges: Collection[str | EllipsisType], declared: Collection[str], weights: Collection[str], free: Collection[str]
+) -> None:
+    """Check that the ranges are of inputs, and of weights that vary, and of all of them."""
+    for name in ranges:
+        if name in weights and name not in free:
+            raise QuestionError(f"{name!r} is a weight of the model, not an input; free it where it is to vary")
+        if name is not ... and name not in declared and name not in weights:
+            raise QuestionError(f"the model has no input {name!r}; it has {', '.join(declared) or 'none'}")
+    if missing := [
+        name for name in (*declared, *free) if name not in ranges and (name in weights or ... not in ranges)
+    ]:
+        raise QuestionError(f"nothing says what input {missing[0]!r} ranges over; give --box {missing[0]}=LO,HI")
+    if unknown := [name for name in free if name not in weights]:
+        raise QuestionError(f"the model has no weight {unknown[0]!r}")
 
 
 def _read(data: bytes) -> onnx.ModelProto:

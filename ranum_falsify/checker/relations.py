@@ -8,7 +8,7 @@ import numpy as np
 
 from ranum_falsify.checker.bounds import Bounds
 from ranum_falsify.checker.functions import FUNCTIONS, apply
-from ranum_falsify.checker.node import Node, Operands
+from ranum_falsify.checker.node import NodeView, Operands
 from ranum_falsify.checker.sums import axes_of
 
 __all__ = ["Relations"]
@@ -31,12 +31,12 @@ class Relations:
         self._small: dict[str, tuple[str, float]] = {}
         self._away: dict[str, float] = {}
 
-    def prepare(self, node: Node) -> None:
+    def prepare(self, node: NodeView) -> None:
         """Tell a node how far from 0 its second operand stays."""
         if len(node.proto.input) == 2:
             node.away = self._away.get(node.proto.input[1], 0.0)
 
-    def _guard(self, node: Node, operands: Operands) -> None:
+    def _guard(self, node: NodeView, operands: Operands) -> None:
         """Keep that Where(|x| < least, other, x) is no nearer to 0 than both."""
         made, given, name = node.proto.output[0], node.proto.input, node.proto.op_type
         if name == "Abs":
@@ -50,7 +50,7 @@ class Relations:
             if of == given[2]:
                 self._away[made] = min(least, float(apart.min()))
 
-    def refine(self, node: Node, operands: Operands, results: Sequence[Bounds | None]) -> Sequence[Bounds | None]:
+    def refine(self, node: NodeView, operands: Operands, results: Sequence[Bounds | None]) -> Sequence[Bounds | None]:
         """Return narrower bounds of what a node makes, and keep what is known of it."""
         found, name = results[0], node.proto.op_type
         if found is None or node.proto.domain not in ("", "ai.onnx") or not found.lower.size:

@@ -10,7 +10,7 @@ import onnx
 
 from ranum_falsify.checker import arithmetic, functions, layers, moving, quantised, sums
 from ranum_falsify.checker.bounds import Bounds, enclose
-from ranum_falsify.checker.node import Node, Operands, Results, Rule
+from ranum_falsify.checker.node import NodeView, Operands, Results, Rule
 
 __all__ = ["OPERATORS", "SHAPES", "bound", "can_fail", "may_end_a_run"]
 
@@ -18,6 +18,7 @@ SHAPES = ("Shape", "Size")  # they read no values
 _OLDEST = 7
 _UNKNOWN_FORMS = (
     *(ValueError, TypeError, IndexError, RuntimeError, NotImplementedError, AttributeError, KeyError, OverflowError),
+    MemoryError,
 )
 """What rules, and ONNX's evaluator, raise at forms of an operator that they do not know."""
 
@@ -59,7 +60,7 @@ def can_fail(proto: onnx.NodeProto) -> bool:
     return proto.domain not in ("", "ai.onnx") or proto.op_type not in _CANNOT_FAIL
 
 
-def bound(node: Node, operands: Operands) -> Results:
+def bound(node: NodeView, operands: Operands) -> Results:
     """Return bounds of the results of a node, None where no rule shows that they are finite."""
     if not _OLDEST <= node.opset <= onnx.defs.onnx_opset_version() or any(
         one is not None and not one.is_sound for one in operands
@@ -81,7 +82,7 @@ def bound(node: Node, operands: Operands) -> Results:
     return flushed if all(one is None or one.is_sound for one in flushed) else None
 
 
-def _dropped(node: Node, operands: Operands) -> Results:
+def _dropped(node: NodeView, operands: Operands) -> Results:
     """Dropout, where it drops nothing."""
     x, _, training = [*operands, None, None][:3]
     node.attribute("ratio", 0.5)
@@ -91,7 +92,7 @@ def _dropped(node: Node, operands: Operands) -> Results:
     return [x, Bounds(np.zeros(x.lower.shape, bool), np.ones(x.lower.shape, bool))][: len(node.proto.output)]
 
 
-def _places(node: Node, operands: Operands) -> Results:
+def _places(node: NodeView, operands: Operands) -> Results:
     """ArgMax and ArgMin: any place along the axis."""
     x = operands[0]
     if x is None or not x.lower.size or not x.lower.ndim:
@@ -102,7 +103,7 @@ def _places(node: Node, operands: Operands) -> Results:
     return [Bounds(np.zeros(shape, np.int64), np.full(shape, x.lower.shape[axis] - 1, np.int64))]
 
 
-def _modulo(node: Node, operands: Operands) -> Results:
+def _modulo(node: NodeView, operands: Operands) -> Results:
     """Remainders by one positive integer."""
     x, by = operands
     if x is None or by is None or x.dtype.kind not in "iu" or node.attribute("fmod", 0) or not (by.lower > 0).all():
@@ -111,7 +112,7 @@ def _modulo(node: Node, operands: Operands) -> Results:
     return [Bounds(np.zeros_like(high), high)]
 
 
-def _biased(rule_name: str, node: Node, operands: Operands) -> Results:
+def _biased(rule_name: str, node: NodeView, operands: Operands) -> Results:
     """Gelu and its relatives, some of a sum."""
     x, bias = [*operands, None][:2]
     if x is None or not x.is_float:
@@ -127,7 +128,7 @@ def _biased(rule_name: str, node: Node, operands: Operands) -> Results:
     return None if found is None else [found]
 
 
-def _fused_convolution(node: Node, operands: Operands) -> Results:
+def _fused_convolution(node: NodeView, operands: Operands) -> Results:
     """A convolution, the sum with what stands beside it, and an activation."""
     name, parameters = str(node.attribute("activation", "")), list(node.attribute("activation_params", []))
     x, w, bias, beside = [*operands, None, None][:4]
@@ -139,7 +140,7 @@ def _fused_convolution(node: Node, operands: Operands) -> Results:
     return None if active is None else [active]
 
 
-def _fused_product(node: Node, operands: Operands) -> Results:
+def _fused_product(node: NodeView, operands: Operands) -> Results:
     """A Gemm and an activation."""
     name = str(node.attribute("activation", ""))
     alpha = node.attribute("activation_alpha", None)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ranum_falsify.checker.bounds import Bounds, Real, drift, enclose, least, unit
-from ranum_falsify.checker.node import Node, Operands, Results
+from ranum_falsify.checker.node import NodeView, Operands, Results
 
 __all__ = ["axes_of", "bound_products", "convolve", "finish", "matrix_product", "products", "reduce"]
 
@@ -56,7 +56,7 @@ def matrix_product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return np.asarray(np.matmul(a, b))
 
 
-def products(node: Node, operands: Operands) -> Results:
+def products(node: NodeView, operands: Operands) -> Results:
     """Bound MatMul and Gemm."""
     x, w = operands[:2]
     if x is None or w is None or not x.is_float or x.dtype != w.dtype:
@@ -88,7 +88,7 @@ def _scaled(found: Bounds, alpha: float, size: float) -> Results:
     return [enclose(scaled, found.dtype, 8 * unit(found.dtype) * scaled.size + least(found.dtype) * (1 + size))]
 
 
-def _gemm(node: Node, x: Bounds, w: Bounds, bias: Bounds | None) -> Results:
+def _gemm(node: NodeView, x: Bounds, w: Bounds, bias: Bounds | None) -> Results:
     alpha, beta = (float(node.attribute(name, 1.0)) for name in ("alpha", "beta"))
     a = _turn(x) if node.attribute("transA", 0) else x
     b = _turn(w) if node.attribute("transB", 0) else w
@@ -107,7 +107,7 @@ def _gemm(node: Node, x: Bounds, w: Bounds, bias: Bounds | None) -> Results:
 # convolutions and windows ----------------------------------------------------------------------------------------
 
 
-def convolve(node: Node, operands: Operands) -> Results:
+def convolve(node: NodeView, operands: Operands) -> Results:
     """Bound Conv and ConvTranspose."""
     x, w = operands[:2]
     if x is None or w is None or not x.is_float or x.dtype != w.dtype or not x.lower.size or not w.lower.size:
@@ -134,7 +134,7 @@ def convolve(node: Node, operands: Operands) -> Results:
 class Windows:
     """Where windows of a kernel lie on a tensor."""
 
-    def __init__(self, node: Node, spatial: Sequence[int], kernel: Sequence[int]) -> None:
+    def __init__(self, node: NodeView, spatial: Sequence[int], kernel: Sequence[int]) -> None:
         rank = len(spatial)
         self.kernel = tuple(int(size) for size in kernel)
         self.strides = list(node.attribute("strides", None) or [1] * rank)
@@ -201,7 +201,7 @@ def _spread(x: np.ndarray, w: np.ndarray, places: Windows, group: int, outside: 
     return image[(slice(None), slice(None), *(slice(a, b) for a, b in zip(places.pads[:rank], ends, strict=True)))]
 
 
-def pool(node: Node, operands: Operands) -> Results:
+def pool(node: NodeView, operands: Operands) -> Results:
     """Bound MaxPool, AveragePool and those over all places."""
     (x,) = operands
     if x is None or not x.lower.size or x.lower.ndim < 3:
@@ -235,7 +235,7 @@ def pool(node: Node, operands: Operands) -> Results:
 # reductions --------------------------------------------------------------------------------------------------------
 
 
-def axes_of(node: Node, operands: Operands, rank: int) -> tuple[int, ...]:
+def axes_of(node: NodeView, operands: Operands, rank: int) -> tuple[int, ...]:
     """Return the axes over which a node reduces."""
     given = operands[1] if len(operands) > 1 else None
     if given is not None and not given.is_point:
@@ -246,7 +246,7 @@ def axes_of(node: Node, operands: Operands, rank: int) -> tuple[int, ...]:
     return tuple(sorted(int(axis) % rank for axis in listed))
 
 
-def reduce(node: Node, operands: Operands) -> Results:
+def reduce(node: NodeView, operands: Operands) -> Results:
     """Bound reductions."""
     x = operands[0]
     if x is None or not x.lower.size:
@@ -257,34 +257,32 @@ def reduce(node: Node, operands: Operands) -> Results:
     if not axes and x.lower.ndim:
         return None
     if name in ("ReduceMax", "ReduceMin"):
-        apply = np.maximum.reduce if name == "ReduceMax" else np.minimum.reduce
+        apply = np.max if name == "ReduceMax" else np.min
         return [Bounds(*(np.asarray(apply(end, axis=axes, keepdims=keep)) for end in (x.lower, x.upper)))]
-    if not x.is_float:
-        return None
-    real = x.real
-    terms = math.prod(x.lower.shape[axis] for axis in axes)
+    return _add_up(name, x, axes, keep) if x.is_float else None
+
+
+def _add_up(name: str, x: Bounds, axes: tuple[int, ...], keep: bool) -> Results:
+    real, terms, dtype = x.real, math.prod(x.lower.shape[axis] for axis in axes), x.dtype
     if name in ("ReduceSumSquare", "ReduceL2"):
         real = real.square
     elif name == "ReduceL1":
         around = (real.low <= 0) & (real.high >= 0)
         real = Real(np.where(around, 0.0, np.minimum(np.abs(real.low), np.abs(real.high))), real.size)
-    sums = [np.asarray(end.sum(axis=axes, keepdims=keep)) for end in (real.low, real.high, real.size)]
-    found = finish(Real(sums[0], sums[1]), sums[2], terms, x.dtype)
+    low, high, size = (np.asarray(end.sum(axis=axes, keepdims=keep)) for end in (real.low, real.high, real.size))
+    found = finish(Real(low, high), size, terms, dtype)
     if found is None:
         return None
-    if (real.low >= 0).all():
+    positive = bool((real.low >= 0).all())
+    if positive:
         # A rounded sum of what is not negative is no smaller than any of it.
-        most = real.low.max(axis=axes, keepdims=keep) if name == "ReduceSum" else np.zeros_like(sums[0])
-        found = Bounds(np.maximum(found.lower, np.asarray(most).astype(x.dtype)), found.upper)
+        most = real.low.max(axis=axes, keepdims=keep) if name == "ReduceSum" else np.zeros_like(low)
+        found = Bounds(np.maximum(found.lower, np.asarray(most).astype(dtype)), found.upper)
     if name == "ReduceMean":
         share = Real(np.asarray(float(terms)), np.asarray(float(terms)))
-        at_least = 0.0 if (real.low >= 0).all() else -np.inf
-        return [
-            enclose(
-                found.real / share, x.dtype, 4 * unit(x.dtype) * sums[2] / terms + least(x.dtype), at_least=at_least
-            )
-        ]
+        error = 4 * unit(dtype) * size / terms + least(dtype)
+        return [enclose(found.real / share, dtype, error, at_least=0.0 if positive else -np.inf)]
     if name == "ReduceL2":
         root = Real(np.sqrt(found.real.low), np.sqrt(found.real.high))
-        return [enclose(root, x.dtype, 8 * unit(x.dtype) * root.size + least(x.dtype), at_least=0.0)]
+        return [enclose(root, dtype, 8 * unit(dtype) * root.size + least(dtype), at_least=0.0)]
     return [found]

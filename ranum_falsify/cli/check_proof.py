@@ -19,7 +19,7 @@ from ranum_falsify.network.messages import show_range
 if TYPE_CHECKING:
     from ranum_falsify.checker.check import Followed
     from ranum_falsify.checker.proof import ProofFile
-    from ranum_falsify.checker.question import Question, Range
+    from ranum_falsify.checker.question import ModelQuestion, Range
 
 __all__ = ["run"]
 
@@ -59,7 +59,7 @@ def run(options: CheckProofOptions) -> int:
 # the question ---------------------------------------------------------------------------------------------------------
 
 
-def _ask(options: CheckProofOptions, model: Path) -> Question:
+def _ask(options: CheckProofOptions, model: Path) -> ModelQuestion:
     from ranum_falsify.checker.question import QuestionError, ask
 
     ranges, free = _ranges_of_property(options) if options.property_path else (_ranges_of_box(options), options.free)
@@ -89,7 +89,7 @@ def _ranges_of_property(options: CheckProofOptions) -> tuple[Mapping[str | Ellip
         raise UsageError(f"{options.property_path}: asks for more than valid operators in one box; no proof is of that")
     ((call,), (region,)) = problem.calls, problem.regions
     bounds = {variable.name: (variable.lower, variable.upper) for variable in region}
-    ranges = {
+    ranges: dict[str | EllipsisType, Range] = {
         name: bounds[variable]
         for name, variable in zip(call.graph.input_names, call.variables, strict=True)
         if variable
@@ -123,7 +123,7 @@ class _Checked:
         yield from (f"  not shown: {title}: {why}" for title, why in self.found.open.items())
 
 
-def _check(question: Question, proof: ProofFile) -> Iterator[_Checked]:
+def _check(question: ModelQuestion, proof: ProofFile) -> Iterator[_Checked]:
     from ranum_falsify.checker.check import check_model
 
     yield _Checked("the model", check_model(question, proof))
@@ -137,7 +137,7 @@ def _check(question: Question, proof: ProofFile) -> Iterator[_Checked]:
         yield _Checked(label, None if rewritten is None else check_model(question, proof, rewritten), reason)
 
 
-def _describe_verdict(checked: Sequence[_Checked], question: Question) -> Iterator[str]:
+def _describe_verdict(checked: Sequence[_Checked], question: ModelQuestion) -> Iterator[str]:
     runtimes = ", ".join(question.runtimes)
     if all(one.is_shown for one in checked):
         yield f"accepted for {runtimes}: no operator makes NaN or infinity"
@@ -145,7 +145,7 @@ def _describe_verdict(checked: Sequence[_Checked], question: Question) -> Iterat
         yield f"not checked for {runtimes}: operators that can fail are not all shown not to"
 
 
-def _describe_question(question: Question, model: Path) -> Iterator[str]:
+def _describe_question(question: ModelQuestion, model: Path) -> Iterator[str]:
     yield f"model: {model} (sha256 {question.sha256[:12]})"
     for name, box in question.inputs.items():
         kind = f"{'weight ' if name in question.free else ''}{name}: {box.dtype.name} {list(box.lower.shape)}"

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ranum_falsify.checker.question import Question, ask
+from ranum_falsify.checker.question import ModelQuestion, ask
 from tests.network.building import unchecked
 
 __all__ = ["SUBJECTS", "Forgery", "Subject", "forgeries", "write"]
@@ -44,9 +44,9 @@ class Subject:
     @property
     def data(self) -> bytes:
         """The model's file."""
-        return unchecked(self.text, 18).SerializeToString()
+        return bytes(unchecked(self.text, 18).SerializeToString())
 
-    def question(self, *, safe: bool, **changes: Any) -> Question:
+    def question(self, *, safe: bool, **changes: Any) -> ModelQuestion:
         """What is asked."""
         given: dict[str, Any] = {"sizes": self.sizes, "runtimes": ("onnxruntime",), "free": self.free, **changes}
         return ask(self.data, self.safe if safe else self.unsafe, **given)
@@ -142,11 +142,12 @@ class Forgery:
         """Return the file."""
         stream = io.BytesIO()
         meta = np.frombuffer(json.dumps(self.meta).encode(), dtype=np.uint8)
-        np.savez(stream, **{"meta": meta, **{name: np.asarray(one) for name, one in self.arrays.items()}})
+        arrays: dict[str, Any] = {"meta": meta, **{name: np.asarray(one) for name, one in self.arrays.items()}}
+        np.savez(stream, **arrays)
         return stream.getvalue()
 
 
-def write(question: Question, cuts: Sequence[Any] = (None,)) -> Forgery:
+def write(question: ModelQuestion, cuts: Sequence[Any] = (None,)) -> Forgery:
     """Return an honest file about a question."""
     boxes = list(question.inputs.items())
     meta = {
@@ -191,7 +192,8 @@ def _changed_fields(honest: Callable[[], Forgery]) -> Iterator[tuple[str, Forger
         changed = honest()
         changed.meta[name] = extra
         yield f"{name} is added", changed
-    for meta in ([], None, "proof", 3, {}):
+    texts: Sequence[Any] = ([], None, "proof", 3, {})
+    for meta in texts:
         changed = honest()
         changed.meta = meta
         yield f"the text is {meta!r}", changed
@@ -207,7 +209,7 @@ def _changed_inputs(honest: Callable[[], Forgery]) -> Iterator[tuple[str, Forger
             changed = honest()
             changed.meta["inputs"][position][:2] = [other, dtype]
             yield f"input {name} is {other} of {dtype}", changed
-        for other in (
+        shapes: Sequence[Any] = (
             [],
             [0],
             [1],
@@ -218,10 +220,11 @@ def _changed_inputs(honest: Callable[[], Forgery]) -> Iterator[tuple[str, Forger
             None,
             shape[::-1],
             ["batch"],
-        ):
+        )
+        for sizes in shapes:
             changed = honest()
-            changed.meta["inputs"][position][2] = other
-            yield f"input {name} has shape {other}", changed
+            changed.meta["inputs"][position][2] = sizes
+            yield f"input {name} has shape {sizes}", changed
         changed = honest()
         changed.meta["inputs"].append([name, kind, shape])
         yield f"input {name} is twice there", changed

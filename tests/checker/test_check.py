@@ -2,7 +2,9 @@
 
 import ast
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from types import EllipsisType
 from typing import Any
 
 import numpy as np
@@ -15,7 +17,7 @@ from ranum_falsify.api.proof_files import proof_of
 from ranum_falsify.checker import functions, layers
 from ranum_falsify.checker.check import Followed, check_model, live_nodes
 from ranum_falsify.checker.proof import ProofFile
-from ranum_falsify.checker.question import Question, ask
+from ranum_falsify.checker.question import ModelQuestion, ask
 from ranum_falsify.domain.kernels.records import shipped
 from ranum_falsify.network.optimised import optimise_model
 from ranum_falsify.network.registry import list_supported
@@ -29,9 +31,10 @@ SAFE = ("log_mel_safe", "masked_attention_safe", "mlp_classifier", "l2_normalise
 PLAIN = ProofFile(model="", runtimes=(), inputs={}, derivatives=False, cuts=[None])
 
 
-def question_of(text: str, opset: int = 18, **ranges: Any) -> Question:
+def question_of(text: str, opset: int = 18, **ranges: Any) -> ModelQuestion:
     data = unchecked(text, opset).SerializeToString()
-    return ask(data, ranges or {...: (-1, 1)}, sizes={}, runtimes=("onnxruntime",))
+    box: Mapping[str | EllipsisType, Any] = dict(ranges.items()) if ranges else {...: (-1, 1)}
+    return ask(data, box, sizes={}, runtimes=("onnxruntime",))
 
 
 def follow(text: str, opset: int = 18, **ranges: Any) -> Followed:

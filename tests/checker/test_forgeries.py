@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnxruntime
@@ -10,7 +11,7 @@ import pytest
 
 from ranum_falsify.checker.check import check_model
 from ranum_falsify.checker.proof import ProofFile, ProofRejectedError
-from ranum_falsify.checker.question import Question, QuestionError, ask
+from ranum_falsify.checker.question import ModelQuestion, QuestionError, ask
 from ranum_falsify.network.model_file import free_model
 from tests.checker.forging import SUBJECTS, Forgery, forgeries, write
 
@@ -22,7 +23,7 @@ HARMLESS = {
 """Fields that say more than is asked, or that nobody reads."""
 
 
-def outcome(forged: Forgery, question: Question, path: Path) -> str:
+def outcome(forged: Forgery, question: ModelQuestion, path: Path) -> str:
     """What becomes of a file: rejected, not checked or accepted."""
     path.write_bytes(forged.write())
     try:
@@ -89,7 +90,7 @@ def test_a_file_about_something_else_is_rejected(name: str, tmp_path: Path) -> N
     assert rejected > 60
 
 
-def _is_wider(forged: Forgery, question: Question) -> bool:
+def _is_wider(forged: Forgery, question: ModelQuestion) -> bool:
     """Whether a file is about the question's box or one around it."""
     honest = write(question)
     if not isinstance(forged.meta, dict) or forged.meta | {"cuts": []} != honest.meta | {"cuts": []}:
@@ -146,7 +147,7 @@ def test_sizes_are_those_of_the_question(tmp_path: Path) -> None:
         ("pair", {"free": ("w",)}, "nothing says what input 'w'"),
     ],
 )
-def test_questions_that_do_not_fit_are_refused(name: str, changes: dict[str, object], message: str) -> None:
+def test_questions_that_do_not_fit_are_refused(name: str, changes: dict[str, Any], message: str) -> None:
     with pytest.raises(QuestionError, match=message):
         SUBJECTS[name].question(safe=True, **changes)
 
@@ -154,6 +155,6 @@ def test_questions_that_do_not_fit_are_refused(name: str, changes: dict[str, obj
 @pytest.mark.parametrize(
     "ranges", [{}, {"x": (1, 2), "z": (1, 2)}, {"x": (2, 1)}, {"x": (0, np.inf)}, {"x": (1e39, 1e40)}]
 )
-def test_boxes_that_do_not_fit_are_refused(ranges: dict[object, tuple[float, float]]) -> None:
+def test_boxes_that_do_not_fit_are_refused(ranges: Any) -> None:
     with pytest.raises(QuestionError):
         ask(SUBJECTS["reciprocal"].data, ranges, sizes={}, runtimes=())

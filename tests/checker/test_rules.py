@@ -8,7 +8,7 @@ import onnxruntime
 import pytest
 
 from ranum_falsify.checker.bounds import Bounds
-from ranum_falsify.checker.node import Node
+from ranum_falsify.checker.node import NodeView
 from ranum_falsify.checker.rules import OPERATORS, bound
 from tests.domain.soundness import retyped
 from tests.operators.harness import OperatorCase, Spread, model_of
@@ -20,11 +20,8 @@ BY_OPERATOR = {
 X = Spread((2, 3))
 WHOLE = Spread((2, 3), np.int32, -5, 5)
 BY_OPERATOR |= {
-    key: [OperatorCase(op_type=key, inputs=inputs)]
-    for key, inputs in {
-        **{key: [X] for key in ("Ceil", "Floor", "Round", "IsNaN", "IsInf")},
-        "Mod": [WHOLE, np.array(3, np.int32)],
-    }.items()
+    **{key: [OperatorCase(op_type=key, inputs=[X])] for key in ("Ceil", "Floor", "Round", "IsNaN", "IsInf")},
+    "Mod": [OperatorCase(op_type="Mod", inputs=[WHOLE, np.array(3, np.int32)])],
 }
 UNTRIED = {"SimplifiedLayerNormalization", "com.microsoft.DequantizeLinear", "com.microsoft.QuantizeLinear"}
 """They are those of another name, or none that a model of a user has."""
@@ -70,7 +67,7 @@ def faults_of(case: OperatorCase, rng: np.random.Generator) -> tuple[int, list[s
     box = random_box(case, rng)
     model, feeds = model_of(case, [None if one is None else one.lower for one in box])
     (proto,) = model.graph.node
-    found = bound(Node(proto, model.opset_import), box)
+    found = bound(NodeView(proto, model.opset_import), box)
     if found is None:
         return 0, []
     options = onnxruntime.SessionOptions()
