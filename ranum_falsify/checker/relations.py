@@ -13,6 +13,9 @@ from ranum_falsify.checker.sums import axes_of
 
 __all__ = ["Relations"]
 
+_MOVING = frozenset("Reshape Tile Slice Transpose Squeeze Unsqueeze Flatten Expand Identity".split())
+_NEARLY, _LEAST = 0.99, 1e-30  # more than roundings take away; far above what is replaced by 0
+
 
 class Relations:
     """What is known of tensors beside their bounds.
@@ -37,18 +40,30 @@ class Relations:
             node.away = self._away.get(node.proto.input[1], 0.0)
 
     def _guard(self, node: NodeView, operands: Operands) -> None:
-        """Keep that Where(|x| < least, other, x) is no nearer to 0 than both."""
+        """Keep that Where(|x| < least, other, x) is no nearer to 0 than both, and what is made of such."""
         made, given, name = node.proto.output[0], node.proto.input, node.proto.op_type
         if name == "Abs":
             self._sizes[made] = given[0]
         elif name == "Less" and given[0] in self._sizes and operands[1] is not None and operands[1].lower.size:
             self._small[made] = self._sizes[given[0]], float(operands[1].lower.min())
-        elif name == "Where" and given[0] in self._small and operands[1] is not None and operands[1].lower.size:
+        elif name == "Where" and given[0] in self._small:
             of, least = self._small[given[0]]
-            other = operands[1]
-            apart = np.where((other.lower <= 0) & (other.upper >= 0), 0, np.minimum(abs(other.lower), abs(other.upper)))
             if of == given[2]:
-                self._away[made] = min(least, float(apart.min()))
+                self._away[made] = _NEARLY * min(least, self._distance(given[1], operands[1]))
+        elif name in _MOVING:
+            self._away[made] = self._away.get(given[0], 0.0)
+        elif name in ("Mul", "Div"):
+            a, b = (self._distance(one, of) for one, of in zip(given, operands, strict=True))
+            far = operands[1].real.size.max() if operands[1] is not None else np.inf
+            found = _NEARLY * (a * b if name == "Mul" else a / max(far, 1e-30))
+            self._away[made] = found if found > _LEAST else 0.0
+
+    def _distance(self, name: str, x: Bounds | None) -> float:
+        """Return how far from 0 a tensor stays, by what is kept of it and by its bounds."""
+        if x is None or not x.lower.size:
+            return 0.0
+        apart = np.where((x.lower <= 0) & (x.upper >= 0), 0.0, np.minimum(np.abs(x.real.low), np.abs(x.real.high)))
+        return max(float(apart.min()), self._away.get(name, 0.0))
 
     def refine(self, node: NodeView, operands: Operands, results: Sequence[Bounds | None]) -> Sequence[Bounds | None]:
         """Return narrower bounds of what a node makes, and keep what is known of it."""

@@ -138,6 +138,9 @@ def test_relations_hold() -> None:
     guarded = """g (float[3] x) => (float[3] y) <float k = {0.01}, float one = {1}> {
         a = Abs(x) l = Less(a, k) w = Where(l, one, x) y = Div(x, w) }"""
     assert not follow(guarded).open
+    moved = guarded.replace("y = Div(x, w)", "t = Mul(w, w) u = Identity(t) v = Div(u, w) y = Div(x, v)")
+    assert not follow(moved).open
+    assert follow(moved.replace("Mul(w, w)", "Mul(w, x)")).open
     assert follow(guarded.replace("Where(l, one, x)", "Where(l, x, one)")).open
     assert follow(guarded.replace("Abs(x)", "Relu(x)")).open
 
