@@ -30,6 +30,7 @@ __all__ = [
     "ProveConfig",
     "Reach",
     "Runtime",
+    "Runtimes",
     "SearchConfig",
     "TrainingConfig",
     "ViolationKind",
@@ -74,6 +75,11 @@ def _unite_runtimes(parts: Iterable[Iterable[Runtime]]) -> tuple[Runtime, ...]:
     return tuple(runtime for runtime in RUNTIMES if runtime in chosen)
 
 
+Runtimes = Annotated[
+    tuple[Runtime, ...], Option("--runtime", metavar="NAME", parse=_parse_runtimes, gather=_unite_runtimes)
+]
+
+
 def _parse_means(text: str) -> list[str]:
     names = [name.strip() for name in text.split(",")]
     for name in names:
@@ -112,9 +118,7 @@ class ProveConfig:
     """
 
     timeout: Annotated[float, Option("--prove-timeout", metavar="SECONDS", parse=parse_duration)] = 10.0
-    runtimes: Annotated[
-        tuple[Runtime, ...], Option("--runtime", metavar="NAME", parse=_parse_runtimes, gather=_unite_runtimes)
-    ] = RUNTIMES
+    runtimes: Runtimes = RUNTIMES
     try_rewrites: Annotated[bool, Switch()] = False
 
 
@@ -225,9 +229,7 @@ class FixConfig:
     samples: Annotated[int, Option(least=0)] = 256
     n_starts: Annotated[int, Option("--n_starts", least=0)] = 20
     seed: Seed = 0
-    runtimes: Annotated[
-        tuple[Runtime, ...], Option("--runtime", metavar="NAME", parse=_parse_runtimes, gather=_unite_runtimes)
-    ] = RUNTIMES
+    runtimes: Runtimes = RUNTIMES
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ranum_falsify.api.loading import Loaded
 from ranum_falsify.config import SearchConfig
 from ranum_falsify.errors import UsageError
-from ranum_falsify.prove.proof_file import make_proof, to_bytes
+from ranum_falsify.prove.proof_file import make_proof
 from ranum_falsify.report.assumptions import as_json
 from ranum_falsify.report.versions import versions
 from ranum_falsify.search.result import Answer
@@ -31,5 +31,4 @@ def proof_of(answer: Answer, loaded: Loaded, config: SearchConfig) -> bytes:
         "versions": versions(),
     }
     source = next(iter(loaded.sources.networks.values()))
-    proved = [operator.node for operator in answer.operators if operator.verdict == "proved"]
-    return to_bytes(make_proof(loaded.problem, config.prove, source, facts, proved))
+    return make_proof(loaded.problem, config.prove, source, facts)

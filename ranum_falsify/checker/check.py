@@ -1,113 +1,139 @@
-"""Check a proof file: each step again, from the bounds of its operands."""
+"""Follow a model from the question's box: bounds of every tensor, by the checker's own rules, part by part."""
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from pathlib import Path
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import onnx
-from google.protobuf.message import DecodeError
 
+from ranum_falsify.checker.bounds import Bounds
+from ranum_falsify.checker.node import NodeView
 from ranum_falsify.checker.proof import ProofFile, ProofRejectedError
-from ranum_falsify.checker.rules import SHAPES, Bounds, is_valid, may_end_a_run, results_of
+from ranum_falsify.checker.question import ModelQuestion
+from ranum_falsify.checker.relations import Relations
+from ranum_falsify.checker.rules import SHAPES, bound, can_fail, may_end_a_run
 
-__all__ = ["CheckedProof", "check_proof", "live_nodes", "weights_of"]
+__all__ = ["Followed", "check_model", "live_nodes"]
+
+_Box = Mapping[str, Bounds]
 
 
-@dataclass(frozen=True)
-class CheckedProof:
-    """What a proof came to.
+@dataclass
+class Followed:
+    """What came of a model.
 
     Attributes:
-        checked: How many operators were computed again.
-        valid: Those whose validity was shown again, from bounds, and whose own bounds were not, with the reason.
-        trusted: Those that had to be trusted, with the reason.
+        total: How many operators outputs depend on, or may end a run.
+        failing: Titles of those that can fail.
+        open: Those of them that are not shown not to, with the reason.
+        parts: Into how many parts the box was cut.
     """
 
-    checked: int
-    valid: Mapping[str, str]
-    trusted: Mapping[str, str]
+    total: int = 0
+    failing: set[str] = field(default_factory=set)
+    open: dict[str, str] = field(default_factory=dict)
+    parts: int = 0
 
 
-def check_proof(proof: ProofFile, path: Path) -> CheckedProof:
-    """Check a proof of a model.
+def check_model(question: ModelQuestion, proof: ProofFile, model: onnx.ModelProto | None = None) -> Followed:
+    """Show that no operator of a model fails in the question's box.
+
+    Args:
+        question: The question.
+        proof: Where to cut the box.
+        model: What runs in place of the question's model, with the same inputs; by default that model itself.
 
     Raises:
-        OSError: The model cannot be read.
-        ProofRejectedError: A step is not right, or the proof is of another model.
+        ProofRejectedError: The cuts are not those of a box.
     """
-    data = path.read_bytes()
-    if hashlib.sha256(data).hexdigest() != proof.model:
-        raise ProofRejectedError(f"it is of another model than {path}")
-    try:
-        model = onnx.load(path, load_external_data=False)
-    except (DecodeError, ValueError, OSError, onnx.checker.ValidationError) as error:
-        raise ProofRejectedError(f"{path} cannot be read as a model with its weights") from error
-    _check_weights(model)
-    known = weights_of(model, proof.inputs)
-    _check_inputs(model, proof, known)
-    checked, valid, trusted = 0, dict[str, str](), dict[str, str]()
-    for node in live_nodes(model.graph):
-        title = f"{node.name or node.output[0]} ({node.op_type})"
-        outputs = [name for name in node.output if name]
-        missing = [name for name in outputs if name not in proof.bounds]
-        if missing:
-            raise ProofRejectedError(f"{title}: it has no bounds of {missing[0]!r}")
-        claimed = [proof.bounds[name] for name in outputs]
-        operands = [None if not name else known.get(name) for name in node.input]
-        if any(name and operand is None for name, operand in zip(node.input, operands, strict=True)):
-            raise ProofRejectedError(f"{title}: it has no bounds of its operands")
-        why = proof.trusted.get(outputs[0])
-        if why is None:
-            _check_step(node, title, operands, claimed, model)
-            checked += 1
-        elif is_valid(node, operands) or results_of(node, operands, model.opset_import) is not None:
-            valid[title] = why
-        else:
-            trusted[title] = why
-        known |= {name: said.flushed() for name, said in zip(outputs, claimed, strict=True)}
-    return CheckedProof(checked, valid, trusted)
+    model = question.model if model is None else model
+    weights = _weights_of(model, question)
+    walk, found = iter(proof.cuts), Followed()
+    waiting: list[_Box] = [question.inputs]
+    while waiting:
+        part = waiting.pop()
+        cut = next(walk, None)
+        if cut is not None:
+            waiting += _halves(part, cut)
+            continue
+        found.parts += 1
+        _follow(model, {**weights, **part}, found)
+        if len(found.open) == len(found.failing) > 0:
+            break  # nothing is shown; the other parts cost time
+    if next(walk, None) is not None and not waiting:
+        raise ProofRejectedError("it has more cuts than its box has parts")
+    return found
 
 
-def _check_step(
-    node: onnx.NodeProto, title: str, operands: list[Bounds | None], claimed: list[Bounds], model: onnx.ModelProto
-) -> None:
-    """Raise where what the proof says of a node does not follow from its operands."""
-    computed = results_of(node, operands, model.opset_import)
-    if computed is None:
-        raise ProofRejectedError(f"{title}: the bounds of its operands do not show that it is valid")
-    for found, said in zip(computed, claimed, strict=True):
-        if not found.lies_in(said):
-            raise ProofRejectedError(f"{title}: its bounds are narrower than those that follow from its operands")
+def _halves(part: _Box, cut: tuple[str, int, float]) -> list[_Box]:
+    """Return the lower and the upper side, which share the value where they meet."""
+    name, position, value = cut
+    box = part.get(name)
+    if box is None or not 0 <= position < box.lower.size or box.dtype.kind == "b":
+        raise ProofRejectedError(f"it cuts {name!r} where that has no element")
+    ends = [box.lower.reshape(-1)[position], box.upper.reshape(-1)[position]]
+    if not ends[0] <= value <= ends[1]:
+        raise ProofRejectedError(f"it cuts {name!r} outside of its box")
+    lower, upper = box.lower.copy(), box.upper.copy()
+    upper.reshape(-1)[position] = lower.reshape(-1)[position] = np.asarray(value).astype(box.dtype)
+    return [{**part, name: Bounds(box.lower, upper)}, {**part, name: Bounds(lower, box.upper)}]
 
 
-def _check_inputs(model: onnx.ModelProto, proof: ProofFile, known: dict[str, Bounds]) -> None:
-    """Add the box to what is known; every input has one."""
+def _weights_of(model: onnx.ModelProto, question: ModelQuestion) -> dict[str, Bounds | None]:
+    """Return the constants as bounds; None for those that rules are not about."""
     names = {value.name for value in model.graph.input}
-    for name in proof.inputs:
-        if name not in names | {tensor.name for tensor in model.graph.initializer}:
-            raise ProofRejectedError(f"the model has no input {name!r}")
-        if name not in proof.bounds or not proof.bounds[name].is_finite:
-            raise ProofRejectedError(f"it has no box of input {name!r}")
-        known[name] = proof.bounds[name].flushed()
-    missing = sorted(names - known.keys())
-    if missing:
-        raise ProofRejectedError(f"it has no box of input {missing[0]!r}")
+    found: dict[str, Bounds | None] = {}
+    for one in model.graph.initializer:
+        if one.name not in question.free:
+            array = np.asarray(onnx.numpy_helper.to_array(one)) if not one.external_data else np.zeros(0, object)
+            found[one.name] = Bounds(array, array) if Bounds(array, array).is_sound else None
+    if missing := sorted(names - found.keys() - question.inputs.keys()):
+        raise ProofRejectedError(f"nothing is said of input {missing[0]!r}")
+    return found
 
 
-def _check_weights(model: onnx.ModelProto) -> None:
-    """Refuse weights in other files, of which the hash of the model says nothing."""
-    if any(onnx.external_data_helper.uses_external_data(one) for one in model.graph.initializer):
-        raise ProofRejectedError("the model's weights lie in files of their own, of which the proof says nothing")
+def _follow(model: onnx.ModelProto, known: dict[str, Bounds | None], found: Followed) -> None:
+    """Add what bounds show of one part of the box."""
+    nodes = list(live_nodes(model.graph))
+    found.total = len(nodes)
+    reads = Counter(name for node in nodes for name in _inputs_of(node))
+    functions = {(one.domain, one.name) for one in model.functions}
+    known = {name: one if one is None else one.flushed() for name, one in known.items()}
+    relations = Relations()
+    for proto in nodes:
+        title = f"{proto.name or proto.output[0]} ({proto.op_type})"
+        operands = [known.get(name) if name else None for name in proto.input]
+        unknown = [name for name, operand in zip(proto.input, operands, strict=True) if name and operand is None]
+        node = NodeView(proto, model.opset_import)
+        results = None
+        if (proto.domain, proto.op_type) not in functions and (not unknown or proto.op_type in SHAPES):
+            relations.prepare(node)
+            results = bound(node, operands)
+        if results is not None:
+            results = relations.refine(node, operands, results)
+        if results is None:
+            found.open.setdefault(title, _why(unknown))
+        if results is None or can_fail(proto):
+            found.failing.add(title)
+        made = [*(results or ()), *[None] * len(proto.output)]
+        known.update((name, one) for name, one in zip(proto.output, made, strict=False) if name)
+        for name in _inputs_of(proto):
+            reads[name] -= 1
+            if not reads[name]:
+                known.pop(name, None)
 
 
-def weights_of(model: onnx.ModelProto, inputs: tuple[str, ...] = ()) -> dict[str, Bounds]:
-    """Return the initializers of a model as bounds, without those that are inputs of a proof."""
-    arrays = {one.name: onnx.numpy_helper.to_array(one) for one in model.graph.initializer if one.name not in inputs}
-    return {name: Bounds(np.asarray(array), np.asarray(array)) for name, array in arrays.items()}
+def _why(unknown: Sequence[str]) -> str:
+    return (
+        f"nothing is known of {unknown[0]!r}" if unknown else "bounds of its operands do not show it, or it has no rule"
+    )
+
+
+def _inputs_of(node: onnx.NodeProto) -> Iterator[str]:
+    yield from filter(None, node.input)
 
 
 def live_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:

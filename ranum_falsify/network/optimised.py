@@ -25,7 +25,7 @@ from ranum_falsify.network.graph import Graph
 from ranum_falsify.network.model_file import free_model, load_model
 from ranum_falsify.network.reader import read
 
-__all__ = ["Optimised", "find_known_details", "model_with_all_inputs", "optimise", "optimiser"]
+__all__ = ["Optimised", "find_known_details", "model_with_all_inputs", "optimise", "optimise_model", "optimiser"]
 
 _WORKER = Path(__file__).with_name("optimiser_worker.py")
 _SECONDS = 120.0
@@ -68,6 +68,18 @@ def optimise(graph: Graph) -> Optimised:
         found = _optimise(graph)
         return _found.setdefault(graph, found)  # where another thread was faster, its answer is everybody's
     return _found[graph]
+
+
+def optimise_model(model: onnx.ModelProto) -> tuple[onnx.ModelProto | None, str]:
+    """Return the model that ONNX Runtime makes of another at its default level; None, and why, if it is not known."""
+    try:
+        return _rewrite(model)[0], ""
+    except _Refused as error:
+        return None, f"ONNX Runtime does not run the model ({error})"
+    except ChildDeathError as error:
+        return None, _death(error)
+    except (ModelError, EncodeError, ValueError, OSError) as error:
+        return None, str(error).removeprefix("model: ")
 
 
 def _optimise(graph: Graph) -> Optimised:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor
 
 from ranum_falsify.domain import Interval
 
-__all__ = ["cut", "is_narrow"]
+__all__ = ["Cut", "cut", "is_narrow"]
 
 Box = Mapping[str, Interval]
+
+Cut = tuple[str, int, float]
+"""A variable, the position of an element of it, and the value at which it is cut."""
 
 _INTEGERS = (torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8)
 """Integer types with which torch computes."""
@@ -28,13 +31,20 @@ def is_narrow(box: Box) -> bool:
     return known and 0 < sum(int((x.expand()[0] != x.expand()[1]).sum()) for x in wide) <= _MOST_ELEMENTS
 
 
-def cut(box: Box, decide: Callable[[Box], bool], *, deadline: float) -> bool:
+def cut(
+    box: Box,
+    decide: Callable[[Box], bool],
+    *,
+    deadline: float,
+    record: Callable[[Cut | None], None] = lambda _: None,
+) -> bool:
     """Tell whether every part of a box is decided.
 
     Args:
         box: The box to cut.
         decide: Tells whether something holds on a box.
         deadline: When to stop, on the clock of `time.monotonic`.
+        record: Told of each part how it is cut, or None where it is decided; of the upper half first.
     """
     whole = {name: _Part(*(bound.clone() for bound in x.expand())) for name, x in box.items()}
     widths = {name: part.width for name, part in whole.items()}
@@ -44,11 +54,13 @@ def cut(box: Box, decide: Callable[[Box], bool], *, deadline: float) -> bool:
             return False
         part = waiting.pop()
         if decide({name: Interval(side.low, side.high, tuple(side.low.shape)) for name, side in part.items()}):
+            record(None)
             continue
-        halves = list(_halves(part, widths))
-        if not halves:
+        at = _place(part, widths)
+        if at is None:
             return False
-        waiting += halves
+        record(at)
+        waiting += _halves(part, at)
     return True
 
 
@@ -63,12 +75,12 @@ class _Part:
         return self.high.double() - self.low.double()
 
 
-def _halves(part: Mapping[str, _Part], widths: Mapping[str, Tensor]) -> Iterator[dict[str, _Part]]:
-    """Yield both halves along the element that has been cut least; none if no element can be cut."""
+def _place(part: Mapping[str, _Part], widths: Mapping[str, Tensor]) -> Cut | None:
+    """Return the middle of the element that has been cut least; None if no element can be cut."""
     shares = {name: (side.width / widths[name]).nan_to_num(0.0).reshape(-1) for name, side in part.items()}
     name = max(shares, key=lambda key: float(shares[key].max()) if shares[key].numel() else 0.0)
     if not shares[name].numel() or float(shares[name].max()) <= 0:
-        return
+        return None
     element = int(shares[name].argmax())
     side = part[name]
     low, high = side.low.reshape(-1)[element], side.high.reshape(-1)[element]
@@ -76,13 +88,21 @@ def _halves(part: Mapping[str, _Part], widths: Mapping[str, Tensor]) -> Iterator
     # The difference of two integers may not fit their type; their common and differing bits do.
     middle = low / 2 + high / 2 if floating else (low & high) + ((low ^ high) >> 1)
     if floating and not bool((low < middle) & (middle < high)):
-        return
-    above = middle if floating else middle + 1
-    yield {**part, name: _Part(side.low, _set_element(side.high, element, middle))}
-    yield {**part, name: _Part(_set_element(side.low, element, above), side.high)}
+        return None
+    return name, element, middle.item()
 
 
-def _set_element(x: Tensor, element: int, value: Tensor) -> Tensor:
+def _halves(part: Mapping[str, _Part], at: Cut) -> list[dict[str, _Part]]:
+    name, element, middle = at
+    side = part[name]
+    above = middle if side.low.is_floating_point() else middle + 1
+    return [
+        {**part, name: _Part(side.low, _set_element(side.high, element, middle))},
+        {**part, name: _Part(_set_element(side.low, element, above), side.high)},
+    ]
+
+
+def _set_element(x: Tensor, element: int, value: float) -> Tensor:
     changed = x.clone()
     changed.reshape(-1)[element] = value
     return changed
