@@ -192,7 +192,8 @@ def _as_rewritten(search: Search, bounds: Any) -> list[str]:
     if execution_of(search.subject.graph) is None:
         return search.tally.faults
     verdict = search.subject.analyse(*bounds)
-    again = Search(search.subject, verdict, *bounds, search.rng)
+    lower, upper = bounds
+    again = Search(search.subject, verdict, lower, upper, search.rng)
     run = search.subject.runtimes["onnxruntime-optimised"]
     for feeds, _ in search.tried:
         try:

@@ -66,7 +66,7 @@ def make_table(around: Surroundings, node: onnx.NodeProto) -> list[onnx.NodeProt
 
 
 def _add_default(around: Surroundings, node: onnx.NodeProto, given: Mapping[str, Any]) -> list[onnx.NodeProto] | None:
-    """Write down what a table of strings gives for unknown keys where the node does not say, or says by another name."""
+    """Write down what a table of strings gives for unknown keys where the node does not, or says by another name."""
     values, word = given.get("values_tensor"), given.get("default_string", _UNKNOWN)
     default: dict[str, Any] = {}
     if "values_strings" in given and "default_string" not in given:
