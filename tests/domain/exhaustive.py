@@ -36,13 +36,13 @@ def numbers_of(dtype: np.dtype, *, special: bool = False) -> Array:
     if dtype.kind in "iu":
         limits = np.iinfo(dtype)
         return np.arange(limits.min, limits.max + 1).astype(dtype)
-    everything = np.arange(2**16, dtype=np.uint32).astype(np.uint16).view(dtype)
+    everything: Array = np.arange(2**16, dtype=np.uint32).astype(np.uint16).view(dtype)
     everything = everything[~np.isnan(everything)]
     if not special:
         return everything
-    limits = ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
-    sizes = [0.0, float(limits.smallest_subnormal), float(limits.tiny), float(limits.max), np.inf, 1.0, 0.5, 2.0, 3.0]
-    sizes += [0.1, 1.0 / 3.0, 10.0, 88.0, 1.0 + float(limits.eps), 1.0 - float(limits.epsneg), 2.5, 255.0]
+    ends: Any = ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
+    sizes = [0.0, float(ends.smallest_subnormal), float(ends.tiny), float(ends.max), np.inf, 1.0, 0.5, 2.0, 3.0]
+    sizes += [0.1, 1.0 / 3.0, 10.0, 88.0, 1.0 + float(ends.eps), 1.0 - float(ends.epsneg), 2.5, 255.0]
     return np.array([sign * size for size in sizes for sign in (1.0, -1.0)]).astype(dtype)
 
 

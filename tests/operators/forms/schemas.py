@@ -103,7 +103,7 @@ def _attribute(formal: Any) -> Attribute:
 
 
 def _formal(formal: Any) -> Formal:
-    variable = getattr(formal, "typeStr", None) or getattr(formal, "type_str", "")
+    variable = str(getattr(formal, "typeStr", None) or getattr(formal, "type_str", ""))
     types = sorted((_NAMES[kind] for kind in formal.types if kind in _NAMES), key=str)
     return Formal(formal.name, _last(formal.option), variable, tuple(kind for kind in types if _is_held(kind)))
 
