@@ -61,11 +61,8 @@ def move(node: NodeView, operands: Operands) -> Results:
 
 
 def _slices_alike(operands: Operands) -> bool:
-    """Tell whether ONNX Runtime cuts as NumPy does: starts before the front are taken for it where steps go back."""
-    if len(operands) < 5 or operands[4] is None or (operands[4].lower > 0).all():
-        return True
-    starts, x = operands[1], operands[0]
-    return starts is not None and x is not None and bool((starts.lower >= -min(x.lower.shape)).all())
+    """Tell whether ONNX Runtime cuts as NumPy does: where steps go back, it clamps starts and ends otherwise."""
+    return len(operands) < 5 or operands[4] is None or bool((operands[4].lower > 0).all())
 
 
 def gather(node: NodeView, operands: Operands) -> Results:

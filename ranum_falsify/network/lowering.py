@@ -328,20 +328,17 @@ def _lower_node(node: onnx.NodeProto, around: Surroundings, model: onnx.ModelPro
 def _encode_attributes(node: onnx.NodeProto, around: Surroundings) -> bool:
     """Replace strings among the attributes of a node by their codes; tell whether its first output holds them."""
     names = _STRINGS.get((_domain(node), node.op_type), {})
-    lists = {a.name for a in node.attribute if a.strings and names.get(a.name, "").endswith("!")}
-    writes = bool(lists)
+    writes = lists = any(a.strings and names.get(a.name, "").endswith("!") for a in node.attribute)
     for attribute in list(node.attribute):
         if attribute.t.data_type == _STRING and attribute.HasField("t"):
             writes = writes or attribute.name in ("value", "values_tensor")
             attribute.t.CopyFrom(around.encode(attribute.t))
-        if attribute.name not in names:
+        listed = attribute.type == onnx.AttributeProto.STRINGS
+        if attribute.name not in names or not (listed or lists):  # the default of no table of strings
             continue
         number = names[attribute.name]
         values = [around.code(text) for text in (attribute.strings or [attribute.s])]
         node.attribute.remove(attribute)
-        listed = attribute.type == onnx.AttributeProto.STRINGS
-        if not listed and not lists:
-            continue  # the default of a table of strings, beside one of numbers
         if listed and not number.endswith("!") and node.input[0] not in around.texts:
             raise refuse(node, f"{attribute.name} beside an operand of numbers")
         if not listed:

@@ -23,7 +23,6 @@ __all__ = [
     "TorchFunction",
     "admit",
     "find",
-    "is_own",
     "list_supported",
     "make_node",
     "operator",
@@ -208,11 +207,6 @@ def schema_of(op_type: str, domain: str, opset: int) -> onnx.defs.OpSchema | Non
     known = _onnx_schema(op_type, domain, opset)
     own = _OWN_SCHEMAS.get((domain, op_type))
     return own if known is None and own is not None and own.since_version <= opset else known
-
-
-def is_own(schema: onnx.defs.OpSchema) -> bool:
-    """Tell whether a row brought a schema."""
-    return _OWN_SCHEMAS.get((schema.domain, schema.name)) is schema
 
 
 @cache

@@ -20,11 +20,11 @@ from ranum_falsify.properties.problem.problem import Problem
 from ranum_falsify.prove.departures import REPORT, Stack, restore
 from ranum_falsify.prove.points import Point
 
-__all__ = ["Evaluated", "Evaluation"]
+__all__ = ["Evaluation", "WatchedRuns"]
 
 
 @dataclass
-class Evaluated:
+class WatchedRuns:
     """The runs of all networks of a case at the default level.
 
     Attributes:
@@ -70,7 +70,7 @@ class Evaluation:
             runners: What runs each, by `id` of the graph.
             points: The inputs, by variable.
         """
-        self._points, self._found = points, Evaluated(points, len(points))
+        self._points, self._found = points, WatchedRuns(points, len(points))
         self._case, self._graphs, self._runners = case, graphs, runners
         self._seconds = self._patience = math.inf
 
@@ -87,7 +87,7 @@ class Evaluation:
         met: list[bool] = (margins >= 0).all(1).expand(len(self._points)).tolist()
         return met
 
-    def find_refusals(self) -> Evaluated:
+    def find_refusals(self) -> WatchedRuns:
         """Run the networks in turn, until one is needed that does not run."""
         for call in self._case.calls:
             try:
@@ -98,7 +98,7 @@ class Evaluation:
                 break
         return self._found
 
-    def run(self, seconds: float = math.inf, patience: float = math.inf) -> Evaluated:
+    def run(self, seconds: float = math.inf, patience: float = math.inf) -> WatchedRuns:
         """Run all networks on the points.
 
         Args:

@@ -26,7 +26,7 @@ from ranum_falsify.properties.problem.problem import InputVariable, Problem
 from ranum_falsify.prove.analyses import Analyses
 from ranum_falsify.prove.applications import Applications
 from ranum_falsify.prove.departures import REPORT, Stack, Tensors, find_departure, find_unequal, list_bounds
-from ranum_falsify.prove.evaluation import Evaluated, Evaluation
+from ranum_falsify.prove.evaluation import Evaluation, WatchedRuns
 from ranum_falsify.prove.points import Point, make_points
 
 __all__ = ["Drive", "Observed", "ProvedBounds", "watch"]
@@ -101,7 +101,7 @@ class _Tried:
     graphs: Mapping[int, Graph]
     number: int
     box: Sequence[InputVariable]
-    runs: Sequence[Evaluated]
+    runs: Sequence[WatchedRuns]
     seconds: float
 
     @property
@@ -162,7 +162,7 @@ def watch(
         for run in tried.runs:
             if run.faults:
                 return Observed(run.points[run.faulty], run.faults)
-        return _Comparison(problem, tried, runners, bounds, ends).run()
+        return _TensorComparison(problem, tried, runners, bounds, ends).run()
 
 
 def _optimised(analyses: Analyses) -> Graph | None:
@@ -244,7 +244,7 @@ def _computes_sizes(graph: Graph) -> bool:
 # all tensors ----------------------------------------------------------------------------------------------------------
 
 
-class _Comparison:
+class _TensorComparison:
     """Compares what ONNX Runtime computes with what is proved.
 
     Args:

@@ -13,7 +13,7 @@ import onnx
 
 from ranum_falsify.errors import RanumFalsifyError
 from ranum_falsify.prove.analyses import execution_of
-from tests.domain.boxes import Feeds, box, is_float, points, recipes
+from tests.domain.boxes import Box, Feeds, box, is_float, points, recipes
 from tests.domain.search import Search, Tally
 from tests.domain.subjects import Setting, Subject
 from tests.network.building import runs, session
@@ -186,7 +186,7 @@ def _check_box(subject: Subject, feeds: Feeds, rng: np.random.Generator, samples
     return search.tally
 
 
-def _as_rewritten(search: Search, bounds: Any) -> list[str]:
+def _as_rewritten(search: Search, bounds: Box) -> list[str]:
     """Return the faults of a search, those of the optimised graph only if the bounds of that graph have them too."""
     faults = [fault for fault in search.tally.faults if not fault.startswith("onnxruntime-optimised")]
     if execution_of(search.subject.graph) is None:

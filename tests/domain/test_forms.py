@@ -57,6 +57,9 @@ WRONG = [
     form("SoftmaxCrossEntropyLoss", Spread((3, 4)), np.array([1, 0, 3]), reduction="min"),
     form("GlobalLpPool", X, p=0),
     form("LpPool", X, p=0, kernel_shape=[2]),
+    form("QuantizeLinear", Spread((40,), low=-9, high=9), np.float32(0.3), precision=3, opset=23),
+    form("Selu", np.array([np.inf], np.float32), gamma=0.0),
+    form("Split", Spread((8,)), num_outputs=4, outputs=3),
     # what kernels read otherwise
     form("Clip", Spread(()), np.ones(1, np.float32)),
     form("ReverseSequence", Spread((3, 5)), np.array([2, 1, 3]), time_axis=1, batch_axis=-5),

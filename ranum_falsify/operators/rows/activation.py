@@ -29,6 +29,7 @@ from ranum_falsify.domain.rules.support.building import exactly, monotone, piece
 from ranum_falsify.domain.rules.support.definitions import defines_softplus, softplus
 from ranum_falsify.domain.rules.support.limits import find_computed_type
 from ranum_falsify.domain.rules.support.real_functions import MISH_TURN, mish, sigmoid, softsign
+from ranum_falsify.errors import UnsupportedAttributeError
 from ranum_falsify.operators.support.families import exact, pointwise, total
 from ranum_falsify.operators.support.functions import constant_scalar, elementwise, parametrised
 from ranum_falsify.operators.support.unsigned import by_order
@@ -97,6 +98,8 @@ class Celu(Operation):
 
 
 def _selu(x: Tensor, alpha: float, gamma: float) -> Tensor:
+    if gamma == 0:
+        raise UnsupportedAttributeError("gamma is 0, which makes infinity no number; use another")
     return gamma * functional.elu(x, alpha)
 
 

@@ -61,6 +61,8 @@ def quantize(op: Operation, x: Tensor, scale: Tensor, zero_point: Tensor | None)
     if dtype not in (torch.int8, torch.uint8, torch.int16, torch.uint16):
         raise UnsupportedAttributeError(f"quantising to {dtype} is not supported; use integers of 8 or 16 bits")
     precision = _find_requested(op, "precision") or scale.dtype
+    if not precision.is_floating_point:
+        raise UnsupportedAttributeError(f"precision {precision} is no floating type, which kernels need to divide")
     steps = (x.to(precision) / _align(op, x, scale).to(precision)).round().float()
     zero = torch.zeros((), device=x.device) if zero_point is None else _align(op, x, zero_point).float()
     limits = torch.iinfo(dtype)

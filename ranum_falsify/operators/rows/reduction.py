@@ -65,9 +65,6 @@ __all__ = [
     "ReduceSumSquare",
 ]
 
-_EMPTY_SINCE = 18
-"""The opset from which on kernels agree in what they make of no elements."""
-
 Reduction = Callable[[Tensor, list[int], bool], Tensor]
 """`fn(x, dims, keepdim)` with at least one dimension, in ascending order and not negative."""
 
@@ -81,10 +78,8 @@ def _reduced(reduction: Reduction, *, of_one: Callable[[Tensor], Tensor] | None 
     """
 
     def evaluate(op: Operation, x: Tensor, axes: np.ndarray | None) -> Tensor:
-        if not x.numel() and (op.version < _EMPTY_SINCE or min(ints(axes) or [0]) < 0):
-            raise UnsupportedAttributeError(
-                f"no elements are reduced before opset {_EMPTY_SINCE} or by negative axes, where kernels differ"
-            )
+        if not x.numel() and min(ints(axes) or [0]) < 0:
+            raise UnsupportedAttributeError("nothing is reduced along negative axes; count them from the front")
         dims = reduced_dims(op, x.ndim, axes)
         if dims:
             return reduction(x, dims, bool(op.keepdims)).to(x.dtype)
@@ -134,8 +129,6 @@ def _log_sum(x: Tensor, dims: list[int], keepdim: bool) -> Tensor:
 
 
 def _log_sum_exp(x: Tensor, dims: list[int], keepdim: bool) -> Tensor:
-    if not x.numel():
-        raise UnsupportedAttributeError("ReduceLogSumExp of no elements is not supported: kernels keep them")
     return torch.logsumexp(_floating(x), dims, keepdim)
 
 

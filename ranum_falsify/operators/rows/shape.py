@@ -29,6 +29,7 @@ from ranum_falsify.domain.linear.forms import Affine
 from ranum_falsify.domain.rules.shape import evaluate, join, narrow, reshape, reshaping, tile
 from ranum_falsify.domain.rules.support.building import keeping_infinity, moving
 from ranum_falsify.domain.site import IntervalRule, Site
+from ranum_falsify.errors import UnsupportedAttributeError
 from ranum_falsify.network.registry import BatchRule, TorchFunction
 from ranum_falsify.operators.support import batching
 from ranum_falsify.operators.support.families import making, rearranging, total
@@ -101,6 +102,8 @@ def _parts(op: Operation, shape: Sequence[int], split: np.ndarray | None) -> lis
     size, sizes = shape[op.axis], ints(split)
     if sizes is None:
         parts = op.num_outputs or len(op.output_names)
+        if parts != len(op.output_names):
+            raise UnsupportedAttributeError(f"num_outputs is {parts}, and it has {len(op.output_names)} outputs")
         chunk = -(-size // parts)
         sizes = [chunk] * (parts - 1) + [size - chunk * (parts - 1)]
     if min(sizes) < 0 or sum(sizes) != size:

@@ -114,8 +114,8 @@ def gelus() -> Iterator[OperatorCase]:
     yield OperatorCase(op_type="Gelu", inputs=[wide], domain=DOMAIN)
     yield OperatorCase(op_type="Gelu", inputs=[ROW[1:-1]], name="ends", domain=DOMAIN, gradient=False)
     yield OperatorCase(op_type="BiasGelu", inputs=[wide, bias], domain=DOMAIN)
-    yield OperatorCase(op_type="FastGelu", inputs=[wide, bias], domain=DOMAIN)
-    yield OperatorCase(op_type="FastGelu", inputs=[wide], name="no bias", domain=DOMAIN)
+    yield OperatorCase(op_type="FastGelu", inputs=[wide, bias], domain=DOMAIN, gradient=False)
+    yield OperatorCase(op_type="FastGelu", inputs=[wide], name="no bias", domain=DOMAIN, gradient=False)
     for alpha in (1.702, 1.0, -3.0, 0.125, 0.0):
         yield OperatorCase(
             op_type="QuickGelu", inputs=[wide], attributes={"alpha": alpha}, name=f"alpha {alpha}", domain=DOMAIN

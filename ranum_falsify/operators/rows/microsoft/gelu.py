@@ -21,6 +21,7 @@ from ranum_falsify.domain.rules.support import real_functions as real
 from ranum_falsify.domain.rules.support.building import infinity_aware, piecewise
 from ranum_falsify.domain.site import IntervalRule, Site
 from ranum_falsify.domain.slack import tiny, unit
+from ranum_falsify.errors import UnsupportedAttributeError
 from ranum_falsify.operators.rows.activation import ABOVE_MINUS_INFINITY, SCALED_ABOVE_MINUS_INFINITY
 from ranum_falsify.operators.support.families import pointwise
 from ranum_falsify.operators.support.microsoft_parts import add_inner_faults
@@ -34,6 +35,12 @@ def _by_erf(x: Tensor) -> Tensor:
     # PyTorch's own function doubles x before halving it, which overflows.
     y: Tensor = x * torch.special.ndtr(x)
     return y
+
+
+def _fast(op: Operation, x: Tensor, bias: Tensor | None) -> Tensor:
+    if x.dtype is torch.float64:
+        raise UnsupportedAttributeError("double is not supported: ONNX Runtime rounds factors to float")
+    return _by_tanh(x if bias is None else x + bias)
 
 
 def _by_tanh(x: Tensor) -> Tensor:
@@ -114,7 +121,7 @@ class BiasGelu(Operation):
 
 @pointwise(
     schema=schema("FastGelu", "X:T bias:T?", "Y:T", {"T": FLOATS}),
-    torch=lambda op, x, bias: _by_tanh(x if bias is None else x + bias),
+    torch=_fast,
     interval=_biased(gelu_by_tanh),
     linear=_of_sum(curves.GELU_TANH),
     kernel="Gelu tanh",
