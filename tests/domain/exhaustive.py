@@ -35,20 +35,6 @@ def numbers_of(dtype: np.dtype, *, special: bool = False) -> Array:
     """Return all numbers of a small type except NaN, or, of floating types, those at which functions turn."""
     if dtype.kind in "iu":
         limits = np.iinfo(dtype)
-<<<<<<< HEAD
-        integers: Array = np.arange(limits.min, limits.max + 1).astype(dtype)
-        return integers
-    everything = np.arange(2**16, dtype=np.uint32).astype(np.uint16).view(dtype)
-    everything = everything[~np.isnan(everything)]
-    if not special:
-        numbers: Array = everything
-        return numbers
-    floats = ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
-    sizes = [0.0, float(floats.smallest_subnormal), float(floats.tiny), float(floats.max), np.inf, 1.0, 0.5, 2.0, 3.0]
-    sizes += [0.1, 1.0 / 3.0, 10.0, 88.0, 1.0 + float(floats.eps), 1.0 - float(floats.epsneg), 2.5, 255.0]
-    special_numbers: Array = np.array([sign * size for size in sizes for sign in (1.0, -1.0)]).astype(dtype)
-    return special_numbers
-=======
         return np.arange(limits.min, limits.max + 1).astype(dtype)
     everything: Array = np.arange(2**16, dtype=np.uint32).astype(np.uint16).view(dtype)
     everything = everything[~np.isnan(everything)]
@@ -58,7 +44,6 @@ def numbers_of(dtype: np.dtype, *, special: bool = False) -> Array:
     sizes = [0.0, float(ends.smallest_subnormal), float(ends.tiny), float(ends.max), np.inf, 1.0, 0.5, 2.0, 3.0]
     sizes += [0.1, 1.0 / 3.0, 10.0, 88.0, 1.0 + float(ends.eps), 1.0 - float(ends.epsneg), 2.5, 255.0]
     return np.array([sign * size for size in sizes for sign in (1.0, -1.0)]).astype(dtype)
->>>>>>> schemas
 
 
 def small_forms(cases: Sequence[OperatorCase], kind: str) -> Iterator[tuple[OperatorCase, list[int]]]:
