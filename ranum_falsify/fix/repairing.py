@@ -22,7 +22,7 @@ from ranum_falsify.fix.repair import Change, Kind, Repair
 from ranum_falsify.fix.rewrites import Rewritten, find_rewrites
 from ranum_falsify.fix.sites import GuardSites
 from ranum_falsify.fix.subject import Assessment, OutOfTimeError, RepairSubject
-from ranum_falsify.network.contents import list_black_boxes
+from ranum_falsify.network.contents import black_boxes_of
 from ranum_falsify.network.optimised import optimise
 from ranum_falsify.properties.problem.problem import Problem
 from ranum_falsify.search.result import Answer
@@ -252,7 +252,7 @@ class Repairing:
         """Tell whether the property is proved; or, where others are to stay, all but these and what they break."""
         if not self._others:
             return assessment.holds
-        is_known = not list_black_boxes(assessment.problem.calls[0].graph)
+        is_known = not black_boxes_of(assessment.problem.calls[0].graph)
         return is_known and self._others.issuperset(assessment.open)
 
     def _is_refused(self, assessment: Assessment) -> bool:

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from ranum_falsify.network.graph import Graph
 
 __all__ = [
+    "black_boxes_of",
     "has_subgraphs",
     "has_unfit_branches",
     "is_evaluated_outside",
-    "list_black_boxes",
     "list_makers",
     "nodes_with_branches",
 ]
@@ -55,10 +55,10 @@ def is_evaluated_outside(graph: Graph) -> bool:
     return any(isinstance(op, BlackBox) for op in nodes_with_branches(graph))
 
 
-def list_black_boxes(graph: Graph) -> list[str]:
-    """Return the titles of a graph's operators of which nothing is known, those in subgraphs included."""
-    boxes = (spec_of(op) for op in nodes_with_branches(graph) if isinstance(op, BlackBox) and op.body is None)
-    return [title_of(spec.op_type, spec.domain) for spec in boxes]
+def black_boxes_of(graph: Graph) -> dict[str, str]:
+    """Return the titles of a graph's operators of which nothing is known, those in subgraphs too, with the reasons."""
+    boxes = (op for op in nodes_with_branches(graph) if isinstance(op, BlackBox) and op.body is None)
+    return {title_of(op.proto.op_type, spec_of(op).domain): op.why for op in boxes}
 
 
 def list_makers(outputs: Sequence[Operation], folded: Sequence[Folded]) -> tuple[Folded, ...]:

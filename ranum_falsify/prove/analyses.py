@@ -10,7 +10,7 @@ from ranum_falsify.config import Runtime
 from ranum_falsify.domain import Interval, IntervalAnalysis
 from ranum_falsify.domain.linear.bounds import LinearAnalysis
 from ranum_falsify.network import Graph
-from ranum_falsify.network.contents import list_black_boxes
+from ranum_falsify.network.contents import black_boxes_of
 from ranum_falsify.network.optimised import Optimised, optimise
 from ranum_falsify.operators.relations.rewrites import is_rewritten
 from ranum_falsify.prove.checked import Checked, check
@@ -48,11 +48,10 @@ def notices_of(network: str, graph: Graph, runtimes: Sequence[Runtime]) -> Itera
         yield f"nothing is proved about network {network} for ONNX Runtime, which does not load it: {found.refusal}"
     elif found.fault:
         yield f"nothing is proved about network {network} for ONNX Runtime, which may rewrite it: {found.fault}"
-    known = set(list_black_boxes(graph))
-    for operator in dict.fromkeys(() if found.graph is None else list_black_boxes(found.graph)):
-        if operator in known:
-            continue
-        yield f"ONNX Runtime puts {operator}, which has no row, into network {network}: its result remains open"
+    known = black_boxes_of(graph)
+    for title, why in ({} if found.graph is None else black_boxes_of(found.graph)).items():
+        if title not in known:
+            yield f"nothing is proved about what ONNX Runtime makes of a part of network {network}: {why}"
 
 
 def analyses_of(

@@ -16,7 +16,7 @@ from ranum_falsify.domain import Interval, IntervalAnalysis
 from ranum_falsify.domain.linear.bounds import LinearAnalysis
 from ranum_falsify.lazy import cached_property
 from ranum_falsify.network import Graph, spec_of
-from ranum_falsify.network.contents import list_black_boxes
+from ranum_falsify.network.contents import black_boxes_of
 from ranum_falsify.properties.formula.applications import NetworkCall, ValidityGoal
 from ranum_falsify.properties.problem.problem import InputVariable, Problem
 from ranum_falsify.prove.analyses import REWRITING, Analyses, analyses_of, make_linear, notices_of, without_execution
@@ -180,7 +180,7 @@ class Prover:
 
     def _conclude(self) -> Proof:
         # Of operators without a row, nothing is known, not even how far the harm goes.
-        known = not any(list_black_boxes(graph) for graph in self.graphs.values())
+        known = not any(black_boxes_of(graph) for graph in self.graphs.values())
         if known and self.watched is None and REWRITING in self.config.runtimes:
             self._watch()
         held = frozenset(number for number, region in enumerate(self._regions) if known and region.holds())

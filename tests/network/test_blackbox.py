@@ -16,7 +16,7 @@ from onnx.parser import parse_model
 from ranum_falsify.domain import Interval, IntervalAnalysis
 from ranum_falsify.errors import ModelError, UnsupportedAttributeError, UnsupportedOperatorError
 from ranum_falsify.network import blackbox, read, registry, spec_of
-from ranum_falsify.network.contents import list_black_boxes
+from ranum_falsify.network.contents import black_boxes_of
 from ranum_falsify.network.messages import tidy_message
 from ranum_falsify.search.batching import BatchedModel
 from ranum_falsify.search.converter import convert
@@ -52,7 +52,7 @@ SMALL = f"g (float[3,3] x) => (float[3,3] y) {{ a = Neg(x) b = {INVERSE}(a) y = 
 
 def test_onnx_runtime_evaluates_it() -> None:
     graph = read(model(SMALL))
-    assert list_black_boxes(graph) == ["com.microsoft::Inverse"]
+    assert list(black_boxes_of(graph)) == ["com.microsoft::Inverse"]
     (x,) = matrices(1)
     np.testing.assert_allclose(graph(-x), run(model(SMALL), -x)[0], rtol=1e-6)
 
@@ -89,7 +89,7 @@ def test_absent_inputs_and_outputs_keep_their_places(monkeypatch: pytest.MonkeyP
     proto.graph.node[0].input[1] = proto.graph.node[1].output[1] = ""
     x = np.array([-1, 1, 3], np.float32)
     graph = read(proto)
-    assert list_black_boxes(graph) == ["Clip", "Dropout"]
+    assert list(black_boxes_of(graph)) == ["Clip", "Dropout"]
     np.testing.assert_array_equal(graph(x), run(proto, x)[0])
     np.testing.assert_array_equal(run(graph.as_onnx(), x)[0], run(proto, x)[0])
 
@@ -103,7 +103,7 @@ def test_what_it_writes_has_a_shape_where_onnx_runtime_infers_one() -> None:
 def test_it_is_never_a_constant() -> None:
     text = f"g (float[2,2] x) => (float[2,2] y) <float[2,2] w = {{1, 0, 0, 1}}> {{ b = {INVERSE}(w) y = Add(x, b) }}"
     graph = read(model(text))
-    assert list_black_boxes(graph) and not graph.folded
+    assert black_boxes_of(graph) and not graph.folded
 
 
 @pytest.mark.parametrize(
@@ -234,11 +234,11 @@ def test_an_attribute_that_a_row_does_not_know_makes_one(monkeypatch: pytest.Mon
     monkeypatch.setitem(registry._BY_NODE, spec.node, changed)
     proto = model("g (float[2,3] x) => (float[2,3] y) { a = Softmax<axis = 1>(x) y = Neg(a) }")
     graph = read(proto)
-    assert list_black_boxes(graph) == ["Softmax"] and [op.name for op in graph.nodes] == ["Softmax_a", "Neg_y"]
+    assert list(black_boxes_of(graph)) == ["Softmax"] and [op.name for op in graph.nodes] == ["Softmax_a", "Neg_y"]
     assert "Softmax: axis 1 is not supported, so nothing is known" in graph.notices[0]
     x = np.arange(6, dtype=np.float32).reshape(2, 3)
     np.testing.assert_allclose(graph(x), run(proto, x)[0], rtol=1e-6)
-    assert list_black_boxes(graph.free([])) == ["Softmax"], "read again"
+    assert black_boxes_of(graph.free([])) == ["Softmax"], "read again"
     with pytest.raises(UnsupportedAttributeError, match="axis 1"):
         read(proto, strict=True)
 

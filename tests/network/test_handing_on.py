@@ -11,7 +11,7 @@ import ranum_falsify as rf
 from ranum_falsify.domain import Interval, IntervalAnalysis
 from ranum_falsify.errors import ModelError
 from ranum_falsify.network import read
-from ranum_falsify.network.contents import list_black_boxes
+from ranum_falsify.network.contents import black_boxes_of
 from ranum_falsify.network.handing_on import find_counting, is_well_defined
 from tests.network.building import session
 
@@ -108,7 +108,7 @@ def test_nothing_is_known_of_what_onnx_runtime_does_not_write_in_a_scan(given: s
     """Memory that nobody has written may hold the right numbers, so no run shows it for sure."""
     model = scan(given, body)
     assert not is_well_defined(model.graph.node[0].attribute[1].g)
-    assert list_black_boxes(read(model)), "nothing is proved of a network with one"
+    assert black_boxes_of(read(model)), "nothing is proved of a network with one"
     renamed = scan(given.replace("float[2] e", "float[2] r").replace("float[2] a", "float[2] r"), body)
     assert is_well_defined(renamed.graph.node[0].attribute[1].g) == (given.count("q") == 1)
 

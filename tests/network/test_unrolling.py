@@ -14,7 +14,7 @@ from onnx.parser import parse_graph, parse_model
 import ranum_falsify as rf
 from ranum_falsify.errors import UnsupportedOperatorError
 from ranum_falsify.network import Graph, blackbox, builder, read, unrolling
-from ranum_falsify.network.contents import is_evaluated_outside, list_black_boxes
+from ranum_falsify.network.contents import black_boxes_of, is_evaluated_outside
 
 RNG = np.random.default_rng(0)
 
@@ -43,7 +43,7 @@ def run(model: onnx.ModelProto, *inputs: np.ndarray) -> list[np.ndarray]:
 def check(model: onnx.ModelProto, *inputs: np.ndarray) -> Graph:
     """Compare the graph, and the model written from it, with the model; return the graph."""
     graph = read(model)
-    assert not list_black_boxes(graph)
+    assert not black_boxes_of(graph)
     expected = run(model, *inputs)
     for found in (graph(*inputs, squeeze=False), run(graph.as_onnx(), *inputs)):
         for a, b in zip(found, expected, strict=True):
@@ -178,7 +178,7 @@ def test_a_length_that_depends_on_values_is_not_unrolled() -> None:
         m = Concat<axis = 0>(x, one) j = NonZero(m) h = Cast<to = 1>(j) k = Reshape(h, flat) y = Hole(x) }"""
     model = whole(text, node)
     graph = read(model)
-    assert list_black_boxes(graph) == ["Scan"]
+    assert list(black_boxes_of(graph)) == ["Scan"]
     for x in ([0, 1, 1], [1, 1, 1]):
         inputs = np.array(x, np.float32), np.zeros(2, np.float32)
         np.testing.assert_array_equal(graph(*inputs), run(model, *inputs)[0])
@@ -211,7 +211,7 @@ def test_what_inputs_decide_is_evaluated_outside_and_says_why(text: str, reads: 
     model = whole(text, loop(reads, ["y"], body))
     for strict in (False, True):
         graph = read(model, strict=strict)
-        assert is_evaluated_outside(graph) and not list_black_boxes(graph)
+        assert is_evaluated_outside(graph) and not black_boxes_of(graph)
         (notice,) = graph.notices
         assert notice.startswith(f"node 'loop': Loop: {why}, so its bounds are those of any number of iterations")
         (node,) = (op for op in graph.nodes if op.name == "loop")
@@ -235,7 +235,7 @@ def test_what_inputs_decide_is_evaluated_outside_and_says_why(text: str, reads: 
 def test_states_that_change_their_shape_have_no_bounds(body: str, why: str) -> None:
     model = whole("g (float[2] x, int64 m) => (float[n] y) { y = Hole(x) }", loop(["m", "", "x"], ["y"], body))
     graph = read(model)
-    assert list_black_boxes(graph) == ["Loop"]
+    assert list(black_boxes_of(graph)) == ["Loop"]
     (notice,) = graph.notices
     assert f"depends on an input, and {why}, so nothing is known" in notice
     with pytest.raises(UnsupportedOperatorError, match=why):
@@ -254,7 +254,7 @@ def test_inputs_that_decide_are_followed() -> None:
     graph = read(whole("g (float x) => (float y) <int64 m = {9}, float one = {1}> { y = Hole(x) }", node))
     assert graph.read_again is not None
     path = graph.read_again(replace(graph.options, example={"x": np.array(3.5, np.float32)}))
-    assert not list_black_boxes(path)
+    assert not black_boxes_of(path)
     assert path(np.array(3.5, np.float32)) == 0.5
     assert [op.name for op in path.nodes if "Sub" in op.name] == [f"loop/body/Sub_t[{i}]" for i in range(3)]
 
@@ -284,7 +284,7 @@ def test_a_bomb_is_bounded_by_its_body(depth: int, count: int, few: None) -> Non
     model = nested(depth, count)
     assert model.ByteSize() < 2000
     graph = read(model, strict=True)
-    assert [type(op).__name__ for op in graph.nodes] == ["BlackBox"] and not list_black_boxes(graph)
+    assert [type(op).__name__ for op in graph.nodes] == ["BlackBox"] and not black_boxes_of(graph)
     notice = graph.notices[-1]
     assert "its iterations are more than 500 nodes, so its bounds are those of any number of iterations" in notice
 

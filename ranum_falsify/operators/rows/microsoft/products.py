@@ -194,8 +194,8 @@ def _fused_matmul_bounds(site: Site, a: Interval, b: Interval) -> Interval:
     rank = len(b.shape)
     a, b = a.move(lambda t: _turn_first(t, site.op, rank)), b.move(lambda t: _turn_second(t, site.op))
     product, alpha = matrix_product(a, b), float(site.op.alpha)
-    # Factors may have overflowed when they were merged; and of no terms, ONNX Runtime leaves the sums unwritten.
-    if not math.isfinite(alpha) or not a.shape[-1]:
+    # Of no terms, ONNX Runtime leaves the sums unwritten.
+    if not a.shape[-1]:
         return replace(Interval.fill(-math.inf, math.inf, site.shape, site.dtype), nan=True, overflows=True)
     if alpha == 1:
         return product
@@ -226,7 +226,7 @@ _MATMUL = schema(
     schema=_MATMUL,
     torch=_fused_matmul,
     interval=refined(_fused_matmul_bounds, product_of_rows),
-    linear=lambda op: _PRODUCT if math.isfinite(op.alpha) else None,
+    linear=lambda op: _PRODUCT,
     batch="vmap",
     kernel=None,
     valid=(),
