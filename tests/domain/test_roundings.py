@@ -62,6 +62,13 @@ def test_statistics_of_rows_without_elements_are_no_numbers() -> None:
     assert not subject.analyse(empty, empty).proves(subject.places[0].op.name)
 
 
+def test_an_epsilon_of_minus_zero_keeps_the_sign_of_inverse_deviations() -> None:
+    text = """g (double[2, 3] x, double[3] w) => (double[2, 3] y, float[2, 1] m, float[2, 1] v) {
+        y, m, v = LayerNormalization<epsilon = -0.0>(x, w)
+    }"""
+    assert not faults_at(text, x=np.full((2, 3), 1.2253956794738770), w=np.ones(3))
+
+
 def test_means_of_denormal_numbers_may_vanish() -> None:
     least = float(np.finfo(np.float32).smallest_subnormal)
     x = np.array([[least, 0, 0, 0], [-least, least, 0, -least]], np.float32)

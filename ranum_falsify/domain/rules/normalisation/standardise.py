@@ -244,7 +244,8 @@ def bound_statistics(rows: Sections, epsilon: float, x: Interval, wide: torch.dt
     if not epsilon >= 0:
         return mean, replace(Interval.top(kept, wide), nan=True)
     root = known.least_root(epsilon, x.dtype)
-    least = torch.where(root > 4 * known.drift, root - 2 * known.drift, math.sqrt(max(epsilon, 0.0)))
+    # An epsilon of -0 would turn the infinity of rows without deviation around.
+    least = torch.where(root > 4 * known.drift, root - 2 * known.drift, math.sqrt(abs(epsilon)))
     most = ((known.greatest_deviation + 1.25 * known.drift).square() + epsilon).sqrt()
     error = sum_error(rows.size, x.dtype, STATISTICS_ROUNDINGS)
     if squares_overflow(rows):
