@@ -62,3 +62,17 @@ def test_norms_of_order_0_are_not_followed(op_type: str) -> None:
     attributes: dict[str, Any] = {"kernel_shape": [2]} if op_type == "LpPool" else {}
     nodes = f"y = {op_type}(x)\nz = Sqrt(y)"
     assert_unknown(make(nodes, {"x": np.ones((1, 1, 4), np.float32)}, {}, p=0, **attributes), (-1, 1))
+
+
+@pytest.mark.parametrize("op_type", ["SkipLayerNormalization", "SkipSimplifiedLayerNormalization"])
+def test_the_statistics_of_half_precision_have_room_for_small_epsilons(op_type: str) -> None:
+    x = np.array([[1e-4, 1.1e-4, 9e-5]], np.float16)
+    inputs = [x, np.zeros_like(x), np.ones(3, np.float16)]
+    case = OperatorCase(op_type=op_type, domain="com.microsoft", inputs=inputs, gradient=False)
+    assert not sweep_case(case, given=[Recipe(width="none")]).faults
+
+
+@pytest.mark.parametrize("alpha", [1e38, -1e38])
+def test_factors_beyond_half_precision_overflow(alpha: float) -> None:
+    case = OperatorCase(op_type="Elu", inputs=[Spread((4,), np.float16)], attributes={"alpha": alpha}, opset=22)
+    assert not sweep_case(case, given=[Recipe()]).faults

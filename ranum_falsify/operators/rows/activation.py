@@ -77,7 +77,6 @@ total(
     interval=elu,
     linear=lambda op: curves.elu(op.alpha),
     kernel="Elu",
-    overflow=False,
 )(Elu)
 
 

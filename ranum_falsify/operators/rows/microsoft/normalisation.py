@@ -79,7 +79,7 @@ class SimplifiedLayerNormalization(Operation):
 # of a sum -------------------------------------------------------------------------------------------------------
 
 
-def add_up(x: Tensor, skip: Tensor, bias: Tensor | None) -> Tensor:
+def add_up(x: Tensor, skip: Tensor, bias: Tensor | None = None) -> Tensor:
     """Return the sum of two or three operands.
 
     Raises:
@@ -154,9 +154,15 @@ def normalise_sum(
     return normal if beta is None else normal + beta
 
 
+def _widen_sum(operands: Operands) -> Tensor:
+    """Return the sum in the type in which kernels compute its statistics: float16 has no room for most epsilons."""
+    wide = torch.promote_types(operands["x"].dtype, torch.float32)
+    x, skip, *bias = (operands[name].to(wide) for name in ("x", "skip", "bias") if name in operands)
+    return add_up(x, skip, *bias)
+
+
 def _variance(op: Operation, operands: Operands) -> Tensor:
-    total = add_up(operands["x"], operands["skip"], operands.get("bias"))
-    return total.var(-1, correction=0) + float(op.epsilon)
+    return _widen_sum(operands).var(-1, correction=0) + float(op.epsilon)
 
 
 def _add_outputs(op: Operation, y: Tensor, total: Tensor, *, centred: bool) -> tuple[Tensor, ...]:
@@ -235,8 +241,7 @@ def _skip_simplified(op: Operation, x: Tensor, skip: Tensor, gamma: Tensor, bias
 
 
 def _mean_square(op: Operation, operands: Operands) -> Tensor:
-    total = add_up(operands["x"], operands["skip"], operands.get("bias"))
-    return total.square().mean(-1) + float(op.epsilon)
+    return _widen_sum(operands).square().mean(-1) + float(op.epsilon)
 
 
 @infinity_aware
