@@ -107,9 +107,11 @@ REDUCTIONS = [
 A8 = (scale(0.05), zero(100))
 COLUMNS = scale(0.01, 0.02, 0.004, 0.1)
 ZEROS = np.array([0, 3, -2, 1], np.int8)
+LEAST = np.array([900, -(2**31), 40, 0], np.int32)
 PRODUCTS = [
     case("QGemm", "bias", [unsigned(2, 5), *A8, MATRIX, scale(0.01), S8, BIAS, scale(0.02), U8]),
     case("QGemm", "floats", [unsigned(2, 5), *A8, MATRIX, COLUMNS, ZEROS, BIAS, None, None], alpha=0.5),
+    case("QGemm", "wraps", [unsigned(2, 5), *A8, MATRIX, COLUMNS, ZEROS, LEAST, None, None], alpha=-1.0),
     case(
         "QGemm",
         "turned",

@@ -50,8 +50,8 @@ def _gemm(
     if (y_scale is None) != (y_zero is None):
         raise UnsupportedAttributeError("y_scale without y_zero_point is not supported; give both or none")
     a = a.mT if op.transpose_a else a
-    total = matrix_of(steps_above(a, a_zero), steps_above(b.mT if op.transpose_b else b, b_zero)).double()
-    total = (total if c is None else total + c) * op.alpha * a_scale.double() * b_scale
+    total = matrix_of(steps_above(a, a_zero), steps_above(b.mT if op.transpose_b else b, b_zero))
+    total = (total if c is None else total + c).double() * op.alpha * a_scale.double() * b_scale
     if y_scale is None or y_zero is None:
         unrounded: Tensor = total.float()
         return unrounded
