@@ -325,9 +325,10 @@ class _TensorComparison:
         several = [number for call in calls for number in find_unequal(self._shown[id(call)])]
         numbers = range(len(self._points))
         seconds = self._bounds.seconds / 4
-        for number in dict.fromkeys((*several[:1], *numbers[_POINTS:], *numbers[:_POINTS])):
+        for position, number in enumerate(dict.fromkeys((*several[:1], *numbers[_POINTS:], *numbers[:_POINTS]))):
             began = self._clock.left
-            if began < seconds:
+            # On a slow machine, too, one point of a small model is analysed.
+            if began < seconds and (position or seconds > _PATIENCE):
                 return
             yield number
             seconds = began - self._clock.left
