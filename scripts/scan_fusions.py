@@ -27,7 +27,7 @@ import torch
 
 from lab.crew import Failure, run_jobs
 from ranum_falsify import network  # noqa: F401 - before what it prepares
-from tests.domain.attack.fusions import Comparison, Difference, compare
+from tests.domain.attack.fusions import Comparison, Difference, compare, describe_crash
 
 _SEEDS = 40
 """Models in one job."""
@@ -103,10 +103,14 @@ class Scan:
                 self._add(seen)
         for seeds in crashed:
             for seen in _seen(seeds.start, len(seeds), 1, 1):
-                if isinstance(seen, Failure):
-                    self.errors.append(f"[--seed {seen.job.start} --graphs 1] {seen.kind}, {seen.detail}")
-                else:
-                    self._add(seen)
+                self._add(self._judge(seen) if isinstance(seen, Failure) else seen)
+
+    @staticmethod
+    def _judge(failure: Failure[range]) -> Seen:
+        seed = failure.job.start
+        if failure.kind != "crash":
+            return [(seed, f"{failure.kind}, {failure.detail}")]
+        return [(seed, Comparison(runs=1, difference=describe_crash(seed)))]
 
     def _add(self, seen: Seen) -> None:
         for seed, found in seen:

@@ -111,6 +111,21 @@ def compare_at(model: onnx.ModelProto, inputs: Iterator[Feeds], *, looked_at: bo
     return found
 
 
+def describe_crash(seed: int) -> Difference:
+    """Describe a model whose comparison ended the process, which ONNX Runtime does not do to a proof."""
+    target = random_target(rng_of(seed))
+    fault = find_wrong_proof(target.model, target.feeds)
+    types = " ".join(sorted({_type_of(node) for node in target.model.graph.node}))
+    return Difference("crash", "a crash of ONNX Runtime", f"with {types}", fault)
+
+
+def find_wrong_proof(model: onnx.ModelProto, feeds: Feeds) -> str:
+    """Return what is proved of a model that ONNX Runtime does not run; empty if nothing is."""
+    bounds = [(float(x.reshape(-1)[0]), float(x.reshape(-1)[0])) for x in feeds.values()]
+    holds = Prover(valid_in_box(read(model), bounds), ProveConfig(runtimes=("onnxruntime",))).analyse().holds
+    return "a proof of what ONNX Runtime refuses" if holds else ""
+
+
 def inputs_of(feeds: Feeds, rng: np.random.Generator, count: int = 4) -> Iterator[dict[str, Array]]:
     """Yield the inputs of a model, then others: other signs and sizes, zeros, equal and large numbers."""
     yield dict(feeds)
@@ -161,7 +176,7 @@ class _Pair:
         """Return what is proved at an input although the default run gives something else; empty if nothing is."""
         default = self._default(feeds)
         if isinstance(default, str):
-            return self._find_wrong_proof(feeds) if kind else ""
+            return find_wrong_proof(self.model, feeds) if kind else ""
         try:
             verdict = self._analyse(feeds)
         except ModelError:
@@ -177,12 +192,6 @@ class _Pair:
             if tuple(value.shape) != bound.shape or not bool(bound.encloses(value).all()):
                 return f"{name} is {_few(y)}, not within {bound}"
         return ""
-
-    def _find_wrong_proof(self, feeds: Feeds) -> str:
-        bounds = [(float(x.reshape(-1)[0]), float(x.reshape(-1)[0])) for x in feeds.values()]
-        problem = valid_in_box(read(self.model), bounds)
-        holds = Prover(problem, ProveConfig(runtimes=("onnxruntime",))).analyse().holds
-        return "a proof of what ONNX Runtime refuses" if holds else ""
 
     def _may_round_to(self, feeds: Feeds, name: str, y: Array) -> bool:
         """Tell whether the graph as written may give a value at a point, however sums are ordered and rounded."""
