@@ -98,7 +98,8 @@ def divide(node: NodeView, operands: Operands) -> Results:
     if not (smallest >= least(b.dtype)).all() or not (1 / smallest < np.finfo(b.dtype).max).all():
         return None
     around, size = (b.lower < 0) & (b.upper > 0), a.real.size / smallest
-    quotient = a.real / Real(np.where(around, smallest, b.real.low), np.where(around, smallest, b.real.high))
+    nearest = np.where(around | (b.lower >= 0), np.maximum(np.where(around, 0, b.real.low), smallest), b.real.low)
+    quotient = a.real / Real(nearest, np.where(around, smallest, np.where(b.upper <= 0, -smallest, b.real.high)))
     quotient = Real(np.where(around, -size, quotient.low), np.where(around, size, quotient.high))
     error = np.where(quotient.size > 1e-300, 4 * unit(b.dtype) * quotient.size + least(b.dtype), 1e-300)
     signed = [one.real.low.size and (one.real.low >= 0).all() for one in (a, b)]

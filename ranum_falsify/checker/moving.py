@@ -23,8 +23,8 @@ MOVING = {
 
 EXACT = frozenset(
     "Constant ConstantOfShape Shape Size Range Cast Add Sub Mul Equal Where Not And Or Xor Less Greater LessOrEqual"
-    " GreaterOrEqual Neg Abs Sign Max Min Clip ReduceSum ReduceMax ReduceMin ReduceProd CumSum NonZero OneHot EyeLike"
-    " ScatterND ScatterElements ArgMax ArgMin Pad".split()
+    " GreaterOrEqual MatMul Neg Abs Sign Max Min Clip ReduceSum ReduceMax ReduceMin ReduceProd CumSum NonZero OneHot"
+    " EyeLike ScatterND ScatterElements ArgMax ArgMin Pad".split()
 ) | (MOVING.keys() - {"ReverseSequence", "Compress"})
 """What is exact on integers."""
 
@@ -61,15 +61,24 @@ def move(node: NodeView, operands: Operands) -> Results:
 
 
 def _slices_alike(operands: Operands) -> bool:
-    """Tell whether ONNX Runtime cuts as NumPy does: where steps go back, it clamps starts and ends otherwise."""
-    return len(operands) < 5 or operands[4] is None or bool((operands[4].lower > 0).all())
+    """Tell whether ONNX Runtime cuts as NumPy does.
+
+    Where steps go back, it takes a start from before the front for the front, and the greatest end for the front, too.
+    """
+    x, starts, ends, axes, steps = [*operands, *[None] * 5][:5]
+    if x is None or starts is None or ends is None or steps is None or (steps.lower > 0).all():
+        return True
+    sizes = np.array(x.lower.shape)[slice(starts.lower.size) if axes is None else axes.lower]
+    return bool((-sizes <= starts.lower).all() and (ends.lower <= sizes).all())
 
 
 def gather(node: NodeView, operands: Operands) -> Results:
     """Bound a choice by indices of which only bounds are known, by all elements that it may choose."""
     x, at = operands
-    if x is None or at is None or node.proto.op_type == "GatherND" or not x.lower.ndim or not x.lower.size:
+    if x is None or at is None or not x.lower.ndim or not x.lower.size:
         return None
+    if node.proto.op_type == "GatherND":
+        return _gather_parts(node, x, at)
     axis = int(node.attribute("axis", 0))
     size = x.lower.shape[axis]
     if not ((at.lower >= -size).all() and (at.upper < size).all()):
@@ -81,6 +90,15 @@ def gather(node: NodeView, operands: Operands) -> Results:
     shape = (*x.lower.shape[:axis], *at.lower.shape, *x.lower.shape[axis + 1 :])
     kept = (*x.lower.shape[:axis], *(1 for _ in at.lower.shape), *x.lower.shape[axis + 1 :])
     return _spread(least.reshape(kept), greatest.reshape(kept), shape)
+
+
+def _gather_parts(node: NodeView, x: Bounds, at: Bounds) -> Results:
+    """Bound GatherND: a row of indices chooses a part."""
+    axes = tuple(range(at.lower.shape[-1]))
+    sizes = np.array([x.lower.shape[axis] for axis in axes])
+    if node.attribute("batch_dims", 0) or not ((at.lower >= -sizes).all() and (at.upper < sizes).all()):
+        return None
+    return _spread(x.lower.min(axes), x.upper.max(axes), (*at.lower.shape[:-1], *x.lower.shape[len(axes) :]))
 
 
 def _spread(low: np.ndarray, high: np.ndarray, shape: tuple[int, ...]) -> Results:

@@ -13,7 +13,9 @@ from ranum_falsify.checker.sums import axes_of
 
 __all__ = ["Relations"]
 
-_MOVING = frozenset("Reshape Tile Slice Transpose Squeeze Unsqueeze Flatten Expand Identity".split())
+_CHOOSING = frozenset(
+    "Reshape Tile Slice Transpose Squeeze Unsqueeze Flatten Expand Identity ReduceMax ReduceMin".split()
+)
 _NEARLY, _LEAST = 0.99, 1e-30  # more than roundings take away; far above what is replaced by 0
 
 
@@ -50,7 +52,7 @@ class Relations:
             of, least = self._small[given[0]]
             if of == given[2]:
                 self._away[made] = _NEARLY * min(least, self._distance(given[1], operands[1]))
-        elif name in _MOVING:
+        elif name in _CHOOSING:
             self._away[made] = self._away.get(given[0], 0.0)
         elif name in ("Mul", "Div"):
             a, b = (self._distance(one, of) for one, of in zip(given, operands, strict=True))
@@ -79,6 +81,9 @@ class Relations:
         elif name == "Sub" and self._maxima.get(given[1], ("",))[0] == given[0]:
             self._keep(made, self._maxima[given[1]][1], 0.0)
             return [Bounds(np.minimum(found.lower, found.dtype.type(0)), np.minimum(found.upper, found.dtype.type(0)))]
+        elif name == "Transpose" and given[0] in self._least:
+            order = [int(one) for one in node.attribute("perm", range(found.lower.ndim)[::-1])]
+            self._keep(made, tuple(sorted(order.index(axis) for axis in self._axes[given[0]])), self._least[given[0]])
         elif name == "Exp" and given[0] in self._least:
             point = np.asarray(self._least[given[0]], dtype=found.dtype)
             image = apply(FUNCTIONS[name], Bounds(point, point))

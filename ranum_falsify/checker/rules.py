@@ -103,6 +103,21 @@ def _places(node: NodeView, operands: Operands) -> Results:
     return [Bounds(np.zeros(shape, np.int64), np.full(shape, x.lower.shape[axis] - 1, np.int64))]
 
 
+def _likelihood(node: NodeView, operands: Operands) -> Results:
+    """NegativeLogLikelihoodLoss of labels that are classes, without weights."""
+    x, labels, *weights = operands
+    if x is None or labels is None or weights or not x.is_float or not labels.lower.size:
+        return None
+    if not (0 <= labels.lower.min() and labels.upper.max() < x.lower.shape[1]):
+        return None
+    of_each = Bounds(-x.upper.max(1), -x.lower.min(1))
+    reduction = node.attribute("reduction", "mean")
+    if reduction == "none":
+        return [of_each]
+    kind, axes = {"sum": "ReduceSum", "mean": "ReduceMean"}[reduction], tuple(range(labels.lower.ndim))
+    return sums.add_up(kind, of_each, axes, keep=False)
+
+
 def _modulo(node: NodeView, operands: Operands) -> Results:
     """Remainders by one positive integer."""
     x, by = operands
@@ -169,6 +184,7 @@ _RULES: Mapping[str, Rule] = {
     **dict.fromkeys("Not And Or Xor IsNaN IsInf".split(), arithmetic.decide),
     "Where": arithmetic.choose,
     **dict.fromkeys(("Cast", "CastLike"), arithmetic.cast),
+    "NegativeLogLikelihoodLoss": _likelihood,
     "Mod": _modulo,
     **dict.fromkeys(("ArgMax", "ArgMin"), _places),
     **dict.fromkeys(("MatMul", "Gemm", "com.microsoft.FusedMatMul"), sums.products),

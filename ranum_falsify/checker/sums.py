@@ -11,7 +11,7 @@ import numpy as np
 from ranum_falsify.checker.bounds import Bounds, Real, drift, enclose, least, unit
 from ranum_falsify.checker.node import NodeView, Operands, Results
 
-__all__ = ["axes_of", "bound_products", "convolve", "finish", "matrix_product", "products", "reduce"]
+__all__ = ["add_up", "axes_of", "bound_products", "convolve", "finish", "matrix_product", "products", "reduce"]
 
 _EXTRA_ROUNDINGS = 6  # a bias added, either factor and the result scaled, conversions
 _LARGEST_INTEGER = 2.0**31 - 1
@@ -259,10 +259,11 @@ def reduce(node: NodeView, operands: Operands) -> Results:
     if name in ("ReduceMax", "ReduceMin"):
         apply = np.max if name == "ReduceMax" else np.min
         return [Bounds(*(np.asarray(apply(end, axis=axes, keepdims=keep)) for end in (x.lower, x.upper)))]
-    return _add_up(name, x, axes, keep) if x.is_float else None
+    return add_up(name, x, axes, keep=keep) if x.is_float else None
 
 
-def _add_up(name: str, x: Bounds, axes: tuple[int, ...], keep: bool) -> Results:
+def add_up(name: str, x: Bounds, axes: tuple[int, ...], *, keep: bool) -> Results:
+    """Bound sums of elements, of their squares or of their magnitudes, and means and roots of such."""
     real, terms, dtype = x.real, math.prod(x.lower.shape[axis] for axis in axes), x.dtype
     if name in ("ReduceSumSquare", "ReduceL2"):
         real = real.square

@@ -135,14 +135,32 @@ def test_relations_hold() -> None:
         m = ReduceMax<axes = [1], keepdims = 1>(x) d = Sub(x, m) e = Exp(d)
         s = ReduceSum(e, a) y = Div(e, s) }""".replace("{\n", "<int64[1] a = {1}> {\n", 1)
     assert not follow(softmax, 17, x=(-1e4, 1e4)).open
+    turned = softmax.replace("y = Div(e, s)", "y = Div(t, s)").replace(
+        "s = ReduceSum(e, a)", "t = Transpose<perm = [1, 0]>(e) s = ReduceSum(t, a)"
+    )
+    assert not follow(turned.replace("a = {1}", "a = {0}"), 17, x=(-1e4, 1e4)).open
+    assert follow(turned, 17, x=(-1e4, 1e4)).open, "sums over the other axis may vanish"
     guarded = """g (float[3] x) => (float[3] y) <float k = {0.01}, float one = {1}> {
         a = Abs(x) l = Less(a, k) w = Where(l, one, x) y = Div(x, w) }"""
     assert not follow(guarded).open
+    assert not follow(guarded, x=(0, 1)).open and not follow(guarded, x=(-1, 0)).open
+    greatest = guarded.replace("y = Div(x, w)", "g = ReduceMax(w) y = Div(x, g)")
+    assert not follow(greatest).open
+    assert follow(greatest.replace("ReduceMax", "ReduceSum")).open
     moved = guarded.replace("y = Div(x, w)", "t = Mul(w, w) u = Identity(t) v = Div(u, w) y = Div(x, v)")
     assert not follow(moved).open
     assert follow(moved.replace("Mul(w, w)", "Mul(w, x)")).open
     assert follow(guarded.replace("Where(l, one, x)", "Where(l, x, one)")).open
     assert follow(guarded.replace("Abs(x)", "Relu(x)")).open
+
+
+@pytest.mark.parametrize(("start", "is_open"), [(-1, False), (-3, False), (5, False), (-4, True)])
+def test_slices_that_go_back_from_the_tensor_are_followed(start: int, is_open: bool) -> None:
+    text = f"""g (float[3] x) => (float[n] y) <
+        int64[1] start = {{{start}}}, int64[1] step = {{-1}}, int64[1] by = {{0}},
+        int64[1] end = {{-9223372036854775808}}
+    > {{ y = Slice(x, start, end, by, step) }}"""
+    assert bool(follow(text).open) == is_open
 
 
 @pytest.mark.parametrize("seed", range(3))
