@@ -36,7 +36,7 @@ from tests.network.building import session
 from tests.operators.harness import OperatorCase, model_of
 from tests.search.search_kit import valid_in_box
 
-__all__ = ["KINDS", "Kind", "Tally", "plant"]
+__all__ = ["KINDS", "Kind", "Tally", "plant", "surround"]
 
 Kind = Literal["unit", "axis", "attribute"]
 KINDS: tuple[Kind, ...] = ("unit", "axis", "attribute")
@@ -115,7 +115,7 @@ class _Bed:
         finite = all(bool(np.isfinite(x).all()) for x in feeds.values() if x.dtype.kind in "fiub")
         if not finite or not any(x.dtype in _FLOATS and x.size for x in feeds.values()):
             raise _Unfit
-        self.model = _surround(model, feeds)
+        self.model = surround(model, feeds)
         self.graph = read(self.model)
         self.lower, self.upper = _box(feeds, rng)
         found = next((op for op in self.graph.nodes if op.name == "node"), None)
@@ -232,7 +232,7 @@ def _planted(op: Operation, rule: Rule) -> Iterator[None]:
         registry._BY_NODE[type(op)] = own
 
 
-def _surround(model: onnx.ModelProto, feeds: Mapping[str, Array]) -> onnx.ModelProto:
+def surround(model: onnx.ModelProto, feeds: Mapping[str, Array]) -> onnx.ModelProto:
     """Put a product before each floating operand and after each floating result."""
     around = copy.deepcopy(model)
     graph, (node,) = around.graph, around.graph.node

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from dnnv.nn import Operation
+from dnnv.nn.operations import Input
 from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval
@@ -161,6 +162,9 @@ def _bounds(
     b3: Interval | None,
 ) -> Interval:
     _check(site.op, w3, w1.shape[0])
+    if isinstance(site.op.x, Operation) and not isinstance(site.op.x, Input):
+        # ONNX Runtime may have the kernel write over what it still reads, if nothing else reads it later.
+        return bound_anything_of(x.shape, x.dtype)
 
     def apply(tokens: Interval, layer: int, expert: int) -> Interval:
         weights = (w1, w2)[layer].move(lambda bound: bound[expert])
