@@ -18,6 +18,7 @@ from importlib import import_module
 from ranum_falsify.cli.ending import end_by_signals
 from ranum_falsify.cli.options import PROGRAM, parse
 from ranum_falsify.cli.output import say_safely
+from ranum_falsify.cli.paths import check_paths
 from ranum_falsify.cli.streams import complain, discard, open_streams, settle
 from ranum_falsify.cli.usage import ERROR_STATUS
 from ranum_falsify.errors import OUT_OF_MEMORY, RanumFalsifyError, is_out_of_memory
@@ -78,6 +79,7 @@ def _command(arguments: list[str], *, owns_process: bool) -> Callable[[], int]:
         owns_process: Whether the process runs nothing else, so that it may be ended.
     """
     command = parse(arguments)
+    check_paths(command.options)
     import ranum_falsify.upstream  # noqa: F401 - raises where DNNV or DNNF is missing
 
     module = import_module(f"ranum_falsify.cli.{_MODULES.get(command.name, command.name)}")
