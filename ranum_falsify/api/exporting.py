@@ -17,8 +17,8 @@ from ranum_falsify.api.naming import hold_inputs, rename_tensors
 from ranum_falsify.api.sources import StackFrame, find_innermost, find_sources
 from ranum_falsify.api.tracing import FlatCall, TrainingStep, trace_training, unchecked
 from ranum_falsify.errors import ModuleError
-from ranum_falsify.network.guards import pause_collector
 from ranum_falsify.network.source import Source
+from ranum_falsify.starting import pause_collector
 from ranum_falsify.turns import turn
 
 __all__ = ["Exported", "export"]

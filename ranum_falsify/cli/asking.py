@@ -31,6 +31,7 @@ from ranum_falsify.report.places import Base
 from ranum_falsify.report.precision import as_json, as_text
 from ranum_falsify.saving import save_together
 from ranum_falsify.search.result import Answer
+from ranum_falsify.starting import pause_collector
 from ranum_falsify.suite.instance import Instance
 from ranum_falsify.suite.record import InstanceRecord
 
@@ -67,7 +68,9 @@ def ask(options: SearchOptions, asked: Instance, load: Load, *, owns_process: bo
         from ranum_falsify.search.attacks import check_backends  # imports torch
 
         check_backends(options.config)
-    import ranum_falsify.operators  # noqa: F401 - imports torch, which takes longer than some timeouts
+    with pause_collector():  # takes longer than some timeouts
+        import ranum_falsify.api.question
+        import ranum_falsify.operators  # noqa: F401
 
     sizes = list_sizes(options.dims)
     leave = partial(_leave, reporter) if owns_process else None
