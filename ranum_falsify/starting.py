@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import atexit
 import gc
-import os
-import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 
-__all__ = ["end_process", "pause_collector"]
+__all__ = ["pause_collector", "shorten_end"]
 
 
 @contextmanager
@@ -29,16 +27,10 @@ def pause_collector() -> Iterator[None]:
             gc.enable()
 
 
-def end_process(status: int) -> None:
-    """End this process as `sys.exit` does, without taking its modules apart, which takes PyTorch long.
+@cache
+def shorten_end() -> None:
+    """Keep the collector from looking at all objects again when the interpreter ends: the exporter brings in a million.
 
-    What is registered to run at the end runs. Does nothing where more than this is wanted: while another thread works,
-    in an interactive session, or for whoever measures the process from inside it.
+    They are freed all the same, but for what refers to itself, which the end of the process frees.
     """
-    threads = [thread for thread in threading.enumerate() if not thread.daemon]
-    monitored = hasattr(sys, "monitoring") and any(map(sys.monitoring.get_tool, range(6)))
-    watched = sys.getprofile() is not None or sys.gettrace() is not None or monitored
-    if sys.flags.interactive or sys.flags.inspect or watched or threads != [threading.main_thread()]:
-        return
-    atexit._run_exitfuncs()
-    os._exit(status)
+    atexit.register(gc.freeze)

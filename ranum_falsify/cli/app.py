@@ -16,7 +16,7 @@ from functools import partial
 from importlib import import_module
 from typing import NoReturn
 
-from ranum_falsify.cli.ending import end_by_signals
+from ranum_falsify.cli.ending import end_by_signals, end_process
 from ranum_falsify.cli.options import PROGRAM, parse
 from ranum_falsify.cli.output import say_safely
 from ranum_falsify.cli.paths import check_paths
@@ -24,7 +24,7 @@ from ranum_falsify.cli.streams import complain, discard, open_streams, settle
 from ranum_falsify.cli.usage import ERROR_STATUS
 from ranum_falsify.errors import OUT_OF_MEMORY, RanumFalsifyError, is_out_of_memory
 from ranum_falsify.escaping import escape
-from ranum_falsify.starting import end_process, pause_collector
+from ranum_falsify.starting import pause_collector
 
 __all__ = ["main", "run"]
 
