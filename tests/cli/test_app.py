@@ -128,7 +128,9 @@ class TestWithoutUpstream:
                 (folder / entry.name).symlink_to(entry)
         return folder
 
-    @pytest.mark.parametrize("arguments", [["operators"], ["p.py"], ["replay", "cex.npy"]], ids=" ".join)
+    @pytest.mark.parametrize(
+        "arguments", [["operators"], [__file__], ["replay", "cex.npy"]], ids=lambda words: words[0]
+    )
     def test_one_line_says_what_to_install(self, bare: Path, arguments: list[str]) -> None:
         run = subprocess.run(
             [sys.executable, "-S", "-m", "ranum_falsify", *arguments],
