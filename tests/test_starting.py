@@ -24,10 +24,14 @@ def test_the_collector_goes_on_after_an_error() -> None:
 
 
 def test_the_collector_waits_while_the_package_is_imported() -> None:
-    code = (
-        "import gc, ranum_falsify; count = lambda: sum(one['collections'] for one in gc.get_stats()); before = count(); "
-        "ranum_falsify.check; print(count() - before)"
-    )
+    code = """
+import gc, ranum_falsify
+def count():  # without those of what is young, of which one may follow
+    return sum(one['collections'] for one in gc.get_stats()[1:])
+before = count()
+ranum_falsify.check
+print(count() - before)
+"""
     assert output_of(code) == ["0"]
 
 
