@@ -88,12 +88,14 @@ def test_start_of_the_command(tmp_path: Path) -> None:
     assert torch_alone > 0
 
 
-def test_starts_are_compared_with_another_checkout(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_starts_are_compared_with_another_checkout(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     startup, root = script("bench_startup"), SCRIPTS.parent
-    startup.starts = lambda folder: {"missing": (["false"], 1, "0.2")}
+    monkeypatch.setattr(startup, "starts", lambda folder: {"missing": (["false"], 1, "0.2")})
     startup.compare_starts(root, tmp_path, 1)
     assert capsys.readouterr().out.splitlines()[-1].startswith("| missing | 0.0")
-    startup.starts = lambda folder: {"missing": (["false"], 0, "0.2")}
+    monkeypatch.setattr(startup, "starts", lambda folder: {"missing": (["false"], 0, "0.2")})
     with pytest.raises(RuntimeError, match=f"false: exit status 1 in {root}"):
         startup.compare_starts(root, tmp_path, 1)
 
