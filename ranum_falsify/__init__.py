@@ -11,6 +11,8 @@ import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from ranum_falsify.starting import pause_collector
+
 # ONNX Runtime 1.31 tells its makers how it is used, and keeps a database for it, unless this is set when it is
 # loaded; child processes inherit it.
 os.environ["ORT_DISABLE_TELEMETRY"] = "1"
@@ -99,7 +101,8 @@ def __getattr__(name: str) -> Any:
     """
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    home = importlib.import_module(_HOME_OF.get(name, "ranum_falsify.errors"))
+    with pause_collector():
+        home = importlib.import_module(_HOME_OF.get(name, "ranum_falsify.errors"))
     value = globals()[name] = getattr(home, name)
     return value
 

@@ -1,6 +1,16 @@
-"""Measure the time before the first attack step.
+"""Measure what starts cost: commands, and what comes before the first attack step.
 
-    python scripts/bench_startup.py [--rounds 5]
+    python scripts/bench_startup.py [OTHER] [--rounds 5]
+
+With another checkout, such as the one before a change, processor time from the start of the process to its end, child
+processes included, of both in turn:
+
+a. a command that names a file that is not there;
+b. `check` of a model of four operators;
+c. the module of README's first example;
+d. the import of torch alone, for comparison.
+
+Without, seconds:
 
 1. From the start of the process to the first attack step on a model of 1 MB, with one interval analysis before it,
    compared with the import of torch alone.
@@ -26,8 +36,9 @@ import numpy as np
 import onnx
 
 from lab.bench import CASES, load_text
+from lab.bench.checkout import ROOT, run_in
 from lab.bench.models import deep
-from lab.bench.timing import seconds_of
+from lab.bench.timing import seconds_of, time_pairs
 from lab.networks.builder import NetworkBuilder, draw_weights, make_generator
 from ranum_falsify.network import read
 from ranum_falsify.properties.language.parse import parse_dnnp
@@ -38,6 +49,8 @@ __all__ = ["main"]
 
 _SCRIPTS = Path(__file__).resolve().parent
 _IMPORT_TORCH = "import time, torch; print('torch at', repr(time.time()))"
+_EXAMPLE = '```python title="dice.py"\n'
+"""Where README's module begins."""
 
 _LOCAL = """from dnnv.properties import *
 import numpy as np
@@ -109,12 +122,54 @@ def reduction(folder: Path, rounds: int, size: int = 224) -> float:
     return statistics.median(times[1:])
 
 
+def starts(folder: Path) -> dict[str, tuple[list[str | Path], int, str]]:
+    """Return commands, the exit statuses that they have, and what they may cost, by what they are."""
+    example = folder / "dice.py"
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    example.write_text(readme.partition(_EXAMPLE)[2].partition("```")[0], encoding="utf-8")
+    python: list[str | Path] = [sys.executable, "-P"]
+    check: list[str | Path] = [*python, "-m", "ranum_falsify", "check"]
+    model = ROOT / "networks" / "l2_normalise.onnx"
+    return {
+        "check of a file that is not there": ([*check, folder / "missing.onnx"], 2, "0.2"),
+        "check of a model of four operators": ([*check, model, "--box", "-1", "1"], 1, "1.5"),
+        "README's module": ([*python, example], 0, "3.0"),
+        "import of torch alone": ([*python, "-c", "import torch"], 0, ""),
+    }
+
+
+def compare_starts(other: Path, folder: Path, rounds: int) -> None:
+    """Print what commands cost in another checkout and in this one.
+
+    Raises:
+        RuntimeError: A command failed.
+    """
+    print("| what | before | now | ratio | aim |\n|---|---|---|---|---|")
+    for what, (command, wanted, aim) in starts(folder).items():
+
+        def cost(checkout: Path, command: list[str | Path] = command, wanted: int = wanted) -> float:
+            seconds, status = run_in(checkout, command)
+            if status != wanted:
+                raise RuntimeError(f"{' '.join(map(str, command))}: exit status {status} in {checkout}")
+            return seconds
+
+        cost(ROOT), cost(other)  # compiles the modules, and checks the kernels
+        pair = time_pairs(lambda: cost(ROOT), lambda: cost(other), rounds)
+        print(f"| {what} | {pair.theirs:.2f} | {pair.ours:.2f} | {pair.ratio:.2f} | {aim} |", flush=True)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("other", type=Path, nargs="?", help="a checkout to compare what commands cost with")
     parser.add_argument("--rounds", type=int, default=5, help="runs per figure")
-    rounds = parser.parse_args(argv).rounds
+    options = parser.parse_args(argv)
+    rounds: int = options.rounds
     print(f"{load_text()}, medians of {rounds}\n")
+    if options.other is not None:
+        with tempfile.TemporaryDirectory() as name:
+            compare_starts(options.other.resolve(), Path(name), rounds)
+        return 0
     print("| what | seconds | aim |\n|---|---|---|")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

@@ -13,38 +13,30 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import re
-import resource
 import statistics
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from lab.bench.checkout import ROOT, environment_of, run_in
 from lab.bench.timing import Paired, load_text, time_pairs
 from ranum_falsify.zoo.catalogue import MODELS
 
 __all__ = ["main"]
 
-_ROOT = Path(__file__).resolve().parent.parent
 _WORKER = Path(__file__).resolve().parent / "lab" / "bench" / "check_time.py"
 
 
 _VERDICTS = {0: "holds", 1: "violated", 3: "unknown"}
 
 
-def _environment(checkout: Path) -> dict[str, str]:
-    more = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    path = os.pathsep.join([str(checkout), *(entry for entry in more if entry and Path(entry) != _ROOT)])
-    return {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
-
-
 class Command:
     """The command of a checkout."""
 
     def __init__(self, checkout: Path) -> None:
-        self._environment, self._checkout = _environment(checkout), checkout
+        self._checkout = checkout
         self.verdict = ""
 
     def ask(self, subject: str) -> float:
@@ -52,12 +44,10 @@ class Command:
         if not Path(subject).is_file():
             self.verdict = "error: no file"
             return 0.0
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
         command = [sys.executable, "-P", "-m", "ranum_falsify", "check", subject, "--box", "0", "1", "--timeout", "10"]
-        done = subprocess.run(command, capture_output=True, env=self._environment, cwd=self._checkout)
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        self.verdict = _VERDICTS.get(done.returncode, "error")
-        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+        seconds, status = run_in(self._checkout, command)
+        self.verdict = _VERDICTS.get(status, "error")
+        return seconds
 
     def close(self) -> None:
         """Do nothing."""
@@ -73,7 +63,7 @@ class Side:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
-            env=_environment(checkout),
+            env=environment_of(checkout),
             cwd=checkout,
         )
         self.verdict = ""
@@ -100,7 +90,7 @@ class Side:
 
 def subjects(zoo: int, folder: Path | None, match: str) -> list[str]:
     """Return what is asked about."""
-    found = [str(path) for path in sorted((_ROOT / "networks").glob("*.onnx"))]
+    found = [str(path) for path in sorted((ROOT / "networks").glob("*.onnx"))]
     found += [f"zoo:{model.id}" for model in MODELS[:: max(1, len(MODELS) // max(1, zoo))][:zoo]]
     found += [str(path.resolve()) for path in sorted(folder.rglob("*.onnx"))] if folder is not None else []
     return [subject for subject in found if re.search(match, subject)]
@@ -122,7 +112,7 @@ def main() -> int:
     options = parser.parse_args()
     print(load_text())
     kind = Command if options.command else Side
-    ours, theirs = kind(_ROOT), kind(options.other.resolve())
+    ours, theirs = kind(ROOT), kind(options.other.resolve())
     held, everything = list[Paired](), list[Paired]()
     try:
         for subject in subjects(options.zoo, options.models, options.match):

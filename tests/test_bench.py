@@ -88,6 +88,28 @@ def test_start_of_the_command(tmp_path: Path) -> None:
     assert torch_alone > 0
 
 
+def test_starts_are_compared_with_another_checkout(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    startup, root = script("bench_startup"), SCRIPTS.parent
+    monkeypatch.setattr(startup, "starts", lambda folder: {"missing": (["false"], 1, "0.2")})
+    startup.compare_starts(root, tmp_path, 1)
+    assert capsys.readouterr().out.splitlines()[-1].startswith("| missing | 0.0")
+    monkeypatch.setattr(startup, "starts", lambda folder: {"missing": (["false"], 0, "0.2")})
+    with pytest.raises(RuntimeError, match=f"false: exit status 1 in {root}"):
+        startup.compare_starts(root, tmp_path, 1)
+
+
+@pytest.mark.parametrize(
+    "number", [0, pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow)]
+)
+def test_commands_whose_start_is_measured_end_as_they_should(tmp_path: Path, number: int) -> None:
+    command, status, _ = list(script("bench_startup").starts(tmp_path).values())[number]
+    checkout = importlib.import_module("lab.bench.checkout")
+    seconds, ended = checkout.run_in(checkout.ROOT, command)
+    assert seconds > 0 and ended == status
+
+
 def test_a_process_that_fails_is_reported() -> None:
     with pytest.raises(RuntimeError, match="no such thing"):
         script("bench_startup").seconds_until([sys.executable, "-c", "raise SystemExit('no such thing')"])

@@ -27,6 +27,7 @@ LAYERS: tuple[frozenset[str], ...] = (
             "option",
             "config",
             "saving",
+            "starting",
             "turns",
         }
     ),

@@ -13,9 +13,10 @@ from ranum_falsify.errors import SaveError, UsageError
 from ranum_falsify.network import Graph
 from ranum_falsify.properties.formula.applications import NetworkCall, ValidityGoal
 from ranum_falsify.replay.confirmer import Confirmer
-from ranum_falsify.report.assignment import SUFFIX, Assignment, read_assignment, write_assignment
+from ranum_falsify.report.assignment import Assignment, read_assignment, write_assignment
 from ranum_falsify.report.counterexample import Saved, group_counterexamples
 from ranum_falsify.report.names import unique_names
+from ranum_falsify.report.places import SUFFIX
 from ranum_falsify.saving import Content, save_together
 from ranum_falsify.search.result import Answer, Counterexample
 

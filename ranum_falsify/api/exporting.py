@@ -17,8 +17,8 @@ from ranum_falsify.api.naming import hold_inputs, rename_tensors
 from ranum_falsify.api.sources import StackFrame, find_innermost, find_sources
 from ranum_falsify.api.tracing import FlatCall, TrainingStep, trace_training, unchecked
 from ranum_falsify.errors import ModuleError
-from ranum_falsify.network.guards import pause_collector
 from ranum_falsify.network.source import Source
+from ranum_falsify.starting import pause_collector, shorten_end
 from ranum_falsify.turns import turn
 
 __all__ = ["Exported", "export"]
@@ -70,8 +70,10 @@ def export(
     Raises:
         ModuleError: onnxscript is missing, the arguments do not fit, or PyTorch cannot export the module.
     """
+    shorten_end()
     try:
-        import onnxscript  # noqa: F401 - torch.onnx needs it
+        with pause_collector():
+            import onnxscript  # noqa: F401 - torch.onnx needs it
     except ImportError as error:
         raise ModuleError('exporting a module needs onnxscript; pip install "ranum-falsify[torch]"') from error
     arguments = name_arguments(module, args, kwargs)

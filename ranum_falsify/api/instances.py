@@ -32,8 +32,7 @@ from ranum_falsify.errors import RanumFalsifyError, SaveError
 from ranum_falsify.network.guards import memory_limit
 from ranum_falsify.network.optimised import optimiser
 from ranum_falsify.report import json_report, precision
-from ranum_falsify.report.assignment import SUFFIX
-from ranum_falsify.report.counterexample import base_of
+from ranum_falsify.report.places import SUFFIX, base_of
 from ranum_falsify.suite.instance import Instance
 from ranum_falsify.suite.record import Status
 from ranum_falsify.suite.task import Answered, Task

@@ -32,9 +32,10 @@ from ranum_falsify.network.nesting import attribute_graphs
 from ranum_falsify.network.precision import convert_precision
 from ranum_falsify.replay.replayer import Finding
 from ranum_falsify.report.arrays import load_array
-from ranum_falsify.report.assignment import is_assignment, read_assignment
+from ranum_falsify.report.assignment import read_assignment
 from ranum_falsify.report.assumptions import describe_replay
 from ranum_falsify.report.counterexample import Description, Entry, Origin, describe_groups, read
+from ranum_falsify.report.places import is_assignment
 
 __all__ = ["ReplayReport", "ReplayRequest", "replay"]
 

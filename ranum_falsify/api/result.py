@@ -19,9 +19,10 @@ from ranum_falsify.prove.assumptions import Assumptions
 from ranum_falsify.prove.explaining import histories, list_varying
 from ranum_falsify.prove.operand_bounds import OperandBounds, operand_bounds
 from ranum_falsify.report import json_report, precision, text
-from ranum_falsify.report.counterexample import Saved, arrays_of, base_of, save
+from ranum_falsify.report.counterexample import Saved, arrays_of, save
 from ranum_falsify.report.explanation import explanation
 from ranum_falsify.report.html import as_html
+from ranum_falsify.report.places import base_of
 from ranum_falsify.search.result import Answer, Counterexample, OperatorResult, Verdict
 
 if TYPE_CHECKING:

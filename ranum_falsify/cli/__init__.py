@@ -4,6 +4,6 @@ Only this package prints, reads arguments, or knows exit statuses.  Nothing here
 arguments are known to be good, because that alone takes seconds.
 """
 
-from ranum_falsify.cli.app import main
+from ranum_falsify.cli.app import main, run
 
-__all__ = ["main"]
+__all__ = ["main", "run"]

@@ -14,16 +14,19 @@ import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 from importlib import import_module
+from typing import NoReturn
 
-from ranum_falsify.cli.ending import end_by_signals
+from ranum_falsify.cli.ending import end_by_signals, end_process
 from ranum_falsify.cli.options import PROGRAM, parse
 from ranum_falsify.cli.output import say_safely
+from ranum_falsify.cli.paths import check_paths
 from ranum_falsify.cli.streams import complain, discard, open_streams, settle
 from ranum_falsify.cli.usage import ERROR_STATUS
 from ranum_falsify.errors import OUT_OF_MEMORY, RanumFalsifyError, is_out_of_memory
 from ranum_falsify.escaping import escape
+from ranum_falsify.starting import pause_collector
 
-__all__ = ["main"]
+__all__ = ["main", "run"]
 
 _INTERRUPTED, _CLOSED = 130, 141
 _LONGEST = 1000  # characters of an error's line
@@ -66,6 +69,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         settle()
 
 
+def run() -> NoReturn:
+    """Run the command of this process, and end it."""
+    status = main()
+    end_process(status)
+    sys.exit(status)
+
+
 def _asks_to_debug(word: str) -> bool:
     return len(word) > len("--") and "--debug".startswith(word)
 
@@ -78,9 +88,11 @@ def _command(arguments: list[str], *, owns_process: bool) -> Callable[[], int]:
         owns_process: Whether the process runs nothing else, so that it may be ended.
     """
     command = parse(arguments)
-    import ranum_falsify.upstream  # noqa: F401 - raises where DNNV or DNNF is missing
+    check_paths(command.options)
+    with pause_collector():
+        import ranum_falsify.upstream  # noqa: F401 - raises where DNNV or DNNF is missing
 
-    module = import_module(f"ranum_falsify.cli.{_MODULES.get(command.name, command.name)}")
+        module = import_module(f"ranum_falsify.cli.{_MODULES.get(command.name, command.name)}")
     if command.name in _ENDABLE:
         return partial(module.run, command.options, owns_process=owns_process)
     return partial(module.run, command.options)

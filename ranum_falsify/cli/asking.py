@@ -15,22 +15,23 @@ from typing import TYPE_CHECKING, Any
 
 from ranum_falsify.api.sizes import UNREAD, ask_each, join_answers, list_sizes
 from ranum_falsify.api.timekeeper import TimeUp, time_limit
-from ranum_falsify.cli.files import check_writable, is_stream, write_json
+from ranum_falsify.cli.files import write_json
 from ranum_falsify.cli.options import PROGRAM, SearchOptions
 from ranum_falsify.cli.output import say
+from ranum_falsify.cli.paths import base_for
 from ranum_falsify.cli.progress import ProgressDisplay
-from ranum_falsify.cli.reports import check_reports, record_of, write_reports
+from ranum_falsify.cli.reports import record_of, write_reports
 from ranum_falsify.cli.streams import complain, verdict_stands
 from ranum_falsify.config import ProveConfig
-from ranum_falsify.errors import UsageError
 from ranum_falsify.report import json_report, text
-from ranum_falsify.report.assignment import is_assignment
-from ranum_falsify.report.counterexample import Base, Origin, Saved, base_of, save
+from ranum_falsify.report.counterexample import Origin, Saved, save
 from ranum_falsify.report.explanation import explanation
 from ranum_falsify.report.listing import list_operators
+from ranum_falsify.report.places import Base
 from ranum_falsify.report.precision import as_json, as_text
 from ranum_falsify.saving import save_together
 from ranum_falsify.search.result import Answer
+from ranum_falsify.starting import pause_collector
 from ranum_falsify.suite.instance import Instance
 from ranum_falsify.suite.record import InstanceRecord
 
@@ -62,12 +63,14 @@ def ask(options: SearchOptions, asked: Instance, load: Load, *, owns_process: bo
     Raises:
         RanumFalsifyError: The user's input is invalid.
     """
-    reporter = _Reporter(options, asked, _check_outputs(options))
+    reporter = _Reporter(options, asked, base_for(options))
     if options.config.backend != ("pgd",):
         from ranum_falsify.search.attacks import check_backends  # imports torch
 
         check_backends(options.config)
-    import ranum_falsify.operators  # noqa: F401 - imports torch, which takes longer than some timeouts
+    with pause_collector():  # takes longer than some timeouts
+        import ranum_falsify.api.question
+        import ranum_falsify.operators  # noqa: F401
 
     sizes = list_sizes(options.dims)
     leave = partial(_leave, reporter) if owns_process else None
@@ -150,28 +153,6 @@ def _subtract_time(options: SearchOptions, seconds: float) -> SearchOptions:
         return options
     left = max(options.config.timeout - seconds, 0.0)
     return dataclasses.replace(options, config=dataclasses.replace(options.config, timeout=left))
-
-
-def _check_outputs(options: SearchOptions) -> Base | None:
-    """Check that the outputs can be written; return where counterexamples go, None for nowhere."""
-    report = None if options.json in (None, "-") or is_stream(Path(options.json)) else Path(options.json)
-    base = None
-    if options.save_violation is not None and is_assignment(options.save_violation):
-        check_writable("--save-violation", options.save_violation)
-    elif options.save_violation is not None:
-        base = base_of(options.save_violation)
-        check_writable("--save-violation", base.array)
-        check_writable("--save-violation", base.description)
-    elif report is not None:
-        # `<name>.json` is the report, so its counterexample is described in `<name>.cex.json`.
-        base = Base(report.parent, f"{report.name.removesuffix('.json')}.cex")
-    if report is not None:
-        check_writable("--json", report)
-        if base is not None and report.resolve() in (base.array.resolve(), base.description.resolve()):
-            raise UsageError(f"--json {report}: --save-violation writes this file too; choose another name")
-    own = {} if base is None else dict.fromkeys((base.array, base.description), "--save-violation")
-    check_reports(options, own if report is None else {**own, report: "--json"})
-    return base
 
 
 def _search(loaded: Loaded, options: SearchOptions) -> Answer:

@@ -11,7 +11,6 @@ from ranum_falsify.api.sizes import list_sizes
 from ranum_falsify.cli.asking import ask
 from ranum_falsify.cli.files import check_writable, write_text
 from ranum_falsify.cli.options import PROGRAM, CheckOptions
-from ranum_falsify.cli.reading import check_files
 from ranum_falsify.suite.instance import Instance
 
 if TYPE_CHECKING:
@@ -34,7 +33,6 @@ def run(options: CheckOptions, *, owns_process: bool = False) -> int:
     Raises:
         RanumFalsifyError: The user's input is invalid.
     """
-    check_files(None, {_NETWORK: options.model})
     if options.print_property is not None:
         _print_property(options, options.print_property)
         return 0

@@ -12,7 +12,7 @@ import numpy as np
 
 from ranum_falsify.cli.options.check_proof import CheckProofOptions
 from ranum_falsify.cli.output import say
-from ranum_falsify.cli.reading import check_files, load_files
+from ranum_falsify.cli.reading import load_files
 from ranum_falsify.errors import UsageError, reason_of
 from ranum_falsify.network.messages import show_range
 
@@ -39,7 +39,6 @@ def run(options: CheckProofOptions) -> int:
     from ranum_falsify.network.guards import memory_limit
 
     (model,) = options.networks.values()
-    check_files(options.property_path, options.networks)
     try:
         with memory_limit(options.memory):
             proof = ProofFile.read(options.proof)

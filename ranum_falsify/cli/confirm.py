@@ -16,7 +16,7 @@ from ranum_falsify.cli.files import check_writable, is_stream, output_folder, wr
 from ranum_falsify.cli.options import PROGRAM, ConfirmOptions
 from ranum_falsify.cli.output import say
 from ranum_falsify.cli.progress import ProgressDisplay
-from ranum_falsify.cli.reading import check_files, load_files
+from ranum_falsify.cli.reading import load_files
 from ranum_falsify.cli.streams import complain, verdict_stands
 from ranum_falsify.confirm.arrays import write_arrays
 from ranum_falsify.errors import UsageError
@@ -36,7 +36,6 @@ def run(options: ConfirmOptions) -> int:
         RanumFalsifyError: The user's input is invalid.
     """
     began = time.monotonic()
-    check_files(options.property_path, options.networks)
     if options.json is not None and options.json != "-" and not is_stream(Path(options.json)):
         check_writable("--json", Path(options.json))
     if options.out is not None:

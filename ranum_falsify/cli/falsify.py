@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ranum_falsify.cli.asking import ask
 from ranum_falsify.cli.options import FalsifyOptions
-from ranum_falsify.cli.reading import check_files, load_files
+from ranum_falsify.cli.reading import load_files
 from ranum_falsify.suite.instance import Instance
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ def run(options: FalsifyOptions, *, owns_process: bool = False) -> int:
     Raises:
         RanumFalsifyError: The user's input is invalid.
     """
-    check_files(options.property_path, options.networks)
 
     def load(sizes: Mapping[str, int]) -> Loaded:
         return load_files(

@@ -11,7 +11,7 @@ from ranum_falsify.cli.files import check_writable, is_stream, write_json
 from ranum_falsify.cli.options import FixOptions
 from ranum_falsify.cli.output import say
 from ranum_falsify.cli.progress import ProgressDisplay
-from ranum_falsify.cli.reading import check_files, load_files
+from ranum_falsify.cli.reading import load_files
 from ranum_falsify.cli.streams import verdict_stands
 from ranum_falsify.errors import UsageError
 
@@ -33,7 +33,6 @@ def run(options: FixOptions) -> int:
     """
     began = time.monotonic()
     assert options.output is not None
-    check_files(options.property_path, options.networks)
     check_writable("--output", options.output)
     if options.json is not None and options.json != "-" and not is_stream(Path(options.json)):
         check_writable("--json", Path(options.json))

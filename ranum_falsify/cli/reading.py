@@ -8,32 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ranum_falsify.config import HalfPrecision
-from ranum_falsify.errors import ModelError, PropertyError, UsageError
+from ranum_falsify.errors import PropertyError, UsageError
 
 if TYPE_CHECKING:
     from ranum_falsify.api.loading import Loaded
     from ranum_falsify.api.property_box import PropertyBox
     from ranum_falsify.transform.stating import StatedProperty
 
-__all__ = ["box_of_file", "check_files", "load_files", "state_file"]
-
-
-def check_files(property_path: Path | None, networks: Mapping[str, Path]) -> None:
-    """Check that the files exist before anything slow is imported.
-
-    Raises:
-        PropertyError: The property file is missing.
-        ModelError: A model file is missing.
-    """
-    if property_path is not None and not property_path.is_file():
-        raise PropertyError(f"{property_path}: {_absence(property_path)}; give the path of a property file")
-    for path in networks.values():
-        if not path.is_file():
-            raise ModelError(f"{path}: {_absence(path)}; give the path of an ONNX model")
-
-
-def _absence(path: Path) -> str:
-    return "is a folder" if path.is_dir() else "is not a file" if path.exists() else "no such file"
+__all__ = ["box_of_file", "load_files", "state_file"]
 
 
 def load_files(

@@ -6,7 +6,6 @@ from functools import partial
 
 from ranum_falsify.cli.options import ReplayOptions
 from ranum_falsify.cli.output import say
-from ranum_falsify.cli.reading import check_files
 from ranum_falsify.cli.streams import verdict_stands
 
 __all__ = ["run"]
@@ -18,7 +17,6 @@ def run(options: ReplayOptions) -> int:
     Raises:
         RanumFalsifyError: The user's input is invalid.
     """
-    check_files(options.property_path, options.networks)
     from ranum_falsify.api.replayed import Playback  # imports torch
     from ranum_falsify.api.replaying import ReplayRequest
     from ranum_falsify.api.runnable import Runnable

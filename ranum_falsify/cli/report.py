@@ -9,7 +9,8 @@ from typing import Any
 
 from ranum_falsify.cli.options import ReportOptions
 from ranum_falsify.cli.output import say
-from ranum_falsify.cli.reports import SUITE_MAKERS, check_outputs
+from ranum_falsify.cli.paths import check_outputs
+from ranum_falsify.cli.reports import SUITE_MAKERS
 from ranum_falsify.errors import UsageError
 from ranum_falsify.saving import save_together
 from ranum_falsify.suite.record import InstanceRecord

@@ -7,50 +7,18 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ranum_falsify.cli.files import check_writable
 from ranum_falsify.cli.options import SearchOptions
+from ranum_falsify.cli.paths import list_reports
 from ranum_falsify.cli.streams import verdict_stands
-from ranum_falsify.errors import UsageError
 from ranum_falsify.escaping import json_text
 from ranum_falsify.report.counterexample import Saved
 from ranum_falsify.saving import save_together
 from ranum_falsify.suite.instance import Instance
 from ranum_falsify.suite.record import InstanceRecord, Status
 
-__all__ = ["SUITE_MAKERS", "check_outputs", "check_reports", "record_of", "write_reports"]
+__all__ = ["SUITE_MAKERS", "record_of", "write_reports"]
 
 _STATUSES: Mapping[str, Status] = {"violated": "sat", "holds": "unsat", "unknown": "unknown"}
-
-
-def check_reports(options: SearchOptions, others: Mapping[Path, str]) -> None:
-    """Check that the reports of a run can be written, each to a file of its own.
-
-    Args:
-        options: Which.
-        others: The other files of this run, by the options that name them.
-
-    Raises:
-        UsageError: One cannot be written.
-    """
-    proof = {} if options.proof is None else {"--proof": options.proof}
-    check_outputs({**_chosen(options), **proof}, others)
-
-
-def check_outputs(outputs: Mapping[str, Path], others: Mapping[Path, str]) -> None:
-    """Check that files can be written, each a file of its own.
-
-    Args:
-        outputs: The files, by the options that name them.
-        others: Files that are none of them, and what names those.
-
-    Raises:
-        UsageError: One cannot be written.
-    """
-    taken = {path.resolve(): option for path, option in others.items()}
-    for option, path in outputs.items():
-        check_writable(option, path)
-        if (other := taken.setdefault(path.resolve(), option)) != option:
-            raise UsageError(f"{option} {path}: is the file of {other}, too; choose another name")
 
 
 def record_of(asked: Instance, report: Mapping[str, Any], saved: Saved, seconds: float) -> InstanceRecord:
@@ -85,14 +53,9 @@ def write_reports(options: SearchOptions, make_record: Callable[[], InstanceReco
         options: Which.
         make_record: Returns what the run came to.
     """
-    for option, path in _chosen(options).items():
+    for option, path in list_reports(options).items():
         with verdict_stands():
             save_together({path: _RUN_MAKERS[option]([make_record()])})
-
-
-def _chosen(options: SearchOptions) -> dict[str, Path]:
-    named = {"--report": options.report, "--junit": options.junit, "--sarif": options.sarif}
-    return {option: path for option, path in named.items() if path is not None}
 
 
 def _make_page(records: Iterable[InstanceRecord]) -> bytes:

@@ -15,7 +15,8 @@ from ranum_falsify.cli.files import check_writable, is_stream, write_json
 from ranum_falsify.cli.options import SimplifyOptions, TransformOptions
 from ranum_falsify.cli.options.check import Bounds
 from ranum_falsify.cli.output import say
-from ranum_falsify.cli.reading import box_of_file, check_files, state_file
+from ranum_falsify.cli.paths import check_files
+from ranum_falsify.cli.reading import box_of_file, state_file
 from ranum_falsify.cli.streams import verdict_stands
 from ranum_falsify.cli.transform_text import list_passes, report_pass, summarise
 from ranum_falsify.errors import UsageError, reason_of

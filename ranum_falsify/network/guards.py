@@ -6,7 +6,6 @@ shape, local functions that call each other.  So what is read is bounded before 
 
 from __future__ import annotations
 
-import gc
 import gzip
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,7 +17,7 @@ import psutil
 
 from ranum_falsify.content import is_compressed
 
-__all__ = ["TOO_MUCH_MEMORY", "OversizeError", "allow_for", "content_of", "memory_limit", "pause_collector"]
+__all__ = ["TOO_MUCH_MEMORY", "OversizeError", "allow_for", "content_of", "memory_limit"]
 
 _MEMORY = 350 * 10**6  # bytes; proofs take twice as much for constants
 
@@ -33,21 +32,6 @@ _is_limited: ContextVar[bool] = ContextVar("_is_limited", default=False)
 
 class OversizeError(Exception):
     """A file holds more than may be read."""
-
-
-@contextmanager
-def pause_collector() -> Iterator[None]:
-    """Keep the garbage collector from looking, again and again, at all of a large structure that is being built.
-
-    That is a third of the time that a long VNN-LIB query takes, and a quarter of that of PyTorch's exporter.
-    """
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def content_of(path: Path, *, most: int, grow: bool = False) -> bytes:

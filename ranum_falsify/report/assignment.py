@@ -17,10 +17,8 @@ import numpy as np
 from ranum_falsify.errors import UsageError, reason_of
 from ranum_falsify.network.guards import OversizeError, content_of
 
-__all__ = ["SUFFIX", "Assignment", "is_assignment", "read_assignment", "write_assignment"]
+__all__ = ["Assignment", "read_assignment", "write_assignment"]
 
-SUFFIX = ".vnnlib.txt"
-_SUFFIXES = (SUFFIX, ".counterexample", f"{SUFFIX}.gz", ".counterexample.gz")
 _LARGEST = 2**30  # bytes
 _WANTED = "write ((X_0 0.5) (X_1 1.0) (Y_0 2.0)), or use --save-violation"
 _PAIR = re.compile(r"\(\s*([XY])_(\d{1,12})\s+([^\s()]+)\s*\)")
@@ -32,11 +30,6 @@ class Assignment:
 
     inputs: Sequence[str]
     outputs: Sequence[str]
-
-
-def is_assignment(path: Path) -> bool:
-    """Tell whether a path is named as a counterexample in this format."""
-    return path.name.endswith(_SUFFIXES)
 
 
 def write_assignment(inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> bytes:

@@ -25,18 +25,17 @@ from ranum_falsify.errors import UsageError, reason_of
 from ranum_falsify.escaping import json_text
 from ranum_falsify.network.guards import OversizeError, content_of
 from ranum_falsify.report.names import is_plain_name, unique_names
+from ranum_falsify.report.places import Base
 from ranum_falsify.report.versions import versions
 from ranum_falsify.saving import Content, save_together
 from ranum_falsify.search.result import Answer, Counterexample, OperatorResult
 
 __all__ = [
-    "Base",
     "Description",
     "Entry",
     "Origin",
     "Saved",
     "arrays_of",
-    "base_of",
     "describe_groups",
     "file_hash",
     "group_counterexamples",
@@ -48,32 +47,6 @@ __all__ = [
 _FORMAT = 1
 _MOST_INPUTS = 1000  # of a counterexample
 _LARGEST = 64 * 2**20  # bytes of a description
-
-
-@dataclass(frozen=True)
-class Base:
-    """Where counterexamples go: `<stem>.npy`, `<stem>.<name>.npy` and `<stem>.json` in one folder."""
-
-    folder: Path
-    stem: str
-
-    @property
-    def array(self) -> Path:
-        """File of the only input of the first counterexample."""
-        return self.folder / f"{self.stem}.npy"
-
-    @property
-    def description(self) -> Path:
-        """File that says what the arrays violate."""
-        return self.folder / f"{self.stem}.json"
-
-    def part(self, name: str) -> Path:
-        """Return the file of a further array."""
-        return self.folder / f"{self.stem}.{name}.npy"
-
-    def model(self, name: str | None = None) -> Path:
-        """Return the file of a model from memory: of the only network, or of one that is named."""
-        return self.folder / (f"{self.stem}.onnx" if name is None else f"{self.stem}.{name}.onnx")
 
 
 @dataclass(frozen=True)
@@ -142,11 +115,6 @@ class Description(Origin):
     """
 
     entries: Sequence[Entry]
-
-
-def base_of(path: Path) -> Base:
-    """Return the base that a user's path names; `cex` is `cex.npy`, as `numpy.save` has it."""
-    return Base(path.parent, path.name.removesuffix(".npy") or path.name)
 
 
 def arrays_of(counterexample: Counterexample) -> Mapping[str, np.ndarray]:

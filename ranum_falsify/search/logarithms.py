@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
@@ -108,7 +109,7 @@ def _chosen(known: Logarithms, func: _Function, args: tuple[Any, ...], named: di
     """Of a value and what replaces it in places: the logarithm of the value."""
     values = [known.find(x) for x in args[:0:-1] if isinstance(x, Tensor)] if len(args) == 3 else []
     found = next((x for x in values if x is not None), None)
-    return None if found is None else found.expand(torch.broadcast_shapes(args[0].shape, found.shape))
+    return None if found is None else found.expand(np.broadcast_shapes(args[0].shape, found.shape))
 
 
 def _joined(known: Logarithms, func: _Function, args: tuple[Any, ...], named: dict[str, Any]) -> Tensor | None:

@@ -39,18 +39,53 @@ def process(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, env=environment(), capture_output=True, text=True, check=False, timeout=120)
 
 
+def imported_by(arguments: list[str], names: set[str]) -> tuple[int, list[str]]:
+    """Return the exit status of a command, and which of some modules it imports."""
+    code = (
+        f"import sys; from ranum_falsify.cli import main; s = main({arguments!r}); "
+        f"print(); print(s, *sorted({names!r} & set(sys.modules)))"
+    )
+    command = [sys.executable, "-c", code]
+    run = subprocess.run(command, env=environment(), capture_output=True, text=True, check=True, timeout=120)
+    status, *found = run.stdout.splitlines()[-1].split()
+    return int(status), found
+
+
 class TestStart:
     @pytest.mark.parametrize(
-        ("arguments", "status"), [(["--help"], 0), (["--version"], 0), (["replay", "--help"], 0), (["p.py", "--x"], 2)]
+        ("arguments", "status"),
+        [
+            (["--help"], 0),
+            (["--version"], 0),
+            (["replay", "--help"], 0),
+            (["p.py", "--x"], 2),
+            (["check", "missing.onnx"], 2),
+            (["check", __file__, "--json", "missing/report.json"], 2),
+            (["check", __file__, "--report", "missing/report.html"], 2),
+            (["missing.py", "--network", "N", __file__], 2),
+            ([__file__, "--network", "N", "missing.onnx"], 2),
+            (["fix", __file__, "--network", "N", "missing.onnx", "-o", "fixed.onnx"], 2),
+            (["replay", "cex.json", "--network", "N", "missing.onnx"], 2),
+        ],
     )
-    def test_torch_is_not_imported_for_words(self, arguments: list[str], status: int) -> None:
-        code = (
-            f"import sys; from ranum_falsify.cli import main; s = main({arguments!r}); print(s, 'torch' in sys.modules)"
-        )
-        run = subprocess.run(
-            [sys.executable, "-c", code], env=environment(), capture_output=True, text=True, check=True, timeout=60
-        )
-        assert run.stdout.endswith(f"{status} False\n")
+    def test_words_and_paths_are_looked_at_before_anything_slow_is_imported(
+        self, arguments: list[str], status: int
+    ) -> None:
+        assert imported_by(arguments, {"torch", "dnnv", "onnx", "numpy"}) == (status, [])
+
+    def test_a_check_imports_nothing_that_is_slow_to_import_and_not_needed(self) -> None:
+        slow = {
+            "sympy",
+            "scipy",
+            "skimage",
+            "networkx",
+            "onnxscript",
+            "onnxruntime",
+            "torch._dynamo",
+            "torch._inductor",
+        }
+        model = str(ROOT / "networks" / "l2_normalise.onnx")
+        assert imported_by(["check", model, "--box", "-1", "1", "--no-self-check"], slow) == (1, [])
 
     def test_rich_is_not_imported_in_a_pipe(self, workshop: Workshop) -> None:
         files = (str(workshop.property()), "-N", "N", str(workshop.model()))
@@ -79,7 +114,7 @@ class TestStart:
 
     def test_the_installed_command_calls_the_same(self) -> None:
         text = (ROOT / "setup.cfg").read_text()
-        assert "ranum-falsify = ranum_falsify.cli:main" in text
+        assert "ranum-falsify = ranum_falsify.cli:run" in text
 
 
 class TestWithoutUpstream:
@@ -93,7 +128,9 @@ class TestWithoutUpstream:
                 (folder / entry.name).symlink_to(entry)
         return folder
 
-    @pytest.mark.parametrize("arguments", [["operators"], ["p.py"], ["replay", "cex.npy"]], ids=" ".join)
+    @pytest.mark.parametrize(
+        "arguments", [["operators"], [__file__], ["replay", "cex.npy"]], ids=lambda words: words[0]
+    )
     def test_one_line_says_what_to_install(self, bare: Path, arguments: list[str]) -> None:
         run = subprocess.run(
             [sys.executable, "-S", "-m", "ranum_falsify", *arguments],

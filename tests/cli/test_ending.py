@@ -11,6 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from ranum_falsify import __version__
 from ranum_falsify.cli.ending import end_by_signals
 from tests.cli.test_app import COMMAND, SLOW, environment
 from tests.cli.workshop import Workshop
@@ -86,6 +87,7 @@ def test_a_file_being_written_goes_too(tmp_path: Path) -> None:
     code = f"""
 import time
 from pathlib import Path
+from ranum_falsify import __version__
 from ranum_falsify.cli.ending import end_by_signals
 from ranum_falsify.saving import save_together
 
@@ -102,3 +104,36 @@ with end_by_signals():
         run.send_signal(signal.SIGTERM)
         assert run.wait(60) == 143
     assert list(tmp_path.iterdir()) == []
+
+
+def end_of(code: str) -> tuple[str, str, int]:
+    """Return the output, the errors and the exit status of a program."""
+    command = [sys.executable, "-c", code]
+    run = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False, timeout=60)
+    return run.stdout, run.stderr, run.returncode
+
+
+class TestEndProcess:
+    @pytest.mark.parametrize(
+        ("before", "shown"),
+        [
+            ("", "registered\n"),
+            ("import threading; threading.Timer(0.2, print, ['worked']).start(); ", "on\nworked\nregistered\n"),
+            ("sys.setprofile(lambda *_: None); ", "on\nregistered\n"),
+        ],
+        ids=["at-once", "a-thread-works", "measured"],
+    )
+    def test_what_is_registered_runs_and_threads_finish(self, before: str, shown: str) -> None:
+        code = (
+            "import atexit, sys; from ranum_falsify.cli.ending import end_process; "
+            f"atexit.register(print, 'registered'); {before}end_process(3); print('on', flush=True); sys.exit(3)"
+        )
+        assert end_of(code) == (shown, "", 3)
+
+    def test_a_command_does_not_take_its_modules_apart(self) -> None:
+        code = (
+            "import sys; from ranum_falsify.cli import run; sys.argv[1:] = ['--version']\n"
+            "class Kept:\n    def __del__(self):\n        print('taken apart')\n"
+            "kept = Kept()\nrun()"
+        )
+        assert end_of(code) == (f"ranum-falsify {__version__}\n", "", 0)

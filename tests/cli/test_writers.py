@@ -15,7 +15,8 @@ from ranum_falsify.cli import files
 from ranum_falsify.cli.progress import ProgressDisplay
 from ranum_falsify.errors import SaveError
 from ranum_falsify.report import counterexample, json_report, text
-from ranum_falsify.report.counterexample import Base, Origin, Saved
+from ranum_falsify.report.counterexample import Origin, Saved
+from ranum_falsify.report.places import Base
 from ranum_falsify.saving import save_together
 from ranum_falsify.search.result import Answer, Counterexample, OperatorResult
 

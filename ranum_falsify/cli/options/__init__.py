@@ -24,7 +24,7 @@ from ranum_falsify.cli.options.operators import OperatorsOptions
 from ranum_falsify.cli.options.pyproject import find_settings
 from ranum_falsify.cli.options.replay import REPLAY_EPILOG, ReplayOptions
 from ranum_falsify.cli.options.report import REPORT_EPILOG, ReportOptions
-from ranum_falsify.cli.options.shared import CommonOptions, SearchOptions
+from ranum_falsify.cli.options.shared import CommonOptions, PropertyOptions, SearchOptions
 from ranum_falsify.cli.options.suite import COMPARE_EPILOG, SUITE_EPILOG, CompareOptions, SuiteOptions, finish_suite
 from ranum_falsify.cli.options.transform import TRANSFORM_EPILOG, SimplifyOptions, TransformOptions
 from ranum_falsify.cli.options.zoo import (
@@ -53,6 +53,7 @@ __all__ = [
     "FalsifyOptions",
     "FixOptions",
     "OperatorsOptions",
+    "PropertyOptions",
     "ReplayOptions",
     "ReportOptions",
     "SearchOptions",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+import numpy as np
 import torch
 from dnnv.nn import Operation
 from dnnv.nn.operations import Add, Div, Mul, Sign, Sub
@@ -131,7 +132,7 @@ def _fits_never(op: Operation, bounds: Bounds) -> bool:
 
 def _fit_margin(op: Operation, operands: Operands) -> Tensor:
     a, b = operands["a"], operands["b"]
-    fits = torch.ones(torch.broadcast_shapes(a.shape, b.shape), device=b.device)
+    fits = torch.ones(np.broadcast_shapes(a.shape, b.shape), device=b.device)
     return fits if getattr(op, "fmod", False) else torch.where(_wraps(a, b), -fits, fits)
 
 

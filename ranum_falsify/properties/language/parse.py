@@ -22,9 +22,10 @@ from dnnv.properties.parser.dnnp.parser import Py2PropertyTransformer, SymbolFac
 from dnnv.properties.parser.errors import ParserError
 
 from ranum_falsify.errors import PropertyError, RanumFalsifyError
-from ranum_falsify.network.guards import OversizeError, content_of, pause_collector
+from ranum_falsify.network.guards import OversizeError, content_of
 from ranum_falsify.properties.language import vnnlib
 from ranum_falsify.properties.language.walk import subexpressions
+from ranum_falsify.starting import pause_collector
 
 __all__ = ["is_vnnlib", "parameters_of", "parse", "parse_dnnp", "parse_text"]
 

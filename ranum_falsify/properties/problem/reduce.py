@@ -12,7 +12,6 @@ from dnnv.properties.expressions import Call, Exists, Network, Not, Quantifier
 
 from ranum_falsify.errors import PropertyError
 from ranum_falsify.network import Graph
-from ranum_falsify.network.guards import pause_collector
 from ranum_falsify.properties.formula.formula import (
     Comparison,
     Formula,
@@ -29,6 +28,7 @@ from ranum_falsify.properties.problem.cases import BoxCase, split
 from ranum_falsify.properties.problem.inputs import AllInputs
 from ranum_falsify.properties.problem.problem import InputVariable, Problem
 from ranum_falsify.properties.problem.robustness import Interpreter
+from ranum_falsify.starting import pause_collector
 
 __all__ = ["reduce"]
 

@@ -1,0 +1,47 @@
+"""Where counterexamples go; nothing here imports more than the standard library."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["SUFFIX", "Base", "base_of", "is_assignment"]
+
+SUFFIX = ".vnnlib.txt"
+_SUFFIXES = (SUFFIX, ".counterexample", f"{SUFFIX}.gz", ".counterexample.gz")
+
+
+@dataclass(frozen=True)
+class Base:
+    """Where counterexamples go: `<stem>.npy`, `<stem>.<name>.npy` and `<stem>.json` in one folder."""
+
+    folder: Path
+    stem: str
+
+    @property
+    def array(self) -> Path:
+        """File of the only input of the first counterexample."""
+        return self.folder / f"{self.stem}.npy"
+
+    @property
+    def description(self) -> Path:
+        """File that says what the arrays violate."""
+        return self.folder / f"{self.stem}.json"
+
+    def part(self, name: str) -> Path:
+        """Return the file of a further array."""
+        return self.folder / f"{self.stem}.{name}.npy"
+
+    def model(self, name: str | None = None) -> Path:
+        """Return the file of a model from memory: of the only network, or of one that is named."""
+        return self.folder / (f"{self.stem}.onnx" if name is None else f"{self.stem}.{name}.onnx")
+
+
+def base_of(path: Path) -> Base:
+    """Return the base that a user's path names; `cex` is `cex.npy`, as `numpy.save` has it."""
+    return Base(path.parent, path.name.removesuffix(".npy") or path.name)
+
+
+def is_assignment(path: Path) -> bool:
+    """Tell whether a path is named as a counterexample in this format."""
+    return path.name.endswith(_SUFFIXES)
