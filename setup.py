@@ -1,5 +1,7 @@
 """What setup.cfg cannot say: wheels bring DNNV, DNNF and the examples along, in a folder of the package.
 
+README.md becomes the page of an index, where links to files of the repository would lead nowhere: they become words.
+
 `third_party/requirements.txt` pins the released wheels of DNNV and DNNF by their hashes.  A build takes them from
 `third_party/` if they lie there, as in a source distribution, and else has pip download them; it unpacks them, changed
 in nothing, their licences beside them.  An editable installation finds them, and the examples, in the checkout.
@@ -23,6 +25,7 @@ ROOT = Path(__file__).resolve().parent
 THIRD_PARTY = ROOT / "third_party"
 REQUIREMENTS = THIRD_PARTY / "requirements.txt"
 EXAMPLES = ("networks", "properties")
+_LINK = re.compile(r"\[([^\]]+)\]\((?!https?:|#)[^)]+\)")
 _PIN = re.compile(r"^(\w+)==(\S+) --hash=sha256:(\w{64})$", re.MULTILINE)
 
 
@@ -85,4 +88,10 @@ class SourceWithParts(sdist):
         super().run()
 
 
-setup(cmdclass={"build_py": BuildWithParts, "sdist": SourceWithParts})
+def describe() -> str:
+    """Return README.md without links to files beside it."""
+    return _LINK.sub(r"\1", (ROOT / "README.md").read_text(encoding="utf-8"))
+
+
+if __name__ == "__main__":
+    setup(long_description=describe(), cmdclass={"build_py": BuildWithParts, "sdist": SourceWithParts})
