@@ -27,7 +27,8 @@ def run(options: ExamplesOptions) -> int:
     place = output_folder("examples", options.folder)
     taken = [str(place / name) for name in files if (place / name).exists()]
     if taken:
-        raise UsageError(f"examples: {' and '.join(taken)} exist already; choose another folder")
+        verb = "exists" if len(taken) == 1 else "exist"
+        raise UsageError(f"examples: {' and '.join(taken)} {verb} already; choose another folder")
     _write(place, files)
     folders = " and ".join(f"{place / name} ({len(paths)} files)" for name, paths in files.items())
     say([f"written: {folders}"])
