@@ -1,8 +1,8 @@
 """DNNV 0.6.0 and DNNF 0.1.7 with current NumPy, ONNX, PyTorch and Python.
 
-Both packages were last released in August 2022.  This module is the only place that makes them
-work today; importing it imports `dnnv.nn` and `dnnv.properties`, repaired.  DNNF needs torch and is
-therefore only loaded on demand, by `load`.  Each repair is one function with its reason:
+Both were last released in August 2022; `ranum_falsify.bundle` says where they come from.  This module
+is the only place that makes them work; importing it imports `dnnv.nn` and `dnnv.properties`, repaired.
+DNNF needs torch, so `load` loads it on demand.  Each repair is one function with its reason:
 
 =============================  ====================================================================
 `_tensorflow_placeholder`      DNNV imports TensorFlow for a table of dtypes.
@@ -38,14 +38,12 @@ from typing import Any
 import numpy as np
 import onnx
 
+from ranum_falsify.bundle import UPSTREAM, bundled, offer_upstream
 from ranum_falsify.contexts import repair_contexts
 from ranum_falsify.errors import UpstreamMissingError
 
-__all__ = ["INSTALL_COMMAND", "load"]
+__all__ = ["load"]
 
-INSTALL_COMMAND = "pip install --no-deps dnnv==0.6.0 dnnf==0.1.7"
-
-_PACKAGES = ("dnnv", "dnnf")
 _LOCK = threading.RLock()
 
 
@@ -58,7 +56,7 @@ def load(name: str) -> types.ModuleType:
             anywhere and is as cheap.
 
     Raises:
-        UpstreamMissingError: DNNV or DNNF is not installed.
+        UpstreamMissingError: DNNV or DNNF is not there.
         ImportError: One of their own dependencies is missing.
     """
     _require_packages()
@@ -74,9 +72,13 @@ def load(name: str) -> types.ModuleType:
 
 
 def _require_packages() -> None:
-    missing = [name for name in _PACKAGES if not _is_installed(name)]
+    offer_upstream()
+    missing = [name for name in UPSTREAM if not _is_installed(name)]
     if missing:
-        raise UpstreamMissingError(f"{' and '.join(missing)} not installed; run: {INSTALL_COMMAND}")
+        raise UpstreamMissingError(
+            f"{' and '.join(missing)} not found in {bundled('third_party')}; install ranum-falsify again, or, in a "
+            "checkout, run: pip install -e ."
+        )
 
 
 def _is_installed(name: str) -> bool:
@@ -201,10 +203,8 @@ def _import_converter() -> types.ModuleType:
     if "dnnf" in sys.modules or "dnnf.pytorch" in sys.modules:
         return importlib.import_module("dnnf.pytorch")
     spec = importlib.util.find_spec("dnnf")
-    if spec is None or spec.submodule_search_locations is None:
-        raise UpstreamMissingError(f"dnnf not installed; run: {INSTALL_COMMAND}")
     package = types.ModuleType("dnnf")
-    package.__path__ = list(spec.submodule_search_locations)
+    package.__path__ = list((spec and spec.submodule_search_locations) or ())
     with _temporary_modules({"dnnf": package}):
         module = importlib.import_module("dnnf.pytorch")
     module.__class__ = _UnboundSubmodule

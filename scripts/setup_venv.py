@@ -4,9 +4,9 @@
 Usage: python3 scripts/setup_venv.py [--extra NAME]
 
 Creates .venv beside setup.cfg and installs into it the package (editable), its
-pinned dependencies, the extra asked for, and DNNV and DNNF without theirs. A
-second call returns at once while setup.cfg, pyproject.toml, constraints.txt and
-the path of the checkout are unchanged.
+pinned dependencies and the extra asked for. A second call returns at once while
+the files that decide what is installed, and the path of the checkout, are
+unchanged.
 """
 
 import argparse
@@ -20,6 +20,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
 CONSTRAINTS = ROOT / "scripts" / "constraints.txt"
+DECISIVE = ("setup.cfg", "setup.py", "pyproject.toml", "third_party/requirements.txt", "scripts/constraints.txt")
 OLDEST_PYTHON = (3, 11)
 
 
@@ -31,7 +32,7 @@ def venv_python() -> Path:
 def fingerprint(extra: str) -> str:
     """A hash of everything that decides what an installation contains."""
     digest = hashlib.sha256(f"{ROOT}\n{extra}\n".encode())
-    for path in (ROOT / "setup.cfg", ROOT / "pyproject.toml", CONSTRAINTS, Path(__file__)):
+    for path in (*(ROOT / name for name in DECISIVE), Path(__file__)):
         digest.update(path.read_bytes())
     return digest.hexdigest()
 
@@ -71,8 +72,6 @@ def install(extra: str) -> None:
     # CUDA libraries of several GB may be tried before the one that fits.
     pip(*constrained, "torch")
     pip(*constrained, "-e", f".[{extra}]" if extra else ".")
-    # Their own pins rule out every current Python.
-    pip(*constrained, "--no-deps", "dnnv", "dnnf")
     for name in {extra, ""}:
         stamp(name).write_text(fingerprint(name))
 

@@ -18,6 +18,7 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset(
         {
             "building",
+            "bundle",
             "content",
             "contexts",
             "upstream",

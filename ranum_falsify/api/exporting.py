@@ -75,7 +75,7 @@ def export(
         with pause_collector():
             import onnxscript  # noqa: F401 - torch.onnx needs it
     except ImportError as error:
-        raise ModuleError('exporting a module needs onnxscript; pip install "ranum-falsify[torch]"') from error
+        raise ModuleError("exporting a module needs onnxscript; run: pip install onnxscript") from error
     arguments = name_arguments(module, args, kwargs)
     if not arguments.tensors:
         raise ModuleError(f"{type(module).__name__}: the arguments hold no tensor; give those of an example call")

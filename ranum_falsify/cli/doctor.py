@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import platform
+import signal
 from collections import Counter
 from collections.abc import Iterator
 
@@ -11,6 +14,7 @@ from ranum_falsify.api.kernels import check_kernels
 from ranum_falsify.cli.options import DoctorOptions
 from ranum_falsify.cli.output import say
 from ranum_falsify.domain.kernels import Record, families
+from ranum_falsify.network.guards import limits_memory
 from ranum_falsify.report.versions import versions
 from ranum_falsify.selfcheck import LIBRARIES, Outcome, family_here, processor
 
@@ -38,6 +42,20 @@ def describe(outcome: Outcome | None) -> Iterator[str]:
                 yield f"  {record.family}, version {record.version}, {record.measured}: {_coverage(record)}"
     yield from _check(outcome)
     yield f"graphics processor: {torch.cuda.get_device_name() if torch.cuda.is_available() else 'none'}"
+    if lacking := _list_lacking():
+        yield f"{platform.system()} lacks what Linux has: {'; '.join(lacking)}"
+
+
+def _list_lacking() -> list[str]:
+    """Return what does not work on this system."""
+    lacking = []
+    if not limits_memory():
+        lacking.append("memory is not limited while files are read")
+    if not hasattr(signal, "setitimer"):
+        lacking.append("--timeout does not interrupt a library, but ends the process")
+    if not hasattr(os, "fork"):
+        lacking.append("suites do not run")
+    return lacking
 
 
 def _coverage(record: Record) -> str:

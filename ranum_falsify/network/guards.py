@@ -17,7 +17,7 @@ import psutil
 
 from ranum_falsify.content import is_compressed
 
-__all__ = ["TOO_MUCH_MEMORY", "OversizeError", "allow_for", "content_of", "memory_limit"]
+__all__ = ["TOO_MUCH_MEMORY", "OversizeError", "allow_for", "content_of", "limits_memory", "memory_limit"]
 
 _MEMORY = 350 * 10**6  # bytes; proofs take twice as much for constants
 
@@ -61,6 +61,11 @@ def content_of(path: Path, *, most: int, grow: bool = False) -> bytes:
             if len(data) > most:
                 raise OversizeError(f"decompresses to more than {most:,} bytes")
     return bytes(data)
+
+
+def limits_memory() -> bool:
+    """Tell whether this system enforces what `memory_limit` says."""
+    return _data_bytes() is not None
 
 
 @contextmanager

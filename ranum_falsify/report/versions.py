@@ -8,10 +8,11 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 
 from ranum_falsify import __version__
+from ranum_falsify.bundle import UPSTREAM, version_of_upstream
 
 __all__ = ["versions"]
 
-_PACKAGES = ("numpy", "onnx", "onnxruntime", "torch", "dnnv", "dnnf")
+_PACKAGES = ("numpy", "onnx", "onnxruntime", "torch")
 
 
 def versions() -> dict[str, str]:
@@ -25,4 +26,5 @@ def _installed() -> dict[str, str]:
     for name in _PACKAGES:
         with suppress(PackageNotFoundError):
             found[name] = version(name)
-    return found
+    upstream = {name: version_of_upstream(name) for name in UPSTREAM}
+    return found | {name: number for name, number in upstream.items() if number is not None}

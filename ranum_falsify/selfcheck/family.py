@@ -17,7 +17,9 @@ _CPUINFO = Path("/proc/cpuinfo")
 
 def family_here(runtime: str) -> str:
     """Return the family of kernels that a runtime chooses on this machine."""
-    machine = platform.machine().lower()
+    machine, system = platform.machine().lower(), platform.system().lower()
+    if system != "linux":  # other compilers and mathematical libraries make other kernels
+        return f"{system}_{machine}_{_capability()}"
     if machine not in ("x86_64", "amd64"):
         return f"{machine}_{_capability()}"
     if runtime == "onnxruntime":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import time
@@ -79,6 +78,8 @@ class ResultsFile:
         return stream
 
     def _lock(self, stream: FileIO) -> None:
+        import fcntl  # Windows has none; suites run where processes fork
+
         end = time.monotonic() + _PATIENCE
         while True:
             try:

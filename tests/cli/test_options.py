@@ -14,7 +14,19 @@ from ranum_falsify.errors import UsageError
 from ranum_falsify.option import Argument, Group, Option, Switch, to_mapping
 from tests.cli.workshop import Workshop
 
-COMMANDS = ["", "confirm", "replay", "report", "operators", "doctor", "zoo list", "zoo show", "zoo build", "zoo detect"]
+COMMANDS = [
+    "",
+    "confirm",
+    "replay",
+    "report",
+    "operators",
+    "doctor",
+    "examples",
+    "zoo list",
+    "zoo show",
+    "zoo build",
+    "zoo detect",
+]
 
 
 @dataclass(frozen=True, kw_only=True)

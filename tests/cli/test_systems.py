@@ -1,5 +1,6 @@
 """Systems that lack what Linux has: no limit of memory, no alarm, fewer signals."""
 
+import platform
 import signal
 import subprocess
 import sys
@@ -8,27 +9,61 @@ import time
 import pytest
 
 from ranum_falsify.api.timekeeper import TimeUp, time_limit
+from ranum_falsify.selfcheck import list_unmeasured
 from tests.cli.test_app import environment
 from tests.cli.workshop import LOG, SAFE, Workshop
 
 LACKING = """
 import os, signal, sys, psutil, onnxruntime
-sys.modules["resource"] = None
+sys.modules["resource"] = sys.modules["fcntl"] = None
 for name in ("SIGALRM", "SIGHUP", "setitimer", "ITIMER_REAL", "SIGPIPE"):
     delattr(signal, name)
 for name in ("fork", "killpg", "setsid", "sched_getaffinity"):
     delattr(os, name)
 from ranum_falsify.cli import main
-print("statuses", *(main([sys.argv[1], "-N", "N", model, "-q"]) for model in sys.argv[2:]))
 """
+VERDICTS = 'print("statuses", *(main([sys.argv[1], "-N", "N", model, "-q"]) for model in sys.argv[2:]))'
+
+
+def on_another_system(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", LACKING + code, *arguments]
+    return subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=120, check=False)
 
 
 def test_a_system_without_them_gives_the_same_verdicts(workshop: Workshop) -> None:
     models = [str(workshop.model(text, f"{number}.onnx")) for number, text in enumerate((SAFE, LOG))]
-    command = [sys.executable, "-c", LACKING, str(workshop.property()), *models]
-    done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=120, check=False)
+    done = on_another_system(VERDICTS, str(workshop.property()), *models)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.endswith("statuses 0 1\n"), done.stdout
+
+
+def test_a_suite_there_is_refused_in_one_line_and_a_report_is_none_the_worse(workshop: Workshop) -> None:
+    workshop.model(SAFE, "safe.onnx")
+    done = on_another_system("sys.exit(main(['suite', sys.argv[1]]))", str(workshop.folder))
+    says = "ranum-falsify: suite: needs a system on which processes fork; run it on Linux, or in WSL\n"
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", says)
+    done = on_another_system("import ranum_falsify.cli.report, ranum_falsify.cli.suite_compare")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_doctor_says_what_does_not_work_there() -> None:
+    done = on_another_system("sys.exit(main(['doctor', '--no-self-check']))")
+    assert done.returncode == 0, done.stderr
+    line = done.stdout.splitlines()[-1]
+    assert line.endswith(
+        "lacks what Linux has: memory is not limited while files are read; --timeout does not interrupt a library, but "
+        "ends the process; suites do not run"
+    )
+
+
+@pytest.mark.parametrize(("system", "machine"), [("Windows", "AMD64"), ("Darwin", "arm64"), ("Darwin", "x86_64")])
+def test_kernels_of_other_systems_were_not_measured(monkeypatch: pytest.MonkeyPatch, system: str, machine: str) -> None:
+    monkeypatch.setattr(platform, "system", lambda: system)
+    monkeypatch.setattr(platform, "machine", lambda: machine)
+    said = list_unmeasured()
+    for name in ("ONNX Runtime", "PyTorch"):
+        start = f"{name} was not measured on processors of the family {system.lower()}_{machine.lower()}_"
+        assert [notice for notice in said if notice.startswith(start)], said
 
 
 @pytest.mark.parametrize("seconds", ["1e300", "1e10", "inf"])

@@ -17,6 +17,7 @@ from ranum_falsify.cli.options.check import CHECK_EPILOG, CheckOptions
 from ranum_falsify.cli.options.check_proof import CHECK_PROOF_EPILOG, CheckProofOptions
 from ranum_falsify.cli.options.confirm import CONFIRM_EPILOG, ConfirmOptions
 from ranum_falsify.cli.options.doctor import DoctorOptions
+from ranum_falsify.cli.options.examples import ExamplesOptions
 from ranum_falsify.cli.options.falsify import FALSIFY_EPILOG, FalsifyOptions, finish_search
 from ranum_falsify.cli.options.fields import Values, add_fields, build, overlay, read, require
 from ranum_falsify.cli.options.fix import FIX_EPILOG, FixOptions
@@ -50,6 +51,7 @@ __all__ = [
     "CompareOptions",
     "ConfirmOptions",
     "DoctorOptions",
+    "ExamplesOptions",
     "FalsifyOptions",
     "FixOptions",
     "OperatorsOptions",
@@ -114,6 +116,7 @@ _FORMS: Mapping[str, _Form] = {
         DoctorOptions,
         "Show what proofs depend on here: the processor, the libraries and what was measured of their kernels.",
     ),
+    "examples": _Form(ExamplesOptions, "Write small models and properties to try."),
     "fix": _Form(FixOptions, "Repair a model so that a property of it is proved.", FIX_EPILOG),
     "operators": _Form(OperatorsOptions, "List the supported operators with what makes their operands valid."),
     "replay": _Form(

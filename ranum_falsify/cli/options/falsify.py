@@ -26,6 +26,7 @@ other commands:
   ranum-falsify report results.jsonl -o r.html   show the results of a suite
   ranum-falsify operators                        list the supported operators
   ranum-falsify doctor                           show what proofs depend on here
+  ranum-falsify examples FOLDER                  write small models and properties to try
   ranum-falsify suite FOLDER                     ask about many models; compare results
   ranum-falsify zoo list|show|build|detect       real defects, rebuilt as models
 

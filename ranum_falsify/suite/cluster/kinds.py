@@ -15,7 +15,6 @@ Kind = Literal["local", "slurm", "kubernetes"]
 
 _CLUSTERS = {"slurm": ("dask_jobqueue", "SLURMCluster"), "kubernetes": ("dask_kubernetes.operator", "KubeCluster")}
 """Module and class of the clusters that are not on this machine; Dask's configuration has their settings."""
-_EXTRAS = {"dask_jobqueue": "slurm", "dask_kubernetes.operator": "kubernetes"}
 
 
 def make_crew(runner: str, jobs: int, *, kind: Kind | None = None, scheduler: str | None = None) -> Any:
@@ -49,5 +48,5 @@ def _load(module: str) -> Any:
     except ImportError as error:
         if error.name is None or error.name.startswith("ranum_falsify"):
             raise
-        extra = _EXTRAS.get(module, "distributed")
-        raise UsageError(f"clusters need {error.name}; install it by pip install 'ranum-falsify[{extra}]'") from error
+        package = error.name.partition(".")[0].replace("_", "-")
+        raise UsageError(f"clusters need {package}; run: pip install {package}") from error
