@@ -337,6 +337,8 @@ def _encode_attributes(node: onnx.NodeProto, around: Surroundings) -> bool:
         if attribute.name not in names or not (listed or lists):  # the default of no table of strings
             continue
         number = names[attribute.name]
+        if listed and any(a.name == number.rstrip("!") for a in node.attribute):
+            raise refuse(node, f"it has {attribute.name} and {number.rstrip('!')}, of which kernels read one")
         values = [around.code(text) for text in (attribute.strings or [attribute.s])]
         node.attribute.remove(attribute)
         if listed and not number.endswith("!") and node.input[0] not in around.texts:

@@ -89,6 +89,8 @@ def _batch_normalization(
         raise UnsupportedAttributeError("BatchNormalization gives its statistics in training mode alone")
     if op.training_mode and not x.numel():
         raise UnsupportedAttributeError("BatchNormalization in training mode needs elements")
+    if op.training_mode and torch.finfo(mean.dtype).bits < torch.finfo(x.dtype).bits:
+        raise UnsupportedAttributeError("BatchNormalization in training mode needs statistics as wide as its operand")
     if not op.training_mode:
         return (_batch_normalized(op, x, scale, bias, mean, variance),)
     over = (0, *range(2, x.ndim))

@@ -78,8 +78,8 @@ def _reduced(reduction: Reduction, *, of_one: Callable[[Tensor], Tensor] | None 
     """
 
     def evaluate(op: Operation, x: Tensor, axes: np.ndarray | None) -> Tensor:
-        if not x.numel() and min(ints(axes) or [0]) < 0:
-            raise UnsupportedAttributeError("nothing is reduced along negative axes; count them from the front")
+        if not x.numel() and not all(0 <= axis < x.ndim for axis in ints(axes) or ()):
+            raise UnsupportedAttributeError("nothing is reduced along negative axes, or others that it does not have")
         dims = reduced_dims(op, x.ndim, axes)
         if dims:
             return reduction(x, dims, bool(op.keepdims)).to(x.dtype)

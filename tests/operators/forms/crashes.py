@@ -7,7 +7,7 @@ from collections.abc import Mapping
 __all__ = ["crashes"]
 
 _EMPTY = ("", "an empty axis")
-_ANY = ("zero", "negative", "positive", "extreme", "not finite", "default")
+_ANY = ("zero", "negative", "positive", "extreme", "not finite", "default", "left out")
 _UNIFORM = (*(("low", value) for value in _ANY), *(("high", value) for value in _ANY))
 _NORMAL = tuple(("scale", value) for value in _ANY)
 

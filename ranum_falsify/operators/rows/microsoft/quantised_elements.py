@@ -27,6 +27,7 @@ from ranum_falsify.domain.rules.support.building import corner_products, result_
 from ranum_falsify.domain.rules.support.real_functions import sigmoid
 from ranum_falsify.domain.site import Site
 from ranum_falsify.domain.slack import unit
+from ranum_falsify.errors import UnsupportedAttributeError
 from ranum_falsify.operators.support.families import exact, making
 from ranum_falsify.operators.support.microsoft_schemas import BYTES, FLOATS, schema
 
@@ -222,6 +223,8 @@ def _where(
     z_scale: Tensor,
     z_zero: Tensor,
 ) -> Tensor:
+    if isinstance(op.x_zero_point, Operation) or isinstance(op.y_zero_point, Operation):
+        raise UnsupportedAttributeError("zero points of X and Y that are computed are not supported; store them")
     taken = torch.where(condition, dequantise(x, x_scale, x_zero), dequantise(y, y_scale, y_zero))
     return _quantise(taken, z_scale, z_zero, x.dtype)
 
