@@ -17,6 +17,8 @@ from tests.operators.harness import Operand, OperatorCase, Spread, model_of
 from tests.operators.test_operators import CASES
 
 MICROSOFT = "com.microsoft"
+HEADS: dict[str, Any] = {"q_num_heads": 2, "kv_num_heads": 2, "update_rule": "linear", "scale": 1.0}
+EMPTY = [Spread((1, 3, 0)), Spread((1, 3, 0)), Spread((1, 3, 8))]
 STATISTICS = [np.ones(4, dtype) for dtype in (np.float32, np.float32, np.float16, np.float16)]
 
 
@@ -45,6 +47,8 @@ REFUSED = {
     "scale -2.0": form("RandomNormalLike", Spread((4,)), scale=-2.0),
     "9 outputs for": like("Split", outputs=9),
     "Clip without its limits": like("FusedGemm", activation="Clip"),
+    "axis 7 is not one of 2": like("QLinearSoftmax", axis=7),
+    "queries without elements": replace(form("LinearAttention", *EMPTY, domain=MICROSOFT, **HEADS), outputs=2),
     "zero points of X and Y": like("QLinearWhere", without=3),
 }
 

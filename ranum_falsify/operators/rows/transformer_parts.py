@@ -242,6 +242,8 @@ def linear_attention(
     work = torch.promote_types(query.dtype, torch.float32)
     q = _heads(query.to(work), op.q_num_heads)
     k, v = (_heads(x.to(work), op.kv_num_heads) for x in (key, value))
+    if not q.shape[3]:
+        raise ValueError("queries without elements, by whose number ONNX Runtime divides")
     g = None if decay is None else _heads(decay.to(work), op.kv_num_heads)
     b = None if beta is None else _heads(beta.to(work), beta.shape[2])
     state = k.new_zeros(*k.shape[:2], k.shape[3], v.shape[3]) if past_state is None else past_state.to(work)
