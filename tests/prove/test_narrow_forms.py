@@ -19,6 +19,7 @@ from tests.operators.test_operators import CASES
 MICROSOFT = "com.microsoft"
 HEADS: dict[str, Any] = {"q_num_heads": 2, "kv_num_heads": 2, "update_rule": "linear", "scale": 1.0}
 EMPTY = [Spread((1, 3, 0)), Spread((1, 3, 0)), Spread((1, 3, 8))]
+EDGES = [np.array(edge, np.float32) for edge in (0, 4096)]
 STATISTICS = [np.ones(4, dtype) for dtype in (np.float32, np.float32, np.float16, np.float16)]
 
 
@@ -49,6 +50,8 @@ REFUSED = {
     "Clip without its limits": like("FusedGemm", activation="Clip"),
     "axis 7 is not one of 2": like("QLinearSoftmax", axis=7),
     "queries without elements": replace(form("LinearAttention", *EMPTY, domain=MICROSOFT, **HEADS), outputs=2),
+    "dft_length is negative": form("MelWeightMatrix", *(np.array(n) for n in (8, -1, 8192)), *EDGES),
+    "an input without a name": form("DFT", Spread((1, 4, 2)), None, None),
     "zero points of X and Y": like("QLinearWhere", without=3),
 }
 

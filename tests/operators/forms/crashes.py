@@ -25,6 +25,7 @@ _CRASHES: Mapping[str, tuple[tuple[str, str], ...]] = {
     # Reads beyond its operands, and tests of what is not there.
     "GatherND": (("batch_dims", "negative"), ("batch_dims", "extreme")),
     "Split": (("", "left out"),),
+    "DFT": (("axis", "left out"),),
     "FeatureVectorizer": (_EMPTY, ("inputdimensions", "negative")),
     "QLinearWhere": (("x_zero_point", "computed"), ("y_zero_point", "computed")),
     "QLinearAveragePool": (_EMPTY, *(("channels_last", value) for value in _ANY)),
