@@ -17,6 +17,9 @@ from tests.operators.harness import Operand, OperatorCase, Spread, model_of
 from tests.operators.test_operators import CASES
 
 MICROSOFT = "com.microsoft"
+SCALED = [np.ones((2, 3), np.uint8), np.array(0.5, np.float32), np.array(1, np.uint8), np.array(0.5, np.float32)]
+EMBEDDED = [np.zeros((2, 3), np.int32), None, Spread((5, 4)), Spread((4, 4)), None, *[Spread((4,))] * 2]
+EMBEDDED += [None, np.array(2, np.int32)]
 HEADS: dict[str, Any] = {"q_num_heads": 2, "kv_num_heads": 2, "update_rule": "linear", "scale": 1.0}
 EMPTY = [Spread((1, 3, 0)), Spread((1, 3, 0)), Spread((1, 3, 8))]
 EDGES = [np.array(edge, np.float32) for edge in (0, 4096)]
@@ -52,6 +55,10 @@ REFUSED = {
     "queries without elements": replace(form("LinearAttention", *EMPTY, domain=MICROSOFT, **HEADS), outputs=2),
     "dft_length is negative": form("MelWeightMatrix", *(np.array(n) for n in (8, -1, 8192)), *EDGES),
     "an input without a name": form("DFT", Spread((1, 4, 2)), None, None),
+    "without a bias": form("Attention", Spread((2, 3, 4)), Spread((4, 12)), domain=MICROSOFT, num_heads=2),
+    "another rank than input_ids": replace(form("EmbedLayerNormalization", *EMBEDDED, domain=MICROSOFT), outputs=2),
+    "a scale of 2 dimensions": form("GatedRMSNorm", Spread((2, 4)), Spread((2, 1)), Spread((2, 4)), domain=MICROSOFT),
+    "fewer than 5 inputs": form("QLinearSigmoid", *SCALED, domain=MICROSOFT),
     "zero points of X and Y": like("QLinearWhere", without=3),
 }
 
