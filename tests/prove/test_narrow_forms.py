@@ -59,6 +59,7 @@ REFUSED = {
     "another rank than input_ids": replace(form("EmbedLayerNormalization", *EMBEDDED, domain=MICROSOFT), outputs=2),
     "a scale of 2 dimensions": form("GatedRMSNorm", Spread((2, 4)), Spread((2, 1)), Spread((2, 4)), domain=MICROSOFT),
     "fewer than 5 inputs": form("QLinearSigmoid", *SCALED, domain=MICROSOFT),
+    "4 weights for 7 classes": form("NegativeLogLikelihoodLoss", Spread((3, 7)), np.zeros(3, np.int64), Spread((4,))),
     "zero points of X and Y": like("QLinearWhere", without=3),
 }
 
