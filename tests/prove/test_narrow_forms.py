@@ -60,6 +60,7 @@ REFUSED = {
     "a scale of 2 dimensions": form("GatedRMSNorm", Spread((2, 4)), Spread((2, 1)), Spread((2, 4)), domain=MICROSOFT),
     "fewer than 5 inputs": form("QLinearSigmoid", *SCALED, domain=MICROSOFT),
     "4 weights for 7 classes": form("NegativeLogLikelihoodLoss", Spread((3, 7)), np.zeros(3, np.int64), Spread((4,))),
+    "rotary_embedding_dim 5": like("RotaryEmbedding", "part", rotary_embedding_dim=5),
     "zero points of X and Y": like("QLinearWhere", without=3),
 }
 
@@ -74,9 +75,13 @@ def test_refused(why: str) -> None:
 LARGE = np.array([[-(2**63), -(2**63), -(2**31)], [2**31, 2**31, 2**31]], np.int64)
 BLOCKS: dict[str, Any] = {"K": 64, "N": 3, "bits": 8, "block_size": 16, "accuracy_level": 4}
 QUANTISED = [Spread((2, 64)), np.full((3, 4, 16), 200, np.uint8), np.ones((3, 4), np.float32)]
+COLUMNS = [np.ones((2, 5), np.uint8), np.array(0.5, np.float32), np.array(1, np.uint8), np.ones((5, 0), np.uint8)]
+COLUMNS += [np.ones(0, np.float32), np.ones(0, np.uint8), np.ones(0, np.int32)]
 SOUND = {
     "magnitudes of the least integers": form("Normalizer", LARGE, domain="ai.onnx.ml", norm="L1"),
     "computed scales": replace(form("MatMulNBits", *QUANTISED, domain=MICROSOFT, **BLOCKS), constants=frozenset({1})),
+    "extremes of no integers": form("ReduceMax", Spread((2, 0, 4), np.int8), opset=13),
+    "products without columns": form("QGemm", *COLUMNS, domain=MICROSOFT),
     "factors whose product overflows": form("Selu", Spread((4,)), alpha=3.4e38, gamma=1.05),
     "parameters that are not given": form(
         *("LSTM", Spread((3, 2, 4)), Spread((1, 12, 4)), Spread((1, 12, 3))),

@@ -233,10 +233,12 @@ def _reads_something(op: Operation, shape: Sequence[int], axes: np.ndarray | Non
 
 def _extreme_margin(op: Operation, operands: Operands) -> Tensor:
     axes = operands.get("axes")
-    reads = _reads_something(op, operands["data"].shape, None if axes is None else np.asarray(axes))
+    x = operands["data"]
+    # The extreme of no integers is the least or the greatest of them.
+    reads = not x.is_floating_point() or _reads_something(op, x.shape, None if axes is None else np.asarray(axes))
     # It is the same for all results, which are not known of what ONNX Runtime alone has run.
     shape = operands["output"].shape if "output" in operands else ()
-    return torch.full(shape, 1.0 if reads else -1.0, device=operands["data"].device)
+    return torch.full(shape, 1.0 if reads else -1.0, device=x.device)
 
 
 def _extreme_holds(op: Operation, operands: Bounds) -> bool:

@@ -100,7 +100,7 @@ def _gemm_bounds(
     b = b.move(lambda t: t.mT) if op.transpose_b else b
     sums = matrix_of_integers(a, b, a_zero, b_zero, bias=c)
     if y_zero is None:
-        scaled = scale_sums(sums, [a_scale, b_scale], None, op.alpha) if a.shape[-1] else None
+        scaled = scale_sums(sums, [a_scale, b_scale], None, op.alpha) if a.size and b.size else None
         return scaled or unknown(site)[0]
     first, second = Grid.from_constants(a_scale, a_zero, a.dtype), Grid.from_constants(b_scale, b_zero, b.dtype)
     grid = Grid.from_constants(y_scale, y_zero, site.dtype)
