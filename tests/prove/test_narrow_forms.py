@@ -61,6 +61,12 @@ REFUSED = {
     "fewer than 5 inputs": form("QLinearSigmoid", *SCALED, domain=MICROSOFT),
     "4 weights for 7 classes": form("NegativeLogLikelihoodLoss", Spread((3, 7)), np.zeros(3, np.int64), Spread((4,))),
     "rotary_embedding_dim 5": like("RotaryEmbedding", "part", rotary_embedding_dim=5),
+    "a scale of a narrower type": form(
+        "LayerNormalization", Spread((2, 8)), Spread((8,), np.float16), opset=9, stash_type=0
+    ),
+    "more elements than the product": form(
+        "DynamicQuantizeMatMul", Spread((1, 5)), np.ones((5, 4), np.int8), Spread((3, 4)), domain=MICROSOFT
+    ),
     "zero points of X and Y": like("QLinearWhere", without=3),
 }
 

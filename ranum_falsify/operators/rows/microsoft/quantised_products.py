@@ -69,7 +69,10 @@ def multiply_integers(
     bias: Tensor | None,
 ) -> Tensor:
     """Return the product of quantised matrices, as the numbers that it represents, plus a bias."""
-    total = matrix_of(steps_above(a, a_zero), steps_above(b, b_zero)).double() * a_scale.double() * b_scale
+    sums = matrix_of(steps_above(a, a_zero), steps_above(b, b_zero))
+    total = sums.double() * a_scale.double() * b_scale
+    if total.shape != sums.shape:
+        raise ValueError("scales have more elements than the product, beyond which ONNX Runtime writes")
     return (total if bias is None else total + bias).float()
 
 
