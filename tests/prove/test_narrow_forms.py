@@ -36,9 +36,8 @@ def like(op_type: str, name: str = "", *, without: int = -1, outputs: int = 1, *
     """A case of the tables with other attributes, and maybe an operand more that is computed."""
     case = next(case for case in CASES if case.op_type == op_type and name in case.name)
     constants = frozenset(range(len(case.inputs))) - {without} if without >= 0 else case.constants
-    return replace(
-        case, attributes={**case.attributes, **attributes}, constants=constants, outputs=max(outputs, case.outputs)
-    )
+    given = {key: value for key, value in {**case.attributes, **attributes}.items() if value is not None}
+    return replace(case, attributes=given, constants=constants, outputs=max(outputs, case.outputs))
 
 
 REFUSED = {
@@ -67,6 +66,7 @@ REFUSED = {
     "more elements than the product": form(
         "DynamicQuantizeMatMul", Spread((1, 5)), np.ones((5, 4), np.int8), Spread((3, 4)), domain=MICROSOFT
     ),
+    "looks beyond it": like("TreeEnsembleClassifier", classlabels_int64s=None, classlabels_strings=["a"]),
     "zero points of X and Y": like("QLinearWhere", without=3),
 }
 
@@ -86,6 +86,7 @@ COLUMNS += [np.ones(0, np.float32), np.ones(0, np.uint8), np.ones(0, np.int32)]
 SOUND = {
     "magnitudes of the least integers": form("Normalizer", LARGE, domain="ai.onnx.ml", norm="L1"),
     "computed scales": replace(form("MatMulNBits", *QUANTISED, domain=MICROSOFT, **BLOCKS), constants=frozenset({1})),
+    "position in a number": form("ArgMax", np.array(3, np.float32), opset=7, axis=0),
     "extremes of no integers": form("ReduceMax", Spread((2, 0, 4), np.int8), opset=13),
     "products without columns": form("QGemm", *COLUMNS, domain=MICROSOFT),
     "factors whose product overflows": form("Selu", Spread((4,)), alpha=3.4e38, gamma=1.05),
