@@ -258,6 +258,10 @@ class GraphBuilder:
         if (origin := self.path.origin_of(node)) is not None:
             self.origins[op.name] = origin
         written = known or [details_of(value) for value in values]
+        if any(node.output[len(written) :]):
+            raise ModelError(
+                f"node {op.name!r} ({node.op_type}) has {len(node.output)} outputs for {len(written)} results"
+            )
         sources = list[Operation]()
         for index, (name, details) in enumerate(zip(node.output, written, strict=False)):
             if name:

@@ -336,20 +336,17 @@ def _encode_attributes(node: onnx.NodeProto, around: Surroundings) -> bool:
         listed = attribute.type == onnx.AttributeProto.STRINGS
         if attribute.name not in names or not (listed or lists):  # the default of no table of strings
             continue
-        number = names[attribute.name]
+        number, is_written = names[attribute.name].rstrip("!"), names[attribute.name].endswith("!")
+        beside = [other for other in node.attribute if other.name == number]
+        if listed and beside:
+            raise refuse(node, f"it has {attribute.name} and {number}, of which kernels read one")
         values = [around.code(text) for text in (attribute.strings or [attribute.s])]
-        node.attribute.remove(attribute)
-        if listed and not number.endswith("!") and node.input[0] not in around.texts:
+        for other in (attribute, *beside):
+            node.attribute.remove(other)
+        if listed and not is_written and node.input[0] not in around.texts:
             raise refuse(node, f"{attribute.name} beside an operand of numbers")
-        if not listed:
-            _remove(node, number.rstrip("!"))
-        node.attribute.append(helper.make_attribute(number.rstrip("!"), values if listed else values[0]))
+        node.attribute.append(helper.make_attribute(number, values if listed else values[0]))
     return writes
-
-
-def _remove(node: onnx.NodeProto, name: str) -> None:
-    for attribute in [a for a in node.attribute if a.name == name]:
-        node.attribute.remove(attribute)
 
 
 def _check_texts(node: onnx.NodeProto, around: Surroundings, model: onnx.ModelProto, *, writes_text: bool) -> None:

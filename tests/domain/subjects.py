@@ -90,7 +90,9 @@ class Place:
             for name, x in fields.items()
             if x is not None
         }
-        constants = [x for x in self.operands.values() if isinstance(x, torch.Tensor) and x.is_floating_point()]
+        stored = [to_torch(x) for name, x in vars(op).items() if name not in fields and isinstance(x, np.ndarray)]
+        constants = [x for x in (*self.operands.values(), *stored) if isinstance(x, torch.Tensor)]
+        constants = [x for x in constants if x.is_floating_point()]
         self.finite_constants = all(bool(x.isfinite().all()) for x in constants)
         self.nan_constants = any(bool(x.isnan().any()) for x in constants)
         self.is_elementwise = spec.elementwise
@@ -252,7 +254,8 @@ def _loaded(model: bytes, optimised: bool) -> Callable[[Any], Any]:
         values = dict(zip(names, made.run(None, feeds), strict=True))
         if any(value is None for value in values.values()):
             raise RuntimeError("ONNX Runtime gives no result")  # of operands without elements, mostly
-        return values
+        # Strings are numbers in the graph that is analysed.
+        return {name: value for name, value in values.items() if value.dtype != object}
 
     return run
 

@@ -34,6 +34,11 @@ def test_sums_before_products_are_rounded_and_may_overflow(equation: str, dtype:
     assert not faults, faults
 
 
+def test_sums_of_nothing_meet_infinities() -> None:
+    text = 'g (float[2, 1] x, float[0, 1] w) => (float[2, 1] y) { y = Einsum<equation = "ij,jk->ik">(x, w) }'
+    assert not faults_at(text, x=np.array([[-np.inf], [-1]], np.float32), w=np.zeros((0, 1), np.float32))
+
+
 def test_products_of_sums_count_each_element_once() -> None:
     text = 'g (float16[12] x, float16[3] w) => (float16 y) { y = Einsum<equation = "i,j->">(x, w) }'
     feeds = {"x": np.full(12, 2, np.float16), "w": np.full(3, 1.5, np.float16)}

@@ -33,7 +33,7 @@ class Trial:
     def faults(self) -> Iterator[str]:
         """Yield the faults, node by node in topological order."""
         for place in self.subject.places:
-            clean = all(self.clean[name] for name in place.read)
+            clean = all(self.clean[name] for name in place.read) and not self._reads_unproved(place)
             if clean:
                 violated = self._violated(place)
                 yield from self._false_proofs(place, violated)
@@ -42,6 +42,10 @@ class Trial:
                 clean = not any(of_validity for _, of_validity, _, _ in violated)
                 clean = clean and not any(self._invalid(place, name) is not None for name in place.written)
             self.clean.update(dict.fromkeys(place.written, clean))
+
+    def _reads_unproved(self, place: Place) -> bool:
+        """Tell whether a node may read what a node that makes constants, and is not proved, has made."""
+        return bool(self.verdict.constants) and any(isinstance(x, torch.Tensor) for x in place.operands.values())
 
     def _invalid(self, place: Place, name: str) -> torch.Tensor | None:
         """Return where the elements of an output are invalid; None if none is."""

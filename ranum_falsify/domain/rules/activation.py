@@ -140,6 +140,9 @@ def selu(site: Site, x: Interval) -> Interval:
     ONNX Runtime replaces by 0 the values that a negative alpha makes positive.
     """
     alpha, gamma = float(site.op.alpha), float(site.op.gamma)
+    if abs(alpha * gamma) > dtype_range(site.dtype)[1]:
+        # Kernels may multiply the factors first.
+        return replace(Interval.fill(-math.inf, math.inf, x.shape, site.dtype), nan=True, overflows=True)
     below, above = _parts(x)
     low, high = _scale(_exponential(site, below), alpha)
     if alpha < 0:

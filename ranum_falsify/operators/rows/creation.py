@@ -17,7 +17,7 @@ from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.rules.shape import evaluate
 from ranum_falsify.domain.rules.support.building import infinity_aware, shape_aware
 from ranum_falsify.domain.site import Site
-from ranum_falsify.errors import UnsupportedTypeError
+from ranum_falsify.errors import UnsupportedAttributeError, UnsupportedTypeError
 from ranum_falsify.network.tensors import ONNX_TO_NUMPY, to_torch, torch_dtype
 from ranum_falsify.operators.support.families import making
 from ranum_falsify.operators.support.functions import ints
@@ -43,9 +43,12 @@ def _place(array: np.ndarray) -> Tensor:
 
 
 _SCALARS = {"value_float": np.float32, "value_int": np.int64, "value_floats": np.float32, "value_ints": np.int64}
+_VALUES = ("value", "sparse_value", *_SCALARS, "value_string", "value_strings")
 
 
 def _constant(op: Operation) -> Tensor:
+    if sum(getattr(op, name, None) is not None for name in _VALUES) > 1:
+        raise UnsupportedAttributeError("Constant has several values, which is not supported; give one")
     for name in ("value", "sparse_value"):
         if (value := getattr(op, name)) is not None:
             return _place(np.asarray(value))

@@ -41,7 +41,9 @@ class _Labelled:
 @infinity_aware
 def _einsum_bounds(site: Site, *inputs: Interval) -> Interval:
     if not all(x.size for x in inputs):
-        return Interval.fill(0, 0, site.shape, site.dtype)  # there is nothing, or sums of nothing
+        # There is nothing, or sums of nothing, which PyTorch multiplies with sums of the other operand.
+        nothing = Interval.fill(0, 0, site.shape, site.dtype)
+        return replace(nothing, nan=any(x.may_be_infinite for x in inputs))
     operands, output = _label(site.op.equation.replace(" ", ""), inputs)
     sizes: dict[str, int] = {}
     for x in operands:

@@ -34,6 +34,8 @@ def _classes(op: Operation, x: Tensor, target: Tensor) -> Tensor:
 
 def _shares(op: Operation, x: Tensor, target: Tensor, weight: Tensor | None) -> Tensor:
     """Return each target's weight, 0 where ignored."""
+    if weight is not None and weight.shape[0] != x.shape[1]:
+        raise ValueError(f"{weight.shape[0]} weights for {x.shape[1]} classes, beyond which ONNX Runtime reads")
     classes = _classes(op, x, target)
     ones = torch.ones_like(classes, dtype=x.dtype)
     share = ones if weight is None else weight.gather(0, classes.reshape(-1)).reshape(classes.shape)

@@ -89,6 +89,8 @@ def _batch_normalization(
         raise UnsupportedAttributeError("BatchNormalization gives its statistics in training mode alone")
     if op.training_mode and not x.numel():
         raise UnsupportedAttributeError("BatchNormalization in training mode needs elements")
+    if op.training_mode and torch.finfo(mean.dtype).bits < torch.finfo(x.dtype).bits:
+        raise UnsupportedAttributeError("BatchNormalization in training mode needs statistics as wide as its operand")
     if not op.training_mode:
         return (_batch_normalized(op, x, scale, bias, mean, variance),)
     over = (0, *range(2, x.ndim))
@@ -183,6 +185,8 @@ def _instance_normalization(op: Operation, x: Tensor, scale: Tensor, b: Tensor) 
 
 
 def _layer_normalization(op: Operation, x: Tensor, scale: Tensor, b: Tensor | None) -> tuple[Tensor, ...]:
+    if torch.promote_types(x.dtype, scale.dtype) != scale.dtype:
+        raise UnsupportedAttributeError("a scale of a narrower type than the operand is not supported")
     y = _normalise(op, x).to(x.dtype) * scale
     y = y if b is None else y + b
     if len(op.output_names) == 1:

@@ -16,6 +16,7 @@ from ranum_falsify.domain.rounding import round_outward
 from ranum_falsify.domain.rules.support.building import infinity_aware, within
 from ranum_falsify.domain.site import Site
 from ranum_falsify.domain.slack import unit
+from ranum_falsify.errors import UnsupportedAttributeError
 from ranum_falsify.network.draws import DEVIATIONS
 from ranum_falsify.network.registry import Draws
 from ranum_falsify.operators.rows.creation import dtype_numbered
@@ -41,11 +42,25 @@ def _generator(op: Operation, device: torch.device) -> torch.Generator | None:
 
 
 def _uniform(op: Operation, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    _check_spread(op)
     return torch.rand(shape, dtype=dtype, device=device, generator=_generator(op, device))
 
 
 def _normal(op: Operation, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    _check_spread(op)
     return torch.randn(shape, dtype=dtype, device=device, generator=_generator(op, device))
+
+
+def _check_spread(op: Operation) -> None:
+    """Check the attributes of a distribution on whose others generators may end the process.
+
+    Raises:
+        UnsupportedAttributeError: The ends cross, or there is no spread.
+    """
+    if hasattr(op, "low") and not op.low <= op.high:
+        raise UnsupportedAttributeError(f"low {op.low} above high {op.high} is not supported; turn them around")
+    if hasattr(op, "scale") and not op.scale > 0:
+        raise UnsupportedAttributeError(f"scale {op.scale} is not supported; use a positive number")
 
 
 def _affine(draws: Tensor, offset: float, scale: float) -> Tensor:

@@ -78,8 +78,8 @@ def _reduced(reduction: Reduction, *, of_one: Callable[[Tensor], Tensor] | None 
     """
 
     def evaluate(op: Operation, x: Tensor, axes: np.ndarray | None) -> Tensor:
-        if not x.numel() and min(ints(axes) or [0]) < 0:
-            raise UnsupportedAttributeError("nothing is reduced along negative axes; count them from the front")
+        if not x.numel() and not all(0 <= axis < x.ndim for axis in ints(axes) or ()):
+            raise UnsupportedAttributeError("nothing is reduced along negative axes, or others that it does not have")
         dims = reduced_dims(op, x.ndim, axes)
         if dims:
             return reduction(x, dims, bool(op.keepdims)).to(x.dtype)
@@ -233,10 +233,12 @@ def _reads_something(op: Operation, shape: Sequence[int], axes: np.ndarray | Non
 
 def _extreme_margin(op: Operation, operands: Operands) -> Tensor:
     axes = operands.get("axes")
-    reads = _reads_something(op, operands["data"].shape, None if axes is None else np.asarray(axes))
+    x = operands["data"]
+    # The extreme of no integers is the least or the greatest of them.
+    reads = not x.is_floating_point() or _reads_something(op, x.shape, None if axes is None else np.asarray(axes))
     # It is the same for all results, which are not known of what ONNX Runtime alone has run.
     shape = operands["output"].shape if "output" in operands else ()
-    return torch.full(shape, 1.0 if reads else -1.0, device=operands["data"].device)
+    return torch.full(shape, 1.0 if reads else -1.0, device=x.device)
 
 
 def _extreme_holds(op: Operation, operands: Bounds) -> bool:

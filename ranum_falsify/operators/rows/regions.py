@@ -106,8 +106,10 @@ def _maxima(
 
 def _roi_align_bounds(site: Site, x: Interval, rois: Interval, batch_indices: Interval) -> Interval:
     op, shape = site.op, site.shape
-    if not math.prod(shape) or not x.size:
+    if not math.prod(shape):
         return Interval.top(shape, x.dtype)
+    if not x.size:
+        return bound_anything(shape, x.dtype)
     far = (max(map(abs, rois.extremes)) + 1) * max(abs(op.spatial_scale), 1.0)
     samples = max(op.sampling_ratio, 0) ** 2
     if not samples:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
+import onnx
 import torch
 from dnnv.nn import Operation
 from torch import Tensor
@@ -18,6 +19,7 @@ from ranum_falsify.domain.rules.fourier import transform_bounds
 from ranum_falsify.domain.rules.support.building import infinity_aware, shape_aware, unknown
 from ranum_falsify.domain.site import Site
 from ranum_falsify.domain.slack import WINDOW_ERROR
+from ranum_falsify.network.lowering import Surroundings, lowering, refuse
 from ranum_falsify.operators.rows.creation import dtype_numbered
 from ranum_falsify.operators.support.families import opaque, plain
 from ranum_falsify.operators.support.limits import ADDRESSES, count_bytes, not_negative, taking
@@ -100,6 +102,8 @@ def _mel_edges(operands: Sequence[np.ndarray], *, ends: bool = False) -> tuple[n
 
 def _mel_weights(op: Operation, *operands: np.ndarray) -> Tensor:
     edges, size = _mel_edges(operands)
+    if size < 1:
+        raise ValueError("MelWeightMatrix: dft_length is negative")
     left, centre, right = (torch.from_numpy(np.floor(edges))[i : len(edges) - 2 + i] for i in range(3))
     if edges.size and (edges[0] < 0 or edges[-1] >= size + 1):
         raise ValueError(f"MelWeightMatrix: an edge lies outside the {size} frequencies of the spectrum")
@@ -168,6 +172,16 @@ def _transform(x: Tensor, length: int, *, inverse: bool = False, onesided: bool 
         y = (torch.fft.ifft if inverse else torch.fft.fft)(z, length)
         y = y[..., : length // 2 + 1] if onesided else y
     return torch.stack([y.real, y.imag], -1).to(x.dtype)
+
+
+_AXIS = 2
+"""The place of the axis among the inputs."""
+
+
+@lowering("DFT", when=lambda node: len(node.input) > _AXIS and not node.input[_AXIS])
+def check_axis(around: Surroundings, node: onnx.NodeProto) -> None:
+    """An axis that is among the inputs, and left out."""
+    raise refuse(node, "its axis is an input without a name, at which ONNX Runtime ends")
 
 
 def _axis(axis: np.ndarray | int | None, rank: int) -> int:

@@ -19,12 +19,13 @@ from ranum_falsify.domain.rules.matrix.matmul import matrix_product, sum_scaled
 from ranum_falsify.domain.rules.shape import collapse, cut, join, take
 from ranum_falsify.domain.rules.support.building import infinity_aware
 from ranum_falsify.domain.site import Site
+from ranum_falsify.errors import UnsupportedAttributeError
 from ranum_falsify.operators.rows.activation import SCALED_ABOVE_MINUS_INFINITY
 from ranum_falsify.operators.support.families import opaque, pointwise
 from ranum_falsify.operators.support.microsoft_parts import add_inner_faults, bound_part, evaluate_part, part
 
 __all__ = ["CausalConvWithState", "LinearAttention", "RotaryEmbedding", "SwiGLU"]
-__all__ += ["angles_bounds", "find_angles", "reads_outside", "rotate", "rotated_bounds"]
+__all__ += ["angles_bounds", "check_rotated", "find_angles", "reads_outside", "rotate", "rotated_bounds"]
 __all__ += ["convolve_causally", "convolve_causally_bounds", "linear_attention", "linear_attention_bounds"]
 
 # rotations ------------------------------------------------------------------------------------------------------
@@ -118,7 +119,21 @@ def angles_bounds(cache: Interval, positions: Interval | None) -> Interval:
     return collapse(cache, 0).move(lambda bound: bound[:1].expand(*positions.shape, -1))
 
 
+def check_rotated(op: Operation, cos: Tensor) -> None:
+    """Check that a node turns as many numbers of a head as there are angles for; kernels read beyond them.
+
+    Raises:
+        UnsupportedAttributeError: It does not.
+    """
+    count = 2 * cos.shape[-1]
+    if op.rotary_embedding_dim not in (0, count):
+        raise UnsupportedAttributeError(
+            f"rotary_embedding_dim {op.rotary_embedding_dim} beside angles of {count} numbers"
+        )
+
+
 def _rotary(op: Operation, x: Tensor, cos_cache: Tensor, sin_cache: Tensor, position_ids: Tensor | None) -> Tensor:
+    check_rotated(op, cos_cache)
     cos, sin = find_angles(cos_cache, position_ids), find_angles(sin_cache, position_ids)
     return rotate(x, cos, sin, op.num_heads, bool(op.interleaved))
 
@@ -242,6 +257,8 @@ def linear_attention(
     work = torch.promote_types(query.dtype, torch.float32)
     q = _heads(query.to(work), op.q_num_heads)
     k, v = (_heads(x.to(work), op.kv_num_heads) for x in (key, value))
+    if not q.shape[3]:
+        raise ValueError("queries without elements, by whose number ONNX Runtime divides")
     g = None if decay is None else _heads(decay.to(work), op.kv_num_heads)
     b = None if beta is None else _heads(beta.to(work), beta.shape[2])
     state = k.new_zeros(*k.shape[:2], k.shape[3], v.shape[3]) if past_state is None else past_state.to(work)

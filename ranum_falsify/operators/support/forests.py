@@ -209,6 +209,7 @@ def _build(
 
 def _levels(yes: Tensor, no: Tensor, is_leaf: Tensor, roots: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
     """Return the tree of each node, and the branches of each depth."""
+    _check(len(roots.unique()) == len(roots), "two trees share a root")
     tree = torch.full_like(yes, -1)
     tree[roots] = torch.arange(len(roots))
     here, levels = roots[~is_leaf[roots]], list[Tensor]()

@@ -64,8 +64,8 @@ def _limit_of(op: Operation) -> float | None:
     return clip
 
 
-def _choose(op: Operation, default: Sequence[str], directions: int) -> list[list[tuple[str, list[float], bool]]]:
-    """Return the name of each function, its parameters, and whether the node gives all of them."""
+def _choose(op: Operation, default: Sequence[str], directions: int) -> list[list[tuple[str, list[float], list[float]]]]:
+    """Return the name of each function, its parameters, and the same with 0 for those that the node does not give."""
     wanted = len(default) * directions
     names = list(op.activations or [*default] * directions)[:wanted]
     if len(names) < wanted:
@@ -78,10 +78,9 @@ def _choose(op: Operation, default: Sequence[str], directions: int) -> list[list
             known = ", ".join(sorted(_PLAIN | _PARAMETRISED))
             raise UnsupportedAttributeError(f"activation {name!r} is not supported; the standard has {known}")
         defaults = () if key in _PLAIN else _PARAMETRISED[key][1]
-        pairs = list(zip(sources, defaults, strict=False))
-        complete = all(source for source, _ in pairs)
         # Parameters are taken from the front of what the node gives.
-        found.append((key, [source.pop(0) if source else fallback for source, fallback in pairs], complete))
+        taken = [(source.pop(0),) * 2 if source else (d, 0.0) for source, d in zip(sources, defaults, strict=False)]
+        found.append((key, [first for first, _ in taken], [second for _, second in taken]))
     return [found[i : i + len(default)] for i in range(0, wanted, len(default))]
 
 
@@ -124,13 +123,13 @@ def curves_of(
         clipped: Whether `clip` applies.
     """
     chosen, clip = _choose(op, default, directions), _limit_of(op) if clipped else None
-    return [[_curve(key, given, complete, clip, dtype) for key, given, complete in part] for part in chosen]
+    return [[_curve(key, given, own, clip, dtype) for key, given, own in part] for part in chosen]
 
 
-def _curve(key: str, given: Sequence[float], complete: bool, clip: float | None, dtype: torch.dtype) -> Curve:
+def _curve(key: str, given: Sequence[float], own: Sequence[float], clip: float | None, dtype: torch.dtype) -> Curve:
     variants = [_IN_REAL_NUMBERS.get(key, _activation(key, given))]
-    if not complete and key in _OWN_DEFAULTS:
-        variants.append(_activation(key, [0.0] * len(given)))
+    if own != given and key in _OWN_DEFAULTS:
+        variants.append(_activation(key, own))
     if key == "softplus":
         variants.append(_overflowing_softplus)
     jumps = (float(given[0]), 0.0) if key == "thresholdedrelu" else (0.0,)

@@ -134,9 +134,11 @@ def activation(op: Operation) -> tuple[Operation, tuple[np.ndarray, ...]] | None
     if hasattr(op, "activation_params"):
         values = dict(zip(names, op.activation_params or (), strict=False))
     else:
-        values = {key: getattr(op, f"activation_{key}") for key in names}
+        values = {key: getattr(op, f"activation_{key}", None) for key in names}
     if name != "Clip":
         return part(op, name, values), ()
+    if any(values.get(key) is None for key in names):
+        raise UnsupportedAttributeError(f"{type(op).__name__}: activation Clip without its limits is not supported")
     limits = tuple(np.asarray(values[key], dtype=np.float32) for key in names)
     return part(op, name, dict(zip(names, limits, strict=True))), limits
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 __all__ = ["crashes"]
 
 _EMPTY = ("", "an empty axis")
-_ANY = ("zero", "negative", "positive", "extreme", "not finite", "default")
+_ANY = ("zero", "negative", "positive", "extreme", "not finite", "default", "left out")
 _UNIFORM = (*(("low", value) for value in _ANY), *(("high", value) for value in _ANY))
 _NORMAL = tuple(("scale", value) for value in _ANY)
 
@@ -16,14 +16,18 @@ _CRASHES: Mapping[str, tuple[tuple[str, str], ...]] = {
     **dict.fromkeys(("RandomUniform", "RandomUniformLike"), _UNIFORM),
     **dict.fromkeys(("RandomNormal", "RandomNormalLike"), _NORMAL),
     # Divisions of integers by a size.
-    **dict.fromkeys(("MoE", "QMoE", "SkipSimplifiedLayerNormalization", "SkipLayerNormalization"), (_EMPTY,)),
-    **dict.fromkeys(("Einsum", "FeatureVectorizer", "InstanceNormalization"), (_EMPTY,)),
+    **dict.fromkeys(("MoE", "QMoE"), (_EMPTY, ("swiglu_limit", "negative"))),
+    **dict.fromkeys(("SkipSimplifiedLayerNormalization", "SkipLayerNormalization", "LinearAttention"), (_EMPTY,)),
+    **dict.fromkeys(("Einsum", "InstanceNormalization"), (_EMPTY,)),
     **dict.fromkeys(("GRU", "LSTM", "RNN", "DynamicQuantizeLSTM"), (_EMPTY,)),
     **dict.fromkeys(("Attention", "QAttention", "GroupQueryAttention", "MultiHeadAttention"), (_EMPTY,)),
     **dict.fromkeys(("Conv", "FusedConv", "ConvInteger", "QLinearConv", "ConvTranspose"), (_EMPTY,)),
     # Reads beyond its operands, and tests of what is not there.
     "GatherND": (("batch_dims", "negative"), ("batch_dims", "extreme")),
     "Split": (("", "left out"),),
+    "DFT": (("axis", "left out"),),
+    "FeatureVectorizer": (_EMPTY, ("inputdimensions", "negative")),
+    "QLinearWhere": (("x_zero_point", "computed"), ("y_zero_point", "computed")),
     "QLinearAveragePool": (_EMPTY, *(("channels_last", value) for value in _ANY)),
 }
 

@@ -41,13 +41,14 @@ def normalise(x: Interval, norm: str) -> Interval:
 
 
 def _is_narrow(x: Interval, norm: str) -> bool:
-    """Tell whether no sum overflows, nor a square in the type of integers."""
+    """Tell whether no sum overflows, nor a square or a magnitude in the type of integers."""
     least, greatest = x.extremes
-    size = max(abs(float(least)), abs(float(greatest)))
+    size = max(abs(least), abs(greatest))
     if norm == "L2":
-        if not x.is_floating and size * size > dtype_range(x.dtype)[1]:
-            return False
         size = size * size
+    # The least integer is its own magnitude.
+    if not x.is_floating and norm != "MAX" and size > dtype_range(x.dtype)[1]:
+        return False
     return x.shape[1] * size < 0.5 * torch.finfo(_SINGLE).max
 
 

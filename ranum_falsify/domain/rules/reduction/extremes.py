@@ -44,6 +44,8 @@ def position(*, largest: bool) -> IntervalRule:
     """Return the rule of `ArgMax` or `ArgMin`: between the first and the last element that may be the extreme."""
 
     def rule(site: Site, x: Interval) -> Interval:
+        if not x.shape:
+            return Interval.fill(0, 0, (), torch.int64)
         dim = site.op.axis % len(x.shape)
         shape = keep_dims(x, [dim])
         count = x.shape[dim]

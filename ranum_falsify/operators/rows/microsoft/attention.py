@@ -107,8 +107,9 @@ def _attention(
     past: Tensor | None,
     attention_bias: Tensor | None,
 ) -> tuple[Tensor, ...]:
-    projected = x @ weights
-    return _attend(op, projected if bias is None else projected + bias, mask, past, attention_bias)
+    if bias is None:
+        raise UnsupportedAttributeError("weights without a bias, which the kernel reads, are not supported; give zeros")
+    return _attend(op, x @ weights + bias, mask, past, attention_bias)
 
 
 @infinity_aware

@@ -98,6 +98,8 @@ def _bounds(
     fixed = [x for x in (b, zeros, groups) if x is not None]
     if a.dtype is not torch.float32 or not a.size or not all(x.is_point for x in fixed):
         return unknown(site)[0]
+    if op.accuracy_level == 4 and any(isinstance(x, Operation) for x in (op.b, op.scales, op.zero_points)):
+        return unknown(site)[0]  # kernels for 8 bits read what was packed beforehand
     if factor is None or not bool(factor.isfinite().all()):
         return unknown(site)[0]
     known = [None if x is None else x.expand()[0] for x in (b, zeros, groups)]

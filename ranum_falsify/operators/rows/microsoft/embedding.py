@@ -43,6 +43,8 @@ def _embed(
     ids: Tensor, segments: Tensor | None, words: Tensor, positions: Tensor, kinds: Tensor | None, places: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """Return the embeddings of words, positions and segments."""
+    if places is not None and places.ndim != ids.ndim:
+        raise ValueError("position_ids has another rank than input_ids, at which ONNX Runtime ends")
     parts = find_angles(words, ids), find_angles(positions, _places(ids, places))
     return (*parts, None if segments is None or kinds is None else find_angles(kinds, segments))
 

@@ -75,6 +75,8 @@ def _gate(op: Operation) -> Operation:
 
 
 def _gated_norm(op: Operation, x: Tensor, scale: Tensor, gate: Tensor) -> Tensor:
+    if scale.ndim != 1:
+        raise UnsupportedAttributeError(f"{DOMAIN}::GatedRMSNorm: a scale of {scale.ndim} dimensions is not supported")
     rows = _rows(_wide(x), len(scale))
     normal = rows / (rows.square().mean(-1, keepdim=True) + float(op.epsilon)).sqrt() * _wide(scale)
     return (normal.reshape(x.shape) * evaluate_part(_gate(op), _wide(gate))).to(x.dtype)

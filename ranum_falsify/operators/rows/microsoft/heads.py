@@ -22,6 +22,7 @@ from ranum_falsify.network.registry import spec_of
 from ranum_falsify.operators.rows.attention import attend, split_heads
 from ranum_falsify.operators.rows.transformer_parts import (
     angles_bounds,
+    check_rotated,
     find_angles,
     reads_outside,
     rotate,
@@ -253,6 +254,7 @@ def _check_rotation(op: Operation) -> None:
 
 def _rotary(op: Operation, x: Tensor, position_ids: Tensor, cos_cache: Tensor, sin_cache: Tensor) -> Tensor:
     _check_rotation(op)
+    check_rotated(op, cos_cache)
     places = _positions(position_ids, x.shape[0], _sequence(x))
     cos, sin = find_angles(cos_cache, places), find_angles(sin_cache, places)
     return rotate(x, cos, sin, _heads_of(op, x, cos), bool(op.interleaved))

@@ -194,8 +194,8 @@ def _fused_matmul_bounds(site: Site, a: Interval, b: Interval) -> Interval:
     rank = len(b.shape)
     a, b = a.move(lambda t: _turn_first(t, site.op, rank)), b.move(lambda t: _turn_second(t, site.op))
     product, alpha = matrix_product(a, b), float(site.op.alpha)
-    # Of no terms, ONNX Runtime leaves the sums unwritten.
-    if not a.shape[-1]:
+    # Of no terms, ONNX Runtime leaves the sums unwritten; without elements, it may divide by their number.
+    if not a.size or not b.size:
         return replace(Interval.fill(-math.inf, math.inf, site.shape, site.dtype), nan=True, overflows=True)
     if alpha == 1:
         return product

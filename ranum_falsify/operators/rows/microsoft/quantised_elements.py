@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import onnx
 import torch
 from dnnv.nn import Operation
 from torch import Tensor
@@ -27,8 +28,10 @@ from ranum_falsify.domain.rules.support.building import corner_products, result_
 from ranum_falsify.domain.rules.support.real_functions import sigmoid
 from ranum_falsify.domain.site import Site
 from ranum_falsify.domain.slack import unit
+from ranum_falsify.errors import UnsupportedAttributeError
+from ranum_falsify.network.lowering import Surroundings, lowering, refuse
 from ranum_falsify.operators.support.families import exact, making
-from ranum_falsify.operators.support.microsoft_schemas import BYTES, FLOATS, schema
+from ranum_falsify.operators.support.microsoft_schemas import BYTES, DOMAIN, FLOATS, schema
 
 __all__ = [
     "QLinearAdd",
@@ -222,6 +225,8 @@ def _where(
     z_scale: Tensor,
     z_zero: Tensor,
 ) -> Tensor:
+    if isinstance(op.x_zero_point, Operation) or isinstance(op.y_zero_point, Operation):
+        raise UnsupportedAttributeError("zero points of X and Y that are computed are not supported; store them")
     taken = torch.where(condition, dequantise(x, x_scale, x_zero), dequantise(y, y_scale, y_zero))
     return _quantise(taken, z_scale, z_zero, x.dtype)
 
@@ -266,6 +271,7 @@ def _concat_bounds(site: Site, y_scale: Interval, y_zero: Interval, *parts: Inte
 _TWO = "A:T A_scale:F A_zero_point:T? B:T B_scale:F B_zero_point:T? C_scale:F C_zero_point:T?"
 _ONE = "X:T X_scale:F X_zero_point:T? Y_scale:F Y_zero_point:T?"
 _TYPES = {"T": BYTES, "F": FLOATS}
+_LOOKED_AT = 5
 
 
 @exact(
@@ -286,6 +292,13 @@ class QLinearAdd(Operation):
 )
 class QLinearMul(Operation):
     """Product of two quantised tensors."""
+
+
+@lowering("QLinearLeakyRelu", DOMAIN, when=lambda node: len(node.input) < _LOOKED_AT)
+@lowering("QLinearSigmoid", DOMAIN, when=lambda node: len(node.input) < _LOOKED_AT)
+def check_inputs(around: Surroundings, node: onnx.NodeProto) -> None:
+    """Tables of results, for which kernels look at all inputs."""
+    raise refuse(node, f"it has fewer than {_LOOKED_AT} inputs, and ONNX Runtime looks beyond them; name Y_zero_point")
 
 
 @exact(

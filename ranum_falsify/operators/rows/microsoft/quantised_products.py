@@ -69,7 +69,10 @@ def multiply_integers(
     bias: Tensor | None,
 ) -> Tensor:
     """Return the product of quantised matrices, as the numbers that it represents, plus a bias."""
-    total = matrix_of(steps_above(a, a_zero), steps_above(b, b_zero)).double() * a_scale.double() * b_scale
+    sums = matrix_of(steps_above(a, a_zero), steps_above(b, b_zero))
+    total = sums.double() * a_scale.double() * b_scale
+    if total.shape != sums.shape:
+        raise ValueError("scales have more elements than the product, beyond which ONNX Runtime writes")
     return (total if bias is None else total + bias).float()
 
 
@@ -100,7 +103,7 @@ def _gemm_bounds(
     b = b.move(lambda t: t.mT) if op.transpose_b else b
     sums = matrix_of_integers(a, b, a_zero, b_zero, bias=c)
     if y_zero is None:
-        scaled = scale_sums(sums, [a_scale, b_scale], None, op.alpha) if a.shape[-1] else None
+        scaled = scale_sums(sums, [a_scale, b_scale], None, op.alpha) if a.size and b.size else None
         return scaled or unknown(site)[0]
     first, second = Grid.from_constants(a_scale, a_zero, a.dtype), Grid.from_constants(b_scale, b_zero, b.dtype)
     grid = Grid.from_constants(y_scale, y_zero, site.dtype)

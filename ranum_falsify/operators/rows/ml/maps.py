@@ -38,6 +38,17 @@ def check_categories(around: Surroundings, node: onnx.NodeProto) -> None:
         raise refuse(node, "its categories are numbers, and its operand holds strings")
 
 
+def _has_one_label(node: onnx.NodeProto) -> bool:
+    return any(a.name == "classlabels_strings" and len(a.strings) == 1 for a in node.attribute)
+
+
+@lowering("TreeEnsembleClassifier", DOMAIN, when=_has_one_label)
+def check_labels(around: Surroundings, node: onnx.NodeProto) -> None:
+    """One string: kernels look for a second one where there is one score."""
+    if _has_one_label(node):
+        raise refuse(node, "it has one label, a string, and ONNX Runtime looks beyond it")
+
+
 @lowering("CategoryMapper", DOMAIN)
 @lowering("LabelEncoder", DOMAIN, when=lambda node: any(a.name == _CLASSES for a in node.attribute))
 def make_table(around: Surroundings, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
