@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from lab.kernels.errors import Errors
+from ranum_falsify.selfcheck.measuring.errors import Errors
 from ranum_falsify.selfcheck.running import SessionOf, ways_to_run
 from ranum_falsify.selfcheck.subjects import ROW_SUBJECTS, Subject
 
