@@ -3,6 +3,7 @@
 
     scripts/measure_release.py onnxruntime==1.32.0 --jobs 2
     scripts/measure_release.py torch==2.15.0 --python /path/to/python     # an environment that has it already
+    scripts/measure_release.py onnxruntime==1.32.0 --families avx512      # on a machine that has it
     scripts/measure_release.py onnxruntime==1.30.0 --into /tmp/trial      # leaves the records and the page as they are
 
 Makes an environment, which is this one with the release over it; measures all kernels of the families of processors
@@ -174,7 +175,7 @@ def section(release: Release, outcome: Outcome) -> str:
     lines += ["| family | measured | kernels that the record did not cover |", "|---|---|---|"]
     for family, how in outcome.how.items():
         lines.append(f"| {family} | {how} | {'; '.join(outcome.changes[family]) or 'none'} |")
-    lines += [f"| {family} | not here: this machine cannot run it | |" for family in outcome.unplayed]
+    lines += [f"| {family} | not with this version | |" for family in outcome.unplayed]
     lines += ["", f"Tests: {outcome.tests[0]}.", ""]
     lines += [*(f"- `{line}`" for line in outcome.tests[1:]), ""] if outcome.tests[1:] else []
     return "\n".join(lines)
@@ -189,16 +190,17 @@ def write_section(page: Path, text: str) -> None:
     page.write_text("\n".join([start.strip("\n") + "\n", text, *kept]), encoding="utf-8")
 
 
-def support(release: Release, records: Path, folder: Path) -> Outcome:
+def support(release: Release, chosen: Sequence[str] | None, records: Path, folder: Path) -> Outcome:
     """Measure and test a release; widen the records.
 
     Args:
         release: The release.
+        chosen: Families to measure; all that this machine can run where None.
         records: Folder of the records.
         folder: Where temporary files go.
     """
     outcome, start = Outcome(), time.monotonic()
-    plays = list(find_plays(release.runtime, folder))
+    plays = [play for play in find_plays(release.runtime, folder) if chosen is None or play.family in chosen]
     outcome.unplayed = find_unplayed(release.runtime, plays)
     for play in plays:
         began = time.monotonic()
@@ -210,7 +212,8 @@ def support(release: Release, records: Path, folder: Path) -> Outcome:
         changes = "; ".join(outcome.changes[play.family]) or "all within the record"
         print(f"{play.family} ({(time.monotonic() - began) / 60:.1f} minutes): {changes}", flush=True)
     for family in outcome.unplayed:
-        print(f"{family}: not measured, because this machine cannot run it; its record is left alone", flush=True)
+        why = "it cannot run here" if chosen is None or family in chosen else "it was not asked for"
+        print(f"{family}: not measured, because {why}; its record is left alone", flush=True)
     middle = time.monotonic()
     outcome.tests = test(release)
     outcome.minutes = [(middle - start) / 60, (time.monotonic() - middle) / 60]
@@ -224,6 +227,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("release", help="onnxruntime==VERSION or torch==VERSION")
     parser.add_argument("--python", type=Path, help="interpreter of an environment that has the release")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
+    parser.add_argument(
+        "--families", nargs="+", metavar="NAME", help="families to measure; by default all that run here"
+    )
     parser.add_argument("--into", type=Path, metavar="FOLDER", help="folder for copies of the records and of the page")
     options = parser.parse_args(argv)
     match = re.fullmatch(r"(onnxruntime|torch)==([\w.]+)", options.release)
@@ -239,7 +245,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         try:
             python = options.python or make_environment(options.release, Path(folder) / "environment")
             release = Release(runtime=match[1], version=match[2], python=python, jobs=options.jobs)
-            outcome = support(release, records, Path(folder))
+            outcome = support(release, options.families, records, Path(folder))
         except (subprocess.CalledProcessError, RuntimeError, ValueError) as error:
             print(f"{options.release}: {error}", file=sys.stderr)
             return 2

@@ -1,7 +1,8 @@
-"""Records that cover several versions."""
+"""Records that cover several versions, and the script that adds one."""
 
 from __future__ import annotations
 
+import importlib
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -68,3 +69,35 @@ def test_a_version_of_which_some_functions_were_measured_does_not_count(files: A
     with pytest.raises(ValueError, match=r"torch 2 .*measure all functions, not only some \(Exp are missing\)"):
         files.update(path, measured("2", 2e-7, "Tanh"), sweep=SWEEP)
     assert list(read_record(path).versions) == ["1"]
+
+
+@pytest.fixture
+def release(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
+    return importlib.import_module("measure_release")
+
+
+def test_what_a_release_does_otherwise_is_named(release: Any) -> None:
+    before = measured("1", 2e-7)
+    assert list(release.compare(before, measured("2", 1e-7))) == []
+    now = measured("2", 3e-7, "Exp", "Sin")
+    now = replace(now, saturation={"Exp": (-11.0, 10.0)})
+    assert list(release.compare(before, now)) == [
+        "Tanh in float32 has no kernel",
+        "Exp in float32: relative error 3e-07, not 2e-07",
+        "Exp reaches its limits at -11 and 10, not -10 and 10",
+        "Sin in float32 has a kernel",
+    ]
+
+
+def test_the_page_has_a_part_for_each_release_the_newest_first(release: Any, tmp_path: Path) -> None:
+    page = tmp_path / "releases.md"
+    page.write_text("# Releases\n\nText.\n")
+    for text in ("## a 1\n\nold\n", "## a 2\n\nnew\n", "## a 1\n\nagain\n"):
+        release.write_section(page, text)
+    assert page.read_text() == "# Releases\n\nText.\n\n## a 1\n\nagain\n\n## a 2\n\nnew\n"
+
+
+def test_what_is_no_release_is_refused(release: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    assert release.main(["numpy==2.0"]) == 2
+    assert "numpy==2.0: no release; say onnxruntime==VERSION" in capsys.readouterr().err
