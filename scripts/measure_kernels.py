@@ -34,8 +34,8 @@ from lab.kernels.emulator import PROCESSORS, emulator
 from lab.kernels.files import path_of, update
 from ranum_falsify.domain.kernels.records import FOLDER, Record, write_record
 from ranum_falsify.selfcheck.family import family_here, processor
+from ranum_falsify.selfcheck.measuring import EVERYTHING, Measurement, Sweep, make_record, measure
 from ranum_falsify.selfcheck.measuring.saturation import correct_rounding
-from ranum_falsify.selfcheck.measuring.sweep import EVERYTHING, Found, Sweep, make_record, measure
 from ranum_falsify.selfcheck.running import SessionOf, native
 
 VARIABLES = ("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS", "GLIBC_TUNABLES")
@@ -63,7 +63,7 @@ class Task:
         return emulator(PROCESSORS[self.emulate]) if self.emulate else native
 
 
-def _measure(index: int, *, task: Task) -> Found:
+def _measure(index: int, *, task: Task) -> Measurement:
     """Measure the function at an index: functions themselves cannot be sent to another process."""
     torch.set_num_threads(1)
     return measure(EVERYTHING[index], task.runtime, task.sweep, session_of=task.session_of)
@@ -71,12 +71,12 @@ def _measure(index: int, *, task: Task) -> Found:
 
 def measure_all(task: Task, family: str, chosen: list[int], jobs: int) -> Record:
     """Measure functions in one runtime; tell of each."""
-    found: list[tuple[int, Found]] = []
+    found = []
     with ProcessPoolExecutor(jobs) as pool:
         for index, part in zip(chosen, pool.map(partial(_measure, task=task), chosen), strict=True):
-            found.append((index, part))
-            name = EVERYTHING[index].key
-            print(f"{task.runtime} {family}, {name}: {part.seconds:.0f} s", file=sys.stderr, flush=True)
+            function = EVERYTHING[index]
+            found.append((function, part))
+            print(f"{task.runtime} {family}, {function.key}: {part.seconds:.0f} s", file=sys.stderr, flush=True)
             for dtype, errors in part.errors.items():
                 if errors.invalid:
                     print(f"  {dtype}: NaN or infinite at {errors.invalid[:5]}", file=sys.stderr)

@@ -33,7 +33,7 @@ from lab.kernels.families import Play, find_plays, find_unplayed
 from lab.kernels.files import path_of, update
 from ranum_falsify.domain.kernels.records import FOLDER, Record, read_record
 from ranum_falsify.selfcheck.family import processor
-from ranum_falsify.selfcheck.measuring.sweep import Sweep
+from ranum_falsify.selfcheck.measuring import Sweep
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "releases.md"

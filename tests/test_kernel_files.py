@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ranum_falsify.domain.kernels.records import Record, read_record, shipped
-from ranum_falsify.selfcheck.measuring.sweep import Sweep
+from ranum_falsify.selfcheck.measuring import Sweep
 
 ROOT = Path(__file__).resolve().parent.parent
 SWEEP = Sweep(inner=61, every=997)

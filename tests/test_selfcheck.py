@@ -15,7 +15,7 @@ import torch
 
 import ranum_falsify.selfcheck.check as check_module
 import ranum_falsify.selfcheck.measured as measured_module
-import ranum_falsify.selfcheck.measuring.sweep as sweep_module
+import ranum_falsify.selfcheck.measuring as measuring_module
 import ranum_falsify.selfcheck.outcome as outcome_module
 from ranum_falsify.cli.doctor import describe
 from ranum_falsify.config import RUNTIMES
@@ -34,7 +34,7 @@ from ranum_falsify.errors import SaveError
 from ranum_falsify.prove.assumptions import library
 from ranum_falsify.selfcheck import family_here, list_unmeasured, measure_here, self_check, unmeasured
 from ranum_falsify.selfcheck.check import check
-from ranum_falsify.selfcheck.measuring.sweep import Sweep
+from ranum_falsify.selfcheck.measuring import Sweep
 
 
 @pytest.fixture(autouse=True)
@@ -165,9 +165,9 @@ def test_a_version_counts_for_the_families_that_it_was_measured_on(monkeypatch: 
 def _two_functions(monkeypatch: pytest.MonkeyPatch) -> None:
     """Measure two functions alone, on few values, and check none."""
     monkeypatch.setattr(check_module, "check", lambda runtime, version: nothing_found(runtime))
-    functions = tuple(f for f in sweep_module.EVERYTHING if f.key in ("Sqrt", "Softmax"))
-    monkeypatch.setattr(sweep_module, "EVERYTHING", functions)
-    monkeypatch.setattr(sweep_module, "Sweep", lambda **_: Sweep(inner=99991, every=99991))
+    functions = tuple(f for f in measuring_module.EVERYTHING if f.key in ("Sqrt", "Softmax"))
+    monkeypatch.setattr(measuring_module, "EVERYTHING", functions)
+    monkeypatch.setattr(measuring_module, "Sweep", lambda **_: Sweep(inner=99991, every=99991))
 
 
 @pytest.mark.usefixtures("_two_functions")

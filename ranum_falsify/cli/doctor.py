@@ -26,12 +26,12 @@ def run(options: DoctorOptions) -> int:
         with ProgressDisplay() as display:
             for runtime in unmeasured():
                 for function, done in measure_kernels(runtime):
-                    display(_Step(f"measuring {LIBRARIES[runtime]} {release_of(runtime)}", done, function))
+                    display(_Measuring(f"measuring {LIBRARIES[runtime]} {release_of(runtime)}", done, function))
     say(describe(check_kernels() if options.self_check else None))
     return 0
 
 
-class _Step(NamedTuple):
+class _Measuring(NamedTuple):
     """How far a measurement has got."""
 
     stage: str

@@ -80,7 +80,7 @@ def measure_here(runtime: Runtime, cache_folder: Path, settings: Mapping[str, st
         SaveError: The record cannot be kept; nothing was measured.
     """
     # It takes a while to load, and most processes measure nothing.
-    from ranum_falsify.selfcheck.measuring.sweep import EVERYTHING, Sweep, make_record, measure
+    from ranum_falsify.selfcheck.measuring import EVERYTHING, Sweep, make_record, measure
 
     path = _path(cache_folder, runtime, settings)
     try:
@@ -92,7 +92,7 @@ def measure_here(runtime: Runtime, cache_folder: Path, settings: Mapping[str, st
     with torch_threads(1):
         for index, function in enumerate(EVERYTHING):
             yield function.key, index / len(EVERYTHING)
-            found.append((index, measure(function, runtime, sweep)))
+            found.append((function, measure(function, runtime, sweep)))
     versions = {release_of(runtime): f"natively, on {processor()}, by `doctor --measure`, {sweep}"}
     record = make_record(runtime, family_here(runtime), versions, sweep, found)
     save_together({path: record_text(record).encode()})

@@ -20,12 +20,12 @@ from torch import Tensor
 
 from ranum_falsify.domain.kernels.records import Record, Row, dtype_name
 from ranum_falsify.selfcheck.measuring.errors import Errors
-from ranum_falsify.selfcheck.measuring.functions import FUNCTIONS, Function
-from ranum_falsify.selfcheck.measuring.rows import ROW_FUNCTIONS, RowFunction, measure_rows
+from ranum_falsify.selfcheck.measuring.functions import FUNCTIONS, ElementFunction
+from ranum_falsify.selfcheck.measuring.rows import ROW_FUNCTIONS, MatrixFunction, measure_rows
 from ranum_falsify.selfcheck.measuring.saturation import SATURATING, bits_of, saturation
 from ranum_falsify.selfcheck.running import SessionOf, Ways, native, ways_to_run
 
-__all__ = ["EVERYTHING", "Found", "Sweep", "make_record", "measure"]
+__all__ = ["EVERYTHING", "Measurement", "Sweep", "make_record", "measure"]
 
 _CHUNK = 1 << 16
 _TAILS = 100
@@ -36,7 +36,7 @@ _RANGE_SAMPLES = 1 << 20
 _SAFETY = {torch.float32: 1.5, torch.float16: 1.25, torch.bfloat16: 1.25, torch.float64: 4.0}
 """Factor on measured errors: float64 is only sampled, and processors of a family may differ."""
 
-EVERYTHING: tuple[Function | RowFunction, ...] = (*FUNCTIONS, *ROW_FUNCTIONS)
+EVERYTHING: tuple[ElementFunction | MatrixFunction, ...] = (*FUNCTIONS, *ROW_FUNCTIONS)
 """The functions that are measured."""
 
 
@@ -56,9 +56,9 @@ class Sweep:
         """Return a description that is about all functions."""
         return f"{_share(self.inner)} of the critical magnitudes, {_share(self.every)} of the others"
 
-    def describe(self, function: Function | RowFunction) -> str:
+    def describe(self, function: ElementFunction | MatrixFunction) -> str:
         """Return which values of one function are run."""
-        if isinstance(function, RowFunction):
+        if isinstance(function, MatrixFunction):
             return "rows of random numbers, up to 4096 long"
         low, high = function.critical
         if self.inner == self.every or (self.inner == 1 and low == 0 and high == math.inf):
@@ -71,7 +71,7 @@ def _share(step: int) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
+class Measurement:
     """The measurements of one function.
 
     Attributes:
@@ -85,7 +85,9 @@ class Found:
     seconds: float
 
 
-def measure(function: Function | RowFunction, runtime: str, sweep: Sweep, *, session_of: SessionOf = native) -> Found:
+def measure(
+    function: ElementFunction | MatrixFunction, runtime: str, sweep: Sweep, *, session_of: SessionOf = native
+) -> Measurement:
     """Measure one function in every element type.
 
     Args:
@@ -95,7 +97,7 @@ def measure(function: Function | RowFunction, runtime: str, sweep: Sweep, *, ses
         session_of: How to load a model in ONNX Runtime.
     """
     start = time.perf_counter()
-    if isinstance(function, Function):
+    if isinstance(function, ElementFunction):
         errors, rank = _measure_elements(function, runtime, sweep, session_of), 1
     else:
         errors, rank = measure_rows(function, runtime, session_of), 2
@@ -103,11 +105,15 @@ def measure(function: Function | RowFunction, runtime: str, sweep: Sweep, *, ses
     if function.key in SATURATING:
         ways = ways_to_run(function, torch.float32, runtime, rank=rank, session_of=session_of)
         ends = saturation(function, ways, sweep.inner)
-    return Found(errors=errors, ends=ends, seconds=time.perf_counter() - start)
+    return Measurement(errors=errors, ends=ends, seconds=time.perf_counter() - start)
 
 
 def make_record(
-    runtime: str, family: str, versions: dict[str, str], sweep: Sweep, found: Iterable[tuple[int, Found]]
+    runtime: str,
+    family: str,
+    versions: dict[str, str],
+    sweep: Sweep,
+    found: Iterable[tuple[ElementFunction | MatrixFunction, Measurement]],
 ) -> Record:
     """Return the record of measurements.
 
@@ -116,12 +122,11 @@ def make_record(
         family: the family of processors,
         versions: the version, with how it was measured.
         sweep: Which float32 values were run.
-        found: The measurements, by place of the function in `EVERYTHING`; several of one name count as one function.
+        found: The measurements, each of a function; several functions of one name count as one.
     """
     errors: dict[str, dict[torch.dtype, Errors]] = {}
     swept, saturates = dict[str, str](), dict[str, tuple[float, float]]()
-    for index, measured in found:
-        function = EVERYTHING[index]
+    for function, measured in found:
         for dtype, part in measured.errors.items():
             known = errors.setdefault(function.key, {})
             if dtype in known:
@@ -147,7 +152,7 @@ def _rows(of: dict[torch.dtype, Errors]) -> dict[str, Row]:
 
 
 def _measure_elements(
-    function: Function, runtime: str, sweep: Sweep, session_of: SessionOf
+    function: ElementFunction, runtime: str, sweep: Sweep, session_of: SessionOf
 ) -> dict[torch.dtype, Errors]:
     rng = np.random.default_rng(0)
     found: dict[torch.dtype, Errors] = {}
@@ -169,7 +174,7 @@ def _measure_elements(
     return found
 
 
-def _float32_values(function: Function, sweep: Sweep) -> Iterator[Tensor]:
+def _float32_values(function: ElementFunction, sweep: Sweep) -> Iterator[Tensor]:
     """Yield normal float32 values within a function's domain, and zeros."""
     limits = np.finfo(np.float32)
     first, last = bits_of(float(limits.tiny)), bits_of(float(limits.max)) + 1
@@ -187,14 +192,14 @@ def _float32_values(function: Function, sweep: Sweep) -> Iterator[Tensor]:
                     yield x
 
 
-def _half_values(function: Function, dtype: torch.dtype) -> Tensor:
+def _half_values(function: ElementFunction, dtype: torch.dtype) -> Tensor:
     """Return every normal value of a 16-bit type within a function's domain, and zeros."""
     x = torch.arange(1 << 16, dtype=torch.int32).to(torch.int16).view(dtype)
     smallest, (low, high) = torch.finfo(dtype).tiny, function.domain
     return x[x.isfinite() & ((x.abs() >= smallest) | (x == 0)) & (x >= low) & (x <= high)]
 
 
-def _float64_values(function: Function, count: int, rng: np.random.Generator) -> Tensor:
+def _float64_values(function: ElementFunction, count: int, rng: np.random.Generator) -> Tensor:
     """Return random values of a function's domain: of moderate size, near 1, near multiples of pi / 2, far out."""
     exponents = np.where(rng.random(count) < 0.9, rng.uniform(-40, 10, count), rng.uniform(-1000, 60, count))
     x = np.exp2(exponents) * rng.choice((-1.0, 1.0), count)
@@ -216,7 +221,7 @@ def _measure_tails(ways: Ways, x: Tensor, value: Tensor, errors: Errors, rng: np
                 errors.add(x[chosen], run(x[chosen]), value[chosen])
 
 
-def _measure_float64(function: Function, ways: Ways, errors: Errors, rng: np.random.Generator) -> None:
+def _measure_float64(function: ElementFunction, ways: Ways, errors: Errors, rng: np.random.Generator) -> None:
     many, few = (_float64_values(function, count, rng) for count in (_RANGE_SAMPLES, _PRECISE_SAMPLES))
     with mpmath.workprec(160):
         values = [function.precise(mpmath.mpf(x)) for x in few.tolist()]

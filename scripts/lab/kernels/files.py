@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ranum_falsify.domain.kernels import Envelope
 from ranum_falsify.domain.kernels.records import Record, Row, read_record, write_record
-from ranum_falsify.selfcheck.measuring.sweep import Sweep
+from ranum_falsify.selfcheck.measuring import Sweep
 
 __all__ = ["join_records", "path_of", "update"]
 
