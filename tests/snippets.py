@@ -36,6 +36,7 @@ _PROGRESS = re.compile(r"^\w+(: .*)? \(\d+%\)\n", re.MULTILINE)
 _CHANGES = (
     (r"^E +", ""),  # what pytest shows of errors
     (r"^time: .*\n", ""),
+    (r"^notice: .* was not measured on processors of the family .*\n", ""),  # of the processor that runs the test
     (r"^(kernels|versions|processor): .*$", r"\1: #"),
     (r"^( *(operands.*?|at the first offending element)): .*$", r"\1: #"),
     (r"^( *confirmed by (ONNX Runtime|PyTorch)).*$", r"\1"),  # where results underflow, runtimes and processors differ

@@ -61,6 +61,7 @@ class TestSnippets:
             ("holds\n", "holds\n", True),
             ("holds\n", "unknown\n", False),
             ("kernels: onnxruntime 1.31.1 (avx)\n", "kernels: onnxruntime 1.31.1 (avx512)\n", True),
+            ("holds\n", "holds\nnotice: PyTorch 3.0 was not measured on processors of the family avx2, only 2\n", True),
             ("of: N = m.onnx (sha256 0123)\n", "of: N = m.onnx (sha256 abcd)\n", True),
             ("of: N = m.onnx (sha256 0123)\n", "of: N = other.onnx (sha256 0123)\n", False),
             ("holds\n", "holds\ntime: read 0.00 s\n", True),

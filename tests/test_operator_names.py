@@ -19,6 +19,7 @@ HOMES = (
     "domain/rules/",
     "domain/kernels/",
     "domain/linear/curves.py",
+    "selfcheck/measuring/",
     "selfcheck/subjects.py",
     "checker/",
     "transform/passes/",

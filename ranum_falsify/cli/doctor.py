@@ -7,24 +7,40 @@ import platform
 import signal
 from collections import Counter
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import torch
 
-from ranum_falsify.api.kernels import check_kernels
+from ranum_falsify.api.kernels import check_kernels, measure_kernels
 from ranum_falsify.cli.options import DoctorOptions
 from ranum_falsify.cli.output import say
+from ranum_falsify.cli.progress import ProgressDisplay
 from ranum_falsify.domain.kernels import Record, families
 from ranum_falsify.network.guards import limits_memory
 from ranum_falsify.report.versions import versions
-from ranum_falsify.selfcheck import LIBRARIES, Outcome, family_here, processor
+from ranum_falsify.selfcheck import LIBRARIES, Outcome, family_here, processor, release_of, unmeasured
 
 __all__ = ["describe", "run"]
 
 
 def run(options: DoctorOptions) -> int:
     """Run the command."""
+    if options.measure:
+        check_kernels()  # what was measured on this machine earlier counts
+        with ProgressDisplay() as display:
+            for runtime in unmeasured():
+                for function, done in measure_kernels(runtime):
+                    display(_Measuring(f"measuring {LIBRARIES[runtime]} {release_of(runtime)}", done, function))
     say(describe(check_kernels() if options.self_check else None))
     return 0
+
+
+class _Measuring(NamedTuple):
+    """How far a measurement has got."""
+
+    stage: str
+    done: float
+    text: str
 
 
 def describe(outcome: Outcome | None) -> Iterator[str]:
@@ -39,7 +55,8 @@ def describe(outcome: Outcome | None) -> Iterator[str]:
         yield f"{name}: kernels of the family {family_here(runtime)}; bounds cover"
         for record in families():
             if record.runtime == runtime:
-                yield f"  {record.family}, version {record.version}, {record.measured}: {_coverage(record)}"
+                yield f"  {record.family}: {_coverage(record)}"
+                yield from (f"    {version}: {how}" for version, how in record.versions.items())
     yield from _check(outcome)
     yield f"graphics processor: {torch.cuda.get_device_name() if torch.cuda.is_available() else 'none'}"
     if lacking := _list_lacking():

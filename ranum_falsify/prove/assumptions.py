@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ranum_falsify.config import HalfPrecision, Runtime
-from ranum_falsify.domain.kernels import families
+from ranum_falsify.domain.kernels import measured_versions
 from ranum_falsify.network import Graph
 from ranum_falsify.network.fingerprint import Fingerprint
 from ranum_falsify.properties.problem.problem import InputVariable, Problem
@@ -43,8 +43,8 @@ class Library:
         runtime: Its name as a runtime.
         version: The installed version.
         family: The family of kernels that it chooses on this processor.
-        covered: Families whose kernels proofs cover, each with the version that was measured; none if no proof is
-            about this runtime.
+        covered: Families whose kernels proofs cover, each with the installed version, or if that was not measured, the
+            newest that was; none if no proof is about this runtime.
     """
 
     runtime: Runtime
@@ -106,12 +106,13 @@ def assumptions_of(problem: Problem, runtimes: Iterable[Runtime]) -> Assumptions
 
 def library(runtime: Runtime, *, covered: bool = False) -> Library:
     """Return the installed library of a runtime, with what proofs cover of it if they do."""
-    measured = [(record.family, record.version) for record in families() if record.runtime == runtime]
+    installed = release_of(runtime)
+    measured = measured_versions(runtime).items() if covered else ()
     return Library(
         runtime=runtime,
-        version=release_of(runtime),
+        version=installed,
         family=family_here(runtime),
-        covered=tuple(dict.fromkeys(measured)) if covered else (),
+        covered=tuple((family, installed if installed in of else of[-1]) for family, of in measured),
     )
 
 

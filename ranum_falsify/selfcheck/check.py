@@ -55,8 +55,7 @@ def check(runtime: str, version: str) -> Record:
     return Record(
         runtime=runtime,
         family=HERE,
-        version=version,
-        measured="by the check on first use",
+        versions={version: "by the check on first use"},
         safety=dict.fromkeys(("float32", "float16", "float64"), _SAFETY),
         swept=dict.fromkeys([*found.rows, *found.saturation], "a few thousand samples"),
         rows=found.rows,

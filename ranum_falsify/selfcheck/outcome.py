@@ -4,24 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
-from importlib.metadata import version
 from pathlib import Path
 
-from ranum_falsify.domain.kernels import Record, families, use_here
-from ranum_falsify.domain.kernels.records import FOLDER, read_record, record_text
+from ranum_falsify.domain.kernels import Record, use_here, use_measured
+from ranum_falsify.domain.kernels.records import FOLDER, record_text
 from ranum_falsify.errors import SaveError
 from ranum_falsify.network.tensors import torch_threads
 from ranum_falsify.saving import save_together
-from ranum_falsify.selfcheck.family import HERE, family_here, processor_flags
+from ranum_falsify.selfcheck.family import family_here, processor_flags
+from ranum_falsify.selfcheck.measured import LIBRARIES, list_unmeasured, read_kept, read_measured, release_of
 
-__all__ = ["LIBRARIES", "Outcome", "list_unmeasured", "release_of", "self_check"]
-
-LIBRARIES: Mapping[str, str] = {"onnxruntime": "ONNX Runtime", "torch": "PyTorch"}
-"""Libraries whose kernels are checked, by runtime."""
+__all__ = ["Outcome", "self_check"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,11 +39,16 @@ class Outcome:
 def self_check(cache_folder: Path | None, settings: Mapping[str, str] | None = None) -> Outcome:
     """Compare the installed kernels with the records, and widen this process's bounds where results lie outside.
 
+    Records of the installed versions that were measured on this machine count like those that come with this program.
+
     Args:
         cache_folder: Where to keep the outcome, so that the next process need not check again; None for nowhere.
         settings: Other influences on the choice of kernels, such as environment variables.
     """
-    folder = None if cache_folder is None else cache_folder / "kernels" / _key(settings or {})
+    settings = settings or {}
+    measured = () if cache_folder is None else read_measured(cache_folder, settings)
+    use_measured(measured)
+    folder = None if cache_folder is None else cache_folder / "kernels" / _key(settings, measured)
     records = None if folder is None else _read_earlier(folder)
     known = records is not None
     if records is None:
@@ -64,20 +65,6 @@ def self_check(cache_folder: Path | None, settings: Mapping[str, str] | None = N
     )
 
 
-def list_unmeasured() -> tuple[str, ...]:
-    """Return a sentence for each library whose version or family on this processor has no record."""
-    found = []
-    for runtime, name in LIBRARIES.items():
-        of = [record for record in families() if record.runtime == runtime and record.family != HERE]
-        here, installed = family_here(runtime), release_of(runtime)
-        if installed not in {record.version for record in of}:
-            measured = ", ".join(sorted({record.version for record in of}))
-            found.append(f"{name} {installed} was not measured, only {measured}: its kernels are only sampled")
-        if here not in {record.family for record in of}:
-            found.append(f"{name} was not measured on processors of the family {here}: its kernels are only sampled")
-    return tuple(found)
-
-
 def _is_left(record: Record) -> bool:
     return bool(record.rows or record.saturation)
 
@@ -87,13 +74,7 @@ def _describe_widened(record: Record) -> str:
     return f"{LIBRARIES[record.runtime]} strays further here than was measured, so bounds are wider: {functions}"
 
 
-@cache
-def release_of(runtime: str) -> str:
-    """Return the version of an installed runtime, without what names its build."""
-    return version(runtime).split("+")[0]
-
-
-def _key(settings: Mapping[str, str]) -> str:
+def _key(settings: Mapping[str, str], measured: Sequence[Record]) -> str:
     """Return a key of everything that decides the outcome: processor, libraries, settings, records."""
     digest = hashlib.sha256()
     versions = {runtime: release_of(runtime) for runtime in LIBRARIES}
@@ -101,15 +82,15 @@ def _key(settings: Mapping[str, str]) -> str:
     digest.update(json.dumps([processor_flags(), versions, chosen, dict(settings)], sort_keys=True).encode())
     for path in sorted(FOLDER.glob("*.json")):
         digest.update(path.read_bytes())
+    for record in measured:
+        digest.update(record_text(record).encode())
     return digest.hexdigest()[:16]
 
 
 def _read_earlier(folder: Path) -> tuple[Record, ...] | None:
     """Return what an earlier check found; None if it is missing or broken."""
-    try:
-        return tuple(read_record(folder / f"{runtime}.json") for runtime in LIBRARIES)
-    except (OSError, ValueError, TypeError, KeyError):
-        return None
+    records = [read_kept(folder / f"{runtime}.json") for runtime in LIBRARIES]
+    return None if None in records else tuple(record for record in records if record is not None)
 
 
 def _keep(folder: Path, records: tuple[Record, ...]) -> None:

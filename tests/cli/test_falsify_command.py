@@ -280,7 +280,7 @@ class TestJson:
     def test_the_report_names_the_families_of_processors(self, workshop: Workshop) -> None:
         report = json.loads(workshop.falsify("--json", "-", *VALID).out)
         libraries = report["assumptions"]["libraries"]
-        assert {"family": "avx2", "version": "1.31.1"} in libraries["onnxruntime"]["covered"]
+        assert ("avx2", True) in [(of["family"], bool(of["version"])) for of in libraries["onnxruntime"]["covered"]]
         assert libraries.keys() == {"onnxruntime", "torch"} and libraries["torch"]["covered"]
 
     def test_what_is_open_only_as_rewritten_says_so(self, workshop: Workshop) -> None:

@@ -1,9 +1,4 @@
-"""The records of kernels against the families of processors that this machine can play.
-
-PyTorch chooses among its kernels by the processor, unless variables of the environment forbid some: its families up to
-this processor's are run in child processes.  MKL's kernels for Intel's processors run on others if a library is
-preloaded that takes all for Intel's.  ONNX Runtime knows no such variable: an emulator runs its other families.
-"""
+"""The records of kernels against the families of processors that this machine can play."""
 
 from __future__ import annotations
 
@@ -18,7 +13,6 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-import torch
 
 from ranum_falsify.domain.kernels import families
 from tests.domain.kernel_subjects import DTYPES, REFERENCES, check_errors
@@ -26,43 +20,35 @@ from tests.domain.test_vanishing import LIMITS, sizes_from
 from tests.network.building import Array, parse
 
 SCRIPTS = Path(__file__).resolve().parent.parent.parent / "scripts"
-CAPABILITIES = ("default", "avx2", "avx512")
-ISAS = ("SSE41", "AVX2", "AVX512_CORE")
-MKL = ("SSE4_2", "AVX2", "AVX512")
 # Tests that run PyTorch's kernels.
 CHOSEN = "(test_installed_kernels or test_kernels_come or test_softmax_loses) and torch or test_softmax_stays"
 
 
-def highest() -> str:
-    """Return the greatest of PyTorch's families that this machine has."""
-    return str(torch.backends.cpu.get_cpu_capability()).lower()
+@pytest.fixture(autouse=True)
+def _scripts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(SCRIPTS))
 
 
-@pytest.mark.parametrize(("capability", "isa"), [*zip(CAPABILITIES, ISAS, strict=True)])
-def test_kernels_of_pytorch_lie_within_the_records(capability: str, isa: str, repository: Path) -> None:
-    here = highest()
-    if here not in CAPABILITIES:
-        pytest.skip(f"the families of this processor ({here}) are not known")
-    if CAPABILITIES.index(capability) >= CAPABILITIES.index(here):
-        pytest.skip(f"this process runs {here}: other tests hold that against the records, and more it cannot run")
-    run_tests(repository, {"ATEN_CPU_CAPABILITY": capability, "ONEDNN_MAX_CPU_ISA": isa})
+@pytest.mark.parametrize("capability", ["default", "avx2", "avx512"])
+def test_kernels_of_pytorch_lie_within_the_records(capability: str, repository: Path) -> None:
+    from lab.kernels.families import capabilities, variables_of
+
+    if capability not in capabilities()[:-1]:
+        pytest.skip("this process runs it, and other tests hold that against the records, or this processor cannot")
+    run_tests(repository, variables_of(capability))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("capability", "isa", "mkl"), [*zip(CAPABILITIES, ISAS, MKL, strict=True)])
-def test_kernels_of_mkl_for_intel_lie_within_the_records(
-    capability: str, isa: str, mkl: str, repository: Path, tmp_path: Path
-) -> None:
-    compiler = shutil.which("cc")
-    if compiler is None or sys.platform != "linux" or not torch.backends.mkl.is_available():
+@pytest.mark.parametrize("capability", ["default", "avx2", "avx512"])
+def test_kernels_of_mkl_for_intel_lie_within_the_records(capability: str, repository: Path, tmp_path: Path) -> None:
+    from lab.kernels.families import capabilities, intel_variables, variables_of
+
+    more = intel_variables(capability, tmp_path)
+    if more is None:
         pytest.skip("there is no C compiler, or PyTorch has no MKL")
-    if highest() not in CAPABILITIES or CAPABILITIES.index(capability) > CAPABILITIES.index(highest()):
-        pytest.skip(f"this process runs {highest()}: more it cannot run")
-    library, source = tmp_path / "intel.so", tmp_path / "intel.c"
-    source.write_text("int mkl_serv_intel_cpu_true(void) { return 1; }\nint mkl_serv_intel_cpu(void) { return 1; }\n")
-    subprocess.run([compiler, "-shared", "-fPIC", "-o", str(library), str(source)], check=True)
-    variables = {"ATEN_CPU_CAPABILITY": capability, "ONEDNN_MAX_CPU_ISA": isa, "MKL_ENABLE_INSTRUCTIONS": mkl}
-    run_tests(repository, variables | {"LD_PRELOAD": str(library)})
+    if capability not in capabilities():
+        pytest.skip("this processor cannot run it")
+    run_tests(repository, variables_of(capability) | more)
 
 
 def run_tests(repository: Path, variables: dict[str, str]) -> None:
@@ -75,11 +61,10 @@ def run_tests(repository: Path, variables: dict[str, str]) -> None:
 
 
 @pytest.fixture(params=["sse", "avx", "avx2"])
-def emulated(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, Any]]:
+def emulated(request: pytest.FixtureRequest) -> Iterator[tuple[str, Any]]:
     """A family of ONNX Runtime's, and how to load a model in it."""
     if shutil.which("qemu-x86_64") is None:
         pytest.skip("qemu-x86_64 is not installed")
-    monkeypatch.syspath_prepend(str(SCRIPTS))
     from lab.kernels.emulator import PROCESSORS, Emulator
 
     emulator = Emulator(PROCESSORS[request.param])

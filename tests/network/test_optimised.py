@@ -131,11 +131,12 @@ def test_what_only_the_optimiser_refuses_may_run() -> None:
     with module.optimiser.use() as child:
         assert child.ask("nothing", {}, timeout=60)[0] == "error"
         held = Path(f"/proc/{child.pid}/status").read_text().partition("VmData:")[2].split()[0]
-        # Enough for the constant, and too little for its copy in the optimised graph.
+        # Enough for the constant, and too little for a copy: some versions make one to run it, all to write it.
         resource.prlimit(child.pid, resource.RLIMIT_DATA, (1024 * int(held) + 95 * 2**20, resource.RLIM_INFINITY))
     found = optimise(graph)
     module.optimiser.forget()
-    assert found.graph is None and "its optimiser fails" in found.fault and not found.refusal
+    assert found.graph is None and not found.refusal
+    assert any(text in found.fault for text in ("its optimiser fails", "it cannot be written"))
 
 
 def test_a_model_that_cannot_be_written_may_run() -> None:

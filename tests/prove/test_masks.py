@@ -12,6 +12,7 @@ import pytest
 
 import ranum_falsify as rf
 from ranum_falsify.building import ModelBuilder, Tensor
+from tests.network.building import session
 
 T, C = 4, 3
 INF, LOWEST = math.inf, float(np.finfo(np.float32).min)
@@ -241,12 +242,19 @@ PAIRS: dict[str, tuple[tuple[onnx.ModelProto, Any], tuple[onnx.ModelProto, Any],
 }
 
 
-@pytest.mark.parametrize(
-    ("kind", "size", "verdict"), [(np.float32, 1, "holds"), (np.float32, 3e38, "violated"), (np.float64, 1, "violated")]
-)
-def test_a_mask_may_hide_all_from_the_operator(kind: type[np.generic], size: float, verdict: str) -> None:
+@pytest.mark.parametrize(("size", "verdict"), [(1, "holds"), (3e38, "violated")])
+def test_a_mask_may_hide_all_from_the_operator(size: float, verdict: str) -> None:
     box = {"x": (-1, 1), "seen": (0, 1)}
-    assert rf.check(operator(kind, size), box=box).verdict == verdict
+    assert rf.check(operator(np.float32, size), box=box).verdict == verdict
+
+
+def test_a_mask_may_hide_all_from_the_operator_in_float64() -> None:
+    model = operator(np.float64, 1)
+    hidden = {"x": np.ones((1, 1, T, C)), "seen": np.zeros((T, T), np.bool_)}
+    fails = not np.isfinite(session(model).run(None, hidden)[0]).all()
+    # Some versions of ONNX Runtime fail there; it is open for those that do not, because bounds cover all.
+    verdict = rf.check(model, box={"x": (-1, 1), "seen": (0, 1)}).verdict
+    assert verdict == ("violated" if fails else "unknown")
 
 
 @pytest.mark.parametrize("name", PAIRS)

@@ -1,6 +1,16 @@
 """How far the kernels of each runtime stray from the functions that they approximate."""
 
 from ranum_falsify.domain.kernels.envelopes import EXACT, Envelope, envelope, find_envelope
-from ranum_falsify.domain.kernels.records import Record, families, use_here
+from ranum_falsify.domain.kernels.records import Record, families, measured_versions, use_here, use_measured
 
-__all__ = ["EXACT", "Envelope", "Record", "envelope", "families", "find_envelope", "use_here"]
+__all__ = [
+    "EXACT",
+    "Envelope",
+    "Record",
+    "envelope",
+    "families",
+    "find_envelope",
+    "measured_versions",
+    "use_here",
+    "use_measured",
+]

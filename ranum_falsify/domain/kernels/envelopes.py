@@ -14,7 +14,7 @@ from functools import cache, reduce
 import torch
 
 from ranum_falsify.config import RUNTIMES, Runtime
-from ranum_falsify.domain.kernels.records import Record, Row, dtype_name, found_here, shipped
+from ranum_falsify.domain.kernels.records import Record, Row, dtype_name, found_here, measured, shipped
 from ranum_falsify.domain.slack import GELU_SHARE
 
 __all__ = ["EXACT", "RUNTIMES", "Envelope", "Runtime", "envelope", "find_envelope"]
@@ -122,7 +122,7 @@ def find_envelope(function: str, dtype: torch.dtype, runtime: Runtime) -> Envelo
 
     What was found on this machine is not part of it: the next check would take it for measured, and forget it.
     """
-    return _find(function, dtype, runtime, shipped())
+    return _find(function, dtype, runtime, measured())
 
 
 def _find(function: str, dtype: torch.dtype, runtime: Runtime, of: Sequence[Record]) -> Envelope | None:

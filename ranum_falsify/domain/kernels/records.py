@@ -1,13 +1,15 @@
 """Measurements of each runtime's kernels, by family of processors.
 
 `scripts/measure_kernels.py` writes one file of `records/` for each family, and states in it what was run.  A library
-chooses among its kernels by the processor's capabilities, so that each family has its own errors.
+chooses among its kernels by the processor's capabilities, so that each family has its own errors.  A record covers
+every version that was measured: what a later one adds widens it.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -26,10 +28,13 @@ __all__ = [
     "dtype_name",
     "families",
     "found_here",
+    "measured",
+    "measured_versions",
     "read_record",
     "record_text",
     "shipped",
     "use_here",
+    "use_measured",
     "write_record",
 ]
 
@@ -43,7 +48,8 @@ DTypes = Mapping[str, Row]
 """Rows of a function, by element type."""
 
 _ENDS = (-math.inf, math.inf)
-_HEAD = ("runtime", "family", "version", "measured", "safety")
+_HEAD = ("runtime", "family", "versions", "safety")
+_measured: list[Record] = []
 _here: list[Record] = []
 
 
@@ -54,8 +60,8 @@ class Record:
     Attributes:
         runtime: Runtime that was measured; `exact` is correct rounding, which was computed.
         family: Family of processors, such as `avx2`.
-        version: The runtime's version.
-        measured: On which machine, and how.
+        versions: The versions of the runtime that were measured, each with how, and on which machine; none of what was
+            computed.  The errors cover all of them.
         safety: Factor on measured errors, by element type.
         swept: Which float32 values were run, by function.
         rows: Errors, by function and element type.
@@ -66,15 +72,14 @@ class Record:
 
     runtime: Runtime
     family: str
-    version: str
-    measured: str
+    versions: Mapping[str, str]
     safety: Mapping[str, float]
     swept: Mapping[str, str]
     rows: Mapping[str, DTypes]
     saturation: Mapping[str, tuple[float, float]]
 
     def __hash__(self) -> int:
-        return hash((self.runtime, self.family, self.version))
+        return hash((self.runtime, self.family, *self.versions))
 
     def ends(self, function: str) -> tuple[float, float]:
         """Return where float32 kernels of a function saturate; nowhere if it was not measured."""
@@ -88,7 +93,34 @@ def dtype_name(dtype: torch.dtype) -> str:
 
 def families() -> tuple[Record, ...]:
     """Return the measurements, one record for each runtime and family of processors, and what was found here."""
-    return (*shipped(), *_here)
+    return (*measured(), *_here)
+
+
+def measured() -> tuple[Record, ...]:
+    """Return the measurements: those that come with this program, and those that were made on this machine."""
+    return (*shipped(), *_measured)
+
+
+def measured_versions(runtime: Runtime) -> dict[str, tuple[str, ...]]:
+    """Return the versions of a runtime that were measured, the newest last, by family of processors."""
+    found: dict[str, set[str]] = {}
+    for record in measured():
+        if record.runtime == runtime:
+            found.setdefault(record.family, set()).update(record.versions)
+    return {family: tuple(sorted(versions, key=_numbers)) for family, versions in found.items()}
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(digits) for digits in re.findall(r"\d+", version)]
+
+
+def use_measured(records: Sequence[Record]) -> None:
+    """Let bounds of this process also cover what was measured on this machine, in place of earlier such measurements.
+
+    Args:
+        records: Measurements of all functions.
+    """
+    _measured[:] = records
 
 
 def use_here(records: Sequence[Record]) -> None:
@@ -101,13 +133,13 @@ def use_here(records: Sequence[Record]) -> None:
 
 
 def found_here() -> tuple[Record, ...]:
-    """Return what was found on this machine."""
-    return tuple(_here)
+    """Return what was measured and found on this machine."""
+    return (*_measured, *_here)
 
 
 @cache
 def shipped() -> tuple[Record, ...]:
-    """Return the measurements without what was found on this machine."""
+    """Return the measurements that come with this program."""
     return tuple(read_record(path) for path in sorted(FOLDER.glob("*.json")))
 
 

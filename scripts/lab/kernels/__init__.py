@@ -1,1 +1,1 @@
-"""The parts of `measure_kernels.py`: functions, runtimes, the record of errors."""
+"""The parts of `measure_kernels.py` and `measure_release.py`: families of processors, and records as files."""

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ranum_falsify.domain.kernels import Envelope
 from ranum_falsify.domain.kernels.records import Record, Row, read_record, write_record
+from ranum_falsify.selfcheck.measuring import Sweep
 
 __all__ = ["join_records", "path_of", "update"]
 
@@ -17,35 +18,65 @@ def path_of(folder: Path, runtime: str, family: str) -> Path:
     return folder / f"{runtime}_{family}.json"
 
 
-def update(path: Path, record: Record, *, widen: bool = False) -> None:
-    """Write what was measured now, together with earlier measurements of the same version.
+def update(path: Path, record: Record, *, sweep: Sweep, widen: bool = False) -> None:
+    """Write what was measured of a version now, together with earlier measurements.
 
     Args:
         path: The record's file.
         record: What was measured now.
-        widen: Whether earlier measurements of the same functions count too.
+        sweep: Which float32 values were run.
+        widen: Whether earlier measurements of the same functions count too.  They always do in a record of several
+            versions.
+
+    Raises:
+        ValueError: The record has another version only, and functions that were not measured of this one.
     """
     if path.exists():
         before = read_record(path)
-        if before.version == record.version:
-            record = join_records(before, record) if widen else _extend(before, record)
+        if before.versions.keys() == record.versions.keys() and not widen:
+            record = _extend(before, record)
+        else:
+            record = join_records(before, record, sweep)
     write_record(record, path)
 
 
-def join_records(before: Record, record: Record) -> Record:
-    """Return a record that covers two of one family; one that saw no other processor adds nothing to the heading."""
-    how = before.measured if record.measured in before.measured else f"{before.measured}; {record.measured}"
+def join_records(before: Record, record: Record, sweep: Sweep) -> Record:
+    """Return a record that covers two of one family.
+
+    What was swept is said of the versions that the record had first; how a later version was measured says so itself.
+
+    Args:
+        before: The record of any number of versions.
+        record: The record of one version.
+        sweep: Which float32 values were run for it.
+
+    Raises:
+        ValueError: The version is new to the record, and functions are missing.
+    """
+    ((version, how),) = record.versions.items()
+    is_new = version not in before.versions
+    if is_new and (missing := before.rows.keys() - record.rows.keys()):
+        raise ValueError(
+            f"{record.runtime} {version} ({record.family}) has no measurement yet: measure all functions, not only "
+            f"some ({', '.join(sorted(missing))} are missing)"
+        )
     rows = {f: _widen_rows(before.rows.get(f, {}), of) for f, of in record.rows.items()}
-    swept = {f: _join(before.swept.get(f), text) for f, text in record.swept.items()}
+    swept = {
+        f: before.swept.get(f, text) if is_new else _join(before.swept.get(f), text) for f, text in record.swept.items()
+    }
     saturation = {}
     for function, (low, high) in record.saturation.items():
         was = before.saturation.get(function, (low, high))
         saturation[function] = min(low, was[0]), max(high, was[1])
-    return _extend(before, replace(record, measured=how, swept=swept, rows=rows, saturation=saturation))
+    versions = {**before.versions, version: f"{how}, {sweep}" if is_new else _join(before.versions[version], how)}
+    return _extend(before, replace(record, versions=versions, swept=swept, rows=rows, saturation=saturation))
 
 
 def _join(before: str | None, now: str) -> str:
-    return now if before is None or now in before else f"{before}; {now}"
+    """Join two statements; one that says nothing more adds nothing."""
+    if before is None:
+        return now
+    return before if now in before else f"{before}; {now}"
 
 
 def _widen_rows(before: Mapping[str, Row], now: Mapping[str, Row]) -> dict[str, Row]:

@@ -10,11 +10,11 @@ import mpmath
 
 from ranum_falsify.selfcheck.subjects import QUICK_ALPHA, SUBJECTS, Subject
 
-__all__ = ["FUNCTIONS", "Function"]
+__all__ = ["FUNCTIONS", "ElementFunction"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Function(Subject):
+class ElementFunction(Subject):
     """A function with its value in mpmath, with which float64 kernels are compared."""
 
     precise: Callable[[Any], Any]
@@ -66,4 +66,4 @@ def _make_precise(subject: Subject) -> Callable[[Any], Any]:
     return _PRECISE[subject.key] if exponent is None else lambda x: mpmath.power(x, exponent)
 
 
-FUNCTIONS: tuple[Function, ...] = tuple(Function(**vars(s), precise=_make_precise(s)) for s in SUBJECTS)
+FUNCTIONS: tuple[ElementFunction, ...] = tuple(ElementFunction(**vars(s), precise=_make_precise(s)) for s in SUBJECTS)

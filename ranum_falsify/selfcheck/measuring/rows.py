@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from lab.kernels.errors import Errors
+from ranum_falsify.selfcheck.measuring.errors import Errors
 from ranum_falsify.selfcheck.running import SessionOf, ways_to_run
 from ranum_falsify.selfcheck.subjects import ROW_SUBJECTS, Subject
 
-__all__ = ["ROW_FUNCTIONS", "RowFunction", "measure_rows"]
+__all__ = ["ROW_FUNCTIONS", "MatrixFunction", "measure_rows"]
 
 _ROUNDS = 400
 _LENGTHS = (1, 2, 3, 5, 8, 17, 64, 100, 1000, 4096)
@@ -23,7 +23,7 @@ Row = np.ndarray[Any, np.dtype[np.longdouble]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class RowFunction(Subject):
+class MatrixFunction(Subject):
     """A function of the rows of a matrix, with its values in NumPy's widest floats.
 
     Attributes:
@@ -53,13 +53,13 @@ _PRECISE: dict[str, tuple[Callable[[Row], Row], float]] = {
     "LogSoftmax": (_log_softmax, 32),
 }
 ROW_FUNCTIONS = tuple(
-    RowFunction(**vars(subject), precise=precise, tolerated=tolerated)
+    MatrixFunction(**vars(subject), precise=precise, tolerated=tolerated)
     for subject in ROW_SUBJECTS
     for precise, tolerated in (_PRECISE[subject.key],)
 )
 
 
-def measure_rows(function: RowFunction, runtime: str, session_of: SessionOf) -> dict[torch.dtype, Errors]:
+def measure_rows(function: MatrixFunction, runtime: str, session_of: SessionOf) -> dict[torch.dtype, Errors]:
     """Measure a function on rows of a length up to 4096, in every element type."""
     found: dict[torch.dtype, Errors] = {}
     for dtype in (torch.float32, torch.float16, torch.bfloat16, torch.float64):

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lab.kernels.functions import FUNCTIONS
+from ranum_falsify.selfcheck.measuring.functions import FUNCTIONS
 from ranum_falsify.selfcheck.running import Run, Ways
 from ranum_falsify.selfcheck.subjects import Subject
 

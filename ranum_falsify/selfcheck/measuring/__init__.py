@@ -1,0 +1,5 @@
+"""How far kernels stray, measured: the functions to any precision, the operands that are run, the errors found."""
+
+from ranum_falsify.selfcheck.measuring.sweep import EVERYTHING, Measurement, Sweep, make_record, measure
+
+__all__ = ["EVERYTHING", "Measurement", "Sweep", "make_record", "measure"]
