@@ -32,12 +32,12 @@ def form(op_type: str, *inputs: Operand, domain: str = "", opset: int = 21, **at
     )
 
 
-def like(op_type: str, name: str = "", *, without: int = -1, outputs: int = 1, **attributes: Any) -> OperatorCase:
+def like(op_type: str, name: str = "", *, without: int = -1, outputs: int = 0, **attributes: Any) -> OperatorCase:
     """A case of the tables with other attributes, and maybe an operand more that is computed."""
     case = next(case for case in CASES if case.op_type == op_type and name in case.name)
     constants = frozenset(range(len(case.inputs))) - {without} if without >= 0 else case.constants
     given = {key: value for key, value in {**case.attributes, **attributes}.items() if value is not None}
-    return replace(case, attributes=given, constants=constants, outputs=max(outputs, case.outputs))
+    return replace(case, attributes=given, constants=constants, outputs=outputs or case.outputs)
 
 
 REFUSED = {
@@ -67,6 +67,8 @@ REFUSED = {
         "DynamicQuantizeMatMul", Spread((1, 5)), np.ones((5, 4), np.int8), Spread((3, 4)), domain=MICROSOFT
     ),
     "looks beyond it": like("TreeEnsembleClassifier", classlabels_int64s=None, classlabels_strings=["a"]),
+    "MultiHeadAttention: a past": like("MultiHeadAttention", "past", outputs=2),
+    "GroupQueryAttention: a past": like("GroupQueryAttention", "past", outputs=1),
     "zero points of X and Y": like("QLinearWhere", without=3),
 }
 
