@@ -32,17 +32,23 @@ def form(op_type: str, *inputs: Operand, domain: str = "", opset: int = 21, **at
     )
 
 
-def like(op_type: str, name: str = "", *, without: int = -1, outputs: int = 1, **attributes: Any) -> OperatorCase:
+def like(
+    op_type: str, name: str = "", *, without: int = -1, leaving: int = -1, outputs: int = 0, **attributes: Any
+) -> OperatorCase:
     """A case of the tables with other attributes, and maybe an operand more that is computed."""
     case = next(case for case in CASES if case.op_type == op_type and name in case.name)
     constants = frozenset(range(len(case.inputs))) - {without} if without >= 0 else case.constants
     given = {key: value for key, value in {**case.attributes, **attributes}.items() if value is not None}
-    return replace(case, attributes=given, constants=constants, outputs=max(outputs, case.outputs))
+    inputs = [None if i == leaving else x for i, x in enumerate(case.inputs)]
+    return replace(case, inputs=inputs, attributes=given, constants=constants, outputs=outputs or case.outputs)
 
 
 REFUSED = {
     "several values": form("Constant", value_int=7, value_floats=[2.0]),
     "that it does not have": form("ReduceMin", Spread((3, 0, 3, 1)), opset=7, axes=[4, 6], keepdims=0),
+    "along negative axes": form("ArgMin", Spread((0, 4)), axis=-1),
+    "is no number of torch.float16": form("HardSigmoid", Spread((4,), np.float16), beta=-3e38),
+    "a table of segments": like("EmbedLayerNormalization", "segments", leaving=1),
     "as wide as its operand": form("BatchNormalization", Spread((2, 4, 3)), *STATISTICS, training_mode=1),
     "share a root": like("TreeEnsemble", tree_roots=[0, 0]),
     "of which kernels read one": like("TreeEnsembleClassifier", classlabels_strings=["a", "b"]),
@@ -60,13 +66,15 @@ REFUSED = {
     "fewer than 5 inputs": form("QLinearSigmoid", *SCALED, domain=MICROSOFT),
     "4 weights for 7 classes": form("NegativeLogLikelihoodLoss", Spread((3, 7)), np.zeros(3, np.int64), Spread((4,))),
     "rotary_embedding_dim 5": like("RotaryEmbedding", "part", rotary_embedding_dim=5),
-    "a scale of a narrower type": form(
+    "a scale of another type": form(
         "LayerNormalization", Spread((2, 8)), Spread((8,), np.float16), opset=9, stash_type=0
     ),
     "more elements than the product": form(
         "DynamicQuantizeMatMul", Spread((1, 5)), np.ones((5, 4), np.int8), Spread((3, 4)), domain=MICROSOFT
     ),
     "looks beyond it": like("TreeEnsembleClassifier", classlabels_int64s=None, classlabels_strings=["a"]),
+    "MultiHeadAttention: a past": like("MultiHeadAttention", "past", outputs=2),
+    "GroupQueryAttention: a past": like("GroupQueryAttention", "past", outputs=1),
     "zero points of X and Y": like("QLinearWhere", without=3),
 }
 
@@ -86,6 +94,7 @@ COLUMNS += [np.ones(0, np.float32), np.ones(0, np.uint8), np.ones(0, np.int32)]
 SOUND = {
     "magnitudes of the least integers": form("Normalizer", LARGE, domain="ai.onnx.ml", norm="L1"),
     "computed scales": replace(form("MatMulNBits", *QUANTISED, domain=MICROSOFT, **BLOCKS), constants=frozenset({1})),
+    "places in a number": form("NonZero", np.array(2, np.float32), opset=13),
     "position in a number": form("ArgMax", np.array(3, np.float32), opset=7, axis=0),
     "extremes of no integers": form("ReduceMax", Spread((2, 0, 4), np.int8), opset=13),
     "products without columns": form("QGemm", *COLUMNS, domain=MICROSOFT),

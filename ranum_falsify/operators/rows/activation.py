@@ -108,6 +108,8 @@ class Selu(Operation):
 
 
 def _hard_sigmoid(x: Tensor, alpha: float, beta: float) -> Tensor:
+    if max(abs(alpha), abs(beta)) > torch.finfo(x.dtype).max:
+        raise UnsupportedAttributeError(f"alpha {alpha} or beta {beta} is no number of {x.dtype}")
     return torch.clamp(alpha * x + beta, 0.0, 1.0)
 
 

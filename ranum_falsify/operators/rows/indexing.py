@@ -339,7 +339,8 @@ class OneHot(Operation):
 
 
 def _non_zero(op: Operation, x: Tensor) -> Tensor:
-    return torch.nonzero(x).T if x.ndim else torch.nonzero(x.reshape(1))[:, :0].T
+    # A number has one axis in ONNX Runtime.
+    return torch.nonzero(x if x.ndim else x.reshape(1)).T
 
 
 @making(torch=_non_zero, interval=evaluate, dynamic_shape=True)

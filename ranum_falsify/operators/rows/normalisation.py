@@ -185,8 +185,8 @@ def _instance_normalization(op: Operation, x: Tensor, scale: Tensor, b: Tensor) 
 
 
 def _layer_normalization(op: Operation, x: Tensor, scale: Tensor, b: Tensor | None) -> tuple[Tensor, ...]:
-    if torch.promote_types(x.dtype, scale.dtype) != scale.dtype:
-        raise UnsupportedAttributeError("a scale of a narrower type than the operand is not supported")
+    if scale.dtype != x.dtype:
+        raise UnsupportedAttributeError("a scale of another type than the operand is not supported")
     y = _normalise(op, x).to(x.dtype) * scale
     y = y if b is None else y + b
     if len(op.output_names) == 1:

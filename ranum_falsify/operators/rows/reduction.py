@@ -69,6 +69,16 @@ Reduction = Callable[[Tensor, list[int], bool], Tensor]
 """`fn(x, dims, keepdim)` with at least one dimension, in ascending order and not negative."""
 
 
+def _check_axes(x: Tensor, axes: Sequence[int]) -> None:
+    """Check the axes along which ONNX Runtime reduces an operand without elements as they are.
+
+    Raises:
+        UnsupportedAttributeError: It does not have one of them, or one is counted from the end.
+    """
+    if not x.numel() and not all(0 <= axis < x.ndim for axis in axes):
+        raise UnsupportedAttributeError("nothing is reduced along negative axes, or others that it does not have")
+
+
 def _reduced(reduction: Reduction, *, of_one: Callable[[Tensor], Tensor] | None = None) -> TorchFunction:
     """Return the row function of a reduction.
 
@@ -78,8 +88,7 @@ def _reduced(reduction: Reduction, *, of_one: Callable[[Tensor], Tensor] | None 
     """
 
     def evaluate(op: Operation, x: Tensor, axes: np.ndarray | None) -> Tensor:
-        if not x.numel() and not all(0 <= axis < x.ndim for axis in ints(axes) or ()):
-            raise UnsupportedAttributeError("nothing is reduced along negative axes, or others that it does not have")
+        _check_axes(x, ints(axes) or ())
         dims = reduced_dims(op, x.ndim, axes)
         if dims:
             return reduction(x, dims, bool(op.keepdims)).to(x.dtype)
@@ -351,6 +360,7 @@ class ReduceLogSumExp(Operation):
 
 def _position(function: Callable[[Tensor, int, bool], Tensor]) -> TorchFunction:
     def evaluate(op: Operation, x: Tensor) -> Tensor:
+        _check_axes(x, [op.axis])
         if not op.select_last_index:
             return function(x, op.axis, bool(op.keepdims))
         backwards = function(x.flip(op.axis), op.axis, bool(op.keepdims))

@@ -25,6 +25,8 @@ _CRASHES: Mapping[str, tuple[tuple[str, str], ...]] = {
     # Reads beyond its operands, and tests of what is not there.
     "GatherND": (("batch_dims", "negative"), ("batch_dims", "extreme")),
     "Split": (("", "left out"),),
+    "LayerNormalization": (("B", "left out"),),
+    "EmbedLayerNormalization": (("position_ids", "given"), ("position_ids", "scalar"), ("position_ids", "rank - 1")),
     "DFT": (("axis", "left out"),),
     "FeatureVectorizer": (_EMPTY, ("inputdimensions", "negative")),
     "QLinearWhere": (("x_zero_point", "computed"), ("y_zero_point", "computed")),

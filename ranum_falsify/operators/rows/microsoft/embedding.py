@@ -43,6 +43,8 @@ def _embed(
     ids: Tensor, segments: Tensor | None, words: Tensor, positions: Tensor, kinds: Tensor | None, places: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """Return the embeddings of words, positions and segments."""
+    if segments is None and kinds is not None:
+        raise UnsupportedAttributeError("a table of segments without segments is not supported; leave it out")
     if places is not None and places.ndim != ids.ndim:
         raise ValueError("position_ids has another rank than input_ids, at which ONNX Runtime ends")
     parts = find_angles(words, ids), find_angles(positions, _places(ids, places))

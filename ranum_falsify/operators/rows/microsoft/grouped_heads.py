@@ -19,7 +19,7 @@ from ranum_falsify.domain.rules.support.building import infinity_aware
 from ranum_falsify.domain.site import Site
 from ranum_falsify.errors import UnsupportedAttributeError
 from ranum_falsify.operators.rows.attention import attend, split_heads
-from ranum_falsify.operators.rows.microsoft.heads import INTS, join_heads, scale_of
+from ranum_falsify.operators.rows.microsoft.heads import INTS, check_present, join_heads, scale_of
 from ranum_falsify.operators.rows.transformer_parts import (
     angles_bounds,
     find_angles,
@@ -90,6 +90,7 @@ def _grouped(
     sin_cache: Tensor | None,
 ) -> tuple[Tensor, ...]:
     _check(op)
+    check_present(op, past_key)
     q, k, v = _unpack(op, query, key, value)
     first = _first_places(lengths, _total(total), q.shape[2])
     if op.do_rotary and cos_cache is not None and sin_cache is not None:

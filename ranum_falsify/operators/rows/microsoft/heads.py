@@ -37,6 +37,7 @@ __all__ = [
     "RotaryEmbeddingByPosition",
     "add_masks",
     "check_mask",
+    "check_present",
     "join_heads",
     "masks_bounds",
     "scale_of",
@@ -88,6 +89,18 @@ def check_mask(op: Operation, mask: Tensor | Interval | None, batch: int) -> Non
         )
 
 
+def check_present(op: Operation, past: Tensor | None) -> None:
+    """Refuse a past of which a node does not write what it becomes: kernels then attend to something else.
+
+    Raises:
+        UnsupportedAttributeError: The node has one.
+    """
+    if past is not None and not all([*op.output_names[1:], "", ""][:2]):
+        raise UnsupportedAttributeError(
+            f"{DOMAIN}::{spec_of(op).op_type}: a past without present outputs is not supported"
+        )
+
+
 def _mask(mask: Tensor, keys: int) -> Tensor:
     """Return where a mask lets queries see keys, broadcastable to `(batch, heads, queries, keys)`."""
     if mask.ndim == 1:
@@ -129,6 +142,7 @@ def _multi_head(
     past_value: Tensor | None,
 ) -> tuple[Tensor, ...]:
     _check(op, key, value, bias, mask)
+    check_present(op, past_key)
     assert key is not None and value is not None
     parts = [query, key, value]
     if bias is not None:
