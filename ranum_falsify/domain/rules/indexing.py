@@ -111,7 +111,7 @@ def _sum(x: Interval, index: Tensor, updates: Interval, count: Tensor, *, may_lo
         low, high = low + _least_sum(index, fewest, low), high - _least_sum(index, -most, high)
     else:
         low, high = low.scatter_add(0, index, fewest), high.scatter_add(0, index, most)
-    return _enclose(low, high, size, int(count.max()), x)
+    return _enclose(low, high, size, int(count.max()) if count.numel() else 0, x)
 
 
 def _least_sum(index: Tensor, updates: Tensor, like: Tensor) -> Tensor:

@@ -17,6 +17,7 @@ from ranum_falsify.domain.rules.matrix.matmul import matrix_product
 from ranum_falsify.domain.rules.quantisation import Grid, anything, is_product_normal, requantise, round_to_steps
 from ranum_falsify.domain.site import Site
 from ranum_falsify.domain.slack import unit
+from ranum_falsify.errors import UnsupportedAttributeError
 from ranum_falsify.operators.rows.convolution import bound_convolution, convolve
 from ranum_falsify.operators.rows.matrix import matrix_of
 from ranum_falsify.operators.support.families import making, opaque
@@ -87,6 +88,8 @@ def _convolve(op: Operation, x: Tensor, w: Tensor, x_zero: Tensor | None, w_zero
 
 
 def _conv_integer(op: Operation, x: Tensor, w: Tensor, x_zero: Tensor | None, w_zero: Tensor | None) -> Tensor:
+    if (x.dtype, w.dtype) == (torch.int8, torch.uint8):
+        raise UnsupportedAttributeError("x of int8 beside w of uint8, which the kernel reads as int8, is not supported")
     return _convolve(op, x, w, x_zero, w_zero).to(torch.int32)
 
 
