@@ -8,7 +8,9 @@ ROOT = Path(__file__).resolve().parent.parent
 
 MOST_LINES = 400
 # path -> why it is longer than MOST_LINES
-LONG_FILES: dict[str, str] = {}
+LONG_FILES: dict[str, str] = {
+    "ranum_falsify/prove/prover.py": "the prover and its regions, which share every setting",
+}
 MOST_FUNCTION_LINES = 40
 # path and function -> why it is longer than MOST_FUNCTION_LINES
 LONG_FUNCTIONS = {
