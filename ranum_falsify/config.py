@@ -111,7 +111,7 @@ class ProveConfig:
     Attributes:
         timeout: Seconds for proofs beyond one interval analysis, with linear bounds and by splitting the inputs' box,
             after a first round of the search; 0 for none.  Where proof and search take turns, each is twice as long as
-            the one before.
+            the one before; if the property is about outputs, the first one may take most of the time limit.
         runtimes: Runtimes that proofs must cover, of onnxruntime, torch, exact; repeat, or separate by commas.
         try_rewrites: Say of operators that are not proved which passes of `transform`, equal in real arithmetic, would
             make them so; the verdict stays.
@@ -172,6 +172,11 @@ class SearchConfig:
     def takes_turns(self) -> bool:
         """Whether proof and search take turns as long as there is time and nothing is decided."""
         return self.n_starts is None and self.timeout is not None
+
+    @property
+    def is_paced(self) -> bool:
+        """Whether there are as many rounds of our own search as a time limit allows, and nothing else."""
+        return (self.n_starts is None or self.is_endless) and self.timeout is not None and self.backend == ("pgd",)
 
     @property
     def judge(self) -> Runtime:

@@ -37,12 +37,18 @@ _REPLAY_THREADS = 1
 _TURN = 10.0
 """Seconds that the first turn of the search takes, after its first round and the first turn of the proof."""
 
+_OPENING, _WHOLE_TURN, _WIDE_TURN, _TURN_SHARE = 0.02, 0.6, 0.8, 0.1
+"""Shares of the time limit, for properties of outputs: the first round of the search; the proof on the whole box, at
+most, if the settings do not give it more, and that on one of so many elements that cutting it leads nowhere; and each
+turn after that, of a proof that cuts the box and, but for two shorter ones at first, of the search."""
+
 
 def falsify(problem: Problem, config: SearchConfig, *, progress: Callable[[Progress], None] | None = None) -> Answer:
     """Prove a reduced property, or search for a counterexample.
 
     First comes one interval analysis; operators that it proves are not searched.  Then a round of the search, then
-    finer proofs of those that are still open, then further rounds if there are to be as many as time allows.  The
+    finer proofs of those that are still open, then further rounds if there are to be as many as time allows.  For a
+    property of outputs, that round is short, and most of the search comes after bounds of the whole box.  The
     verdict is `violated` only with inputs that ONNX Runtime has confirmed on the original models, `holds` only with a
     proof, else `unknown`.  A timeout or Ctrl-C ends the run early with the best answer so far.
 
@@ -118,22 +124,58 @@ def _decide(context: SearchContext, search: OperatorSearch | ClauseSearch, *, pr
     if context.proof.holds:
         return
     with context.confirmer:
-        is_first = config.backend[0] == "pgd"
-        if is_first:
-            search.run()
-        if prover is not None and not search.is_done:
-            _refine(context, search, prover)
-        if isinstance(search, ClauseSearch) and search.is_unfinished and not (search.is_done or context.proof.holds):
-            search.run()
-        for number, backend in enumerate(config.backend):
-            if search.is_done or context.proof.holds:
-                return
-            if backend != "pgd":
-                BackendSearch(context, backend, search).run()
-            elif number or not is_first or config.is_endless:
-                search.run(endless=config.is_endless)
-        if config.takes_turns:
-            _take_turns(context, search, prover)
+        if isinstance(search, ClauseSearch) and config.is_paced:
+            _pace(context, search, prover)
+        else:
+            _search_and_refine(context, search, prover)
+
+
+def _search_and_refine(context: SearchContext, search: OperatorSearch | ClauseSearch, prover: Prover | None) -> None:
+    """Search one whole round, prove, and search again as the settings say."""
+    config = context.config
+    is_first = config.backend[0] == "pgd"
+    if is_first:
+        search.run()
+    if prover is not None and not search.is_done:
+        _refine(context, search, prover)
+    if isinstance(search, ClauseSearch) and search.is_unfinished and not (search.is_done or context.proof.holds):
+        search.run()
+    for number, backend in enumerate(config.backend):
+        if search.is_done or context.proof.holds:
+            return
+        if backend != "pgd":
+            BackendSearch(context, backend, search).run()
+        elif number or not is_first or config.is_endless:
+            search.run(endless=config.is_endless)
+    if config.takes_turns:
+        _take_turns(context, search, prover)
+
+
+def _pace(context: SearchContext, search: ClauseSearch, prover: Prover | None) -> None:
+    """Search and prove in turns, shares of the time limit; most of the search comes after bounds of whole boxes."""
+    assert context.config.timeout is not None, "only a limit has shares"
+    limit, times = context.config.timeout, 1.0
+
+    def is_over() -> bool:
+        return search.is_done or context.proof.holds or context.budget.expired
+
+    def find(share: float) -> None:
+        context.is_hurried = True
+        until = time.monotonic() + share * limit
+        while context.varies and not is_over() and time.monotonic() < until:
+            with context.budget.end_within(until - time.monotonic()):
+                search.run()
+
+    find(_OPENING)
+    if prover is not None and not is_over():
+        _refine(context, search, prover, least=(_WHOLE_TURN if prover.may_cut else _WIDE_TURN) * limit, cuts=False)
+    while not is_over():
+        find(min(1.0, times / 4) * _TURN_SHARE)
+        if prover is not None and not (prover.is_exhausted or is_over()):
+            _refine(context, search, prover, times=times, most=_TURN_SHARE * limit)
+        elif not context.varies:
+            return
+        times *= 2
 
 
 def _drive(context: SearchContext) -> Callable[[Sequence[InputVariable]], Sequence[Mapping[str, np.ndarray]]]:
@@ -174,7 +216,14 @@ def _take_turns(context: SearchContext, search: OperatorSearch | ClauseSearch, p
 
 
 def _refine(
-    context: SearchContext, search: OperatorSearch | ClauseSearch, prover: Prover, *, times: float = 1.0
+    context: SearchContext,
+    search: OperatorSearch | ClauseSearch,
+    prover: Prover,
+    *,
+    times: float = 1.0,
+    least: float = 0.0,
+    most: float = math.inf,
+    cuts: bool = True,
 ) -> None:
     """Prove more of those operators for which the search has found nothing so far.
 
@@ -185,12 +234,16 @@ def _refine(
         search: What it has found.
         prover: The proofs.
         times: How many times as long as the settings say.
+        least: Seconds, if that is less than these and not 0.
+        most: Seconds, if that is more than these.
+        cuts: Whether boxes are cut.
     """
     assert context.config.prove is not None
     now, violated = time.monotonic(), search.found.keys() if isinstance(search, OperatorSearch) else ()
     if context.problem.is_pure_validity and not _is_worthwhile(context.proof, violated):
         return
     share = context.config.prove.timeout * times
+    share = min(max(share, least), most) if share else 0.0
     deadline = min(
         now + (min(share, now - context.budget.began) if violated else share),
         math.inf if context.budget.deadline is None else context.budget.deadline,
@@ -200,7 +253,7 @@ def _refine(
     context.report(Progress(stage="prove", done=0.5, text="linear bounds"))
     with context.budget.time_proof():
         try:
-            prover.refine(deadline, violated)
+            prover.refine(deadline, violated, cuts=cuts)
         finally:
             context.proof = prover.proof
     context.suspects = prover.suspects()

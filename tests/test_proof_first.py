@@ -80,6 +80,22 @@ def test_a_finer_proof_follows_a_round_of_the_search() -> None:
     assert without.verdict == "unknown"
 
 
+def test_the_whole_box_is_bounded_before_most_of_the_search() -> None:
+    graph = network("(float[1,2] x) => (float[1,1] y) { q = Mul(x, x) y = ReduceSum<keepdims = 1>(q) }")
+    text = "Forall(x, Implies(-1 <= x <= 1, N(x)[0, 0] >= x[0, 0] + x[0, 1] - 0.55))"
+    result = run(problem(text, networks={"N": graph}), n_starts=-1, n_steps=10**9)
+    assert result.verdict == "holds" and result.interrupted == ""
+    assert result.seconds["search"] < 5, "of the 30 that its first round would take"
+
+
+def test_proof_and_search_go_on_while_there_is_time() -> None:
+    graph = network("(float[1,2] x) => (float[1,1] y) { q = Mul(x, x) y = ReduceSum<keepdims = 1>(q) }")
+    text = "Forall(x, Implies(-1 <= x <= 1, N(x)[0, 0] >= x[0, 0] * x[0, 1] - 1e-9))"
+    result = run(problem(text, networks={"N": graph}), n_starts=None, timeout=3.0)
+    assert (result.verdict, result.interrupted) == ("unknown", "timeout")
+    assert result.seconds["prove"] > 0.5 and result.seconds["search"] > 0.3
+
+
 def test_a_suspected_point_is_a_start() -> None:
     graph = network("(float[1,2] x) => (float[1,1] y) { q = Mul(x, x) y = ReduceSum<keepdims = 1>(q) }")
     # False in a circle about (0.5, 0.5) that is too small to be met by chance, and no step is made.

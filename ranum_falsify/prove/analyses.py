@@ -102,6 +102,16 @@ class Analyses:
         """Every analysis, that of the network as written first."""
         return (self.written,) if self.executed is None else (self.written, self.executed)
 
+    @property
+    def linear(self) -> tuple[LinearAnalysis, ...]:
+        """Those with backward linear bounds."""
+        return tuple(analysis for analysis in self.all if isinstance(analysis, LinearAnalysis))
+
+    @property
+    def is_short(self) -> bool:
+        """Whether linear bounds would be closer if they had been given more work."""
+        return any(analysis.is_short for analysis in self.linear)
+
     def check(
         self,
         inputs: Sequence[Interval],
@@ -144,7 +154,13 @@ class Analyses:
 
 
 def make_linear(
-    plain: Analyses, towards: Collection[int] | None, *, work: float, ascent: float, tick: Callable[[], None]
+    plain: Analyses,
+    towards: Collection[int] | None,
+    *,
+    work: float,
+    ascent: float,
+    tick: Callable[[], None],
+    speed: float | None = None,
 ) -> Analyses:
     """Return the same analyses with backward linear bounds.
 
@@ -154,11 +170,18 @@ def make_linear(
         work: See :class:`LinearAnalysis`; for each analysis.
         ascent: Likewise.
         tick: Likewise.
+        speed: Likewise.
     """
 
     def make(analysis: IntervalAnalysis, ends: Collection[int] | None) -> LinearAnalysis:
         return LinearAnalysis(
-            analysis.graph, runtimes=analysis.runtimes, work=work, ascent=ascent, towards=ends, tick=tick
+            analysis.graph,
+            runtimes=analysis.runtimes,
+            work=work,
+            ascent=ascent,
+            speed=speed,
+            towards=ends,
+            tick=tick,
         )
 
     executed = None

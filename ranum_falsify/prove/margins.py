@@ -10,19 +10,28 @@ from dnnv.nn import Operation
 from torch import Tensor
 
 from ranum_falsify.domain.enclosure import Enclosure
-from ranum_falsify.domain.linear.bounds import LinearAnalysis, LinearBounds
-from ranum_falsify.domain.linear.splitting import SplitResult, split_and_bound
+from ranum_falsify.domain.linear.bounds import LinearAnalysis
+from ranum_falsify.domain.linear.functionals import LinearBounds
+from ranum_falsify.domain.linear.splitting import BranchAndBound, SplitResult
 from ranum_falsify.domain.slack import unit
+from ranum_falsify.lazy import cached_property
 from ranum_falsify.properties.formula.applications import NetworkCall, ValidityGoal
 from ranum_falsify.properties.formula.circuit import Circuit
 from ranum_falsify.properties.formula.leaves import ComparisonLeaf
 from ranum_falsify.properties.formula.terms import Choice, Output, Term, Variable
 from ranum_falsify.properties.problem.problem import Problem
 from ranum_falsify.prove.affine_terms import LinearForm, linear_form
+from ranum_falsify.prove.analyses import Analyses
 from ranum_falsify.prove.applications import Box
 from ranum_falsify.prove.term_bounds import BoundsFrame, margin_bounds
 
 __all__ = ["MarginProof"]
+
+_SIDES = 256
+"""Bounds of rows that are tried at once."""
+
+_LARGE = 1e30
+"""In place of a bound that is infinite."""
 
 _MOST_ROWS = 4096
 """Number of rows of all functionals together above which branch and bound would not get far."""
@@ -66,15 +75,32 @@ class MarginProof:
         is_floating = all(x is not None and x.is_floating for x in known)
         return proof if is_floating and 0 < len(proof._rows) <= _MOST_ROWS else None
 
+    @classmethod
+    def of_each(cls, problem: Problem, analyses: Analyses, valid: Mapping[int, bool]) -> list[MarginProof]:
+        """Return a proof for the network as written and one for what runs instead; none if the form does not fit."""
+        found = [cls.of(problem, analysis, valid) for analysis in analyses.linear]
+        proofs = [proof for proof in found if proof is not None]
+        is_known = analyses.execution is None or analyses.executed is not None
+        return proofs if is_known and len(proofs) == len(analyses.all) else []
+
     @property
     def input_names(self) -> tuple[str, ...]:
         """Names of the inputs whose boxes are cut."""
         return self._analysis.graph.input_names
 
-    def run(self, deadline: float) -> SplitResult:
-        """Cut the box until every part of it is decided or time is up."""
+    def run(self, deadline: float, *, cuts: bool = True) -> SplitResult:
+        """Choose slopes, then cut the box, until every part of it is decided or time is up; the next run goes on.
+
+        Args:
+            deadline: When to stop, on the clock of `time.monotonic`.
+            cuts: Whether the box is cut.
+        """
+        return self._search.run(deadline, cuts=cuts)
+
+    @cached_property
+    def _search(self) -> BranchAndBound:
         ops = [self._operation(base) for base in self._bases]
-        return split_and_bound(self._analysis, ops, self._rows, self._decide, deadline=deadline)
+        return BranchAndBound(self._analysis, ops, self._rows, self._decide, self._find_open)
 
     def centres(self, result: SplitResult, whole: Box) -> list[Tensor]:
         """Return the centres of some boxes that remained open, one tensor `(boxes, *shape)` per input variable.
@@ -136,13 +162,34 @@ class MarginProof:
 
     def _decide(self, bounds: LinearBounds) -> Tensor:
         """Tell for each box whether it holds no counterexample."""
-        low = bounds.lower + self._offset - self._error
-        high = bounds.upper + self._offset + self._error
+        clauses, penalties = self._bound_margins(bounds.lower, bounds.upper)
+        return (clauses >= 0).all(1) | (penalties < 0).any(1)
+
+    def _bound_margins(self, lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
+        """Return for each box the least margins of the clauses and the greatest ones of the side conditions."""
+        low = lower + self._offset - self._error
+        high = upper + self._offset + self._error
         # Functionals without bounds are NaN after infinities are subtracted.
         low, high = low.nan_to_num(-torch.inf, torch.inf, -torch.inf), high.nan_to_num(torch.inf, torch.inf, -torch.inf)
         frame = _BoxFrame(self._problem, self._plain, self._known, self._valid, Enclosure(low, high))
-        holds = (margin_bounds(self._problem.clause_circuit, frame).low >= 0).all(1)
-        return holds | (margin_bounds(self._problem.penalty_circuit, frame).high < 0).any(1)
+        clauses = margin_bounds(self._problem.clause_circuit, frame).low
+        return clauses, margin_bounds(self._problem.penalty_circuit, frame).high
+
+    def _find_open(self, bounds: LinearBounds) -> Tensor:
+        """Tell which rows, and which of their negatives, decide more of a box the better their bounds are."""
+        count = len(self._rows)
+        clauses, penalties = self._bound_margins(bounds.lower, bounds.upper)
+        found = torch.zeros(2 * count, dtype=torch.bool)
+        # A bound at a time is as good as it can be.
+        for part in torch.arange(2 * count).split(_SIDES):
+            low, high = (end.expand(len(part), -1).clone() for end in (bounds.lower, bounds.upper))
+            number, row, is_lower = torch.arange(len(part)), part % count, part < count
+            best = torch.where(is_lower, high[number, row], low[number, row]).nan_to_num(0.0, _LARGE, -_LARGE)
+            low[number[is_lower], row[is_lower]] = best[is_lower]
+            high[number[~is_lower], row[~is_lower]] = best[~is_lower]
+            better = self._bound_margins(low, high)
+            found[part] = ((clauses < 0) & (better[0] > clauses)).any(1) | (better[1] < penalties).any(1)
+        return found
 
 
 class _BoxFrame(BoundsFrame):

@@ -13,7 +13,6 @@ from torch import Tensor
 
 from ranum_falsify.config import ProveConfig
 from ranum_falsify.domain import Interval, IntervalAnalysis
-from ranum_falsify.domain.linear.bounds import LinearAnalysis
 from ranum_falsify.lazy import cached_property
 from ranum_falsify.network import Graph, spec_of
 from ranum_falsify.network.contents import black_boxes_of
@@ -26,6 +25,7 @@ from ranum_falsify.prove.hulls import Decided, decide_together
 from ranum_falsify.prove.margins import MarginProof
 from ranum_falsify.prove.outputs import describe_constants, describe_outputs, list_steep
 from ranum_falsify.prove.proof import OperatorProof, Proof, join_operators
+from ranum_falsify.prove.shares import share_time
 from ranum_falsify.prove.term_bounds import margin_bounds
 from ranum_falsify.prove.varying import describe_varying
 from ranum_falsify.prove.watch import Drive, Observed, ProvedBounds, watch
@@ -33,10 +33,19 @@ from ranum_falsify.prove.watch import Drive, Observed, ProvedBounds, watch
 __all__ = ["Prover"]
 
 _WORK_PER_SECOND = 6e8
-"""Multiplications for linear bounds of a whole box per second that is left: about half of what one core can do."""
+"""Multiplications that a second of linear bounds of a whole box counts for."""
+
+_WORK_SHARE = 0.9
+"""Share of the time for linear bounds that is planned: if time is up before a run ends, all of it is lost."""
+
+_ROOT_SHARE = 0.85
+"""Share of the time for a property that its linear bounds on the whole box may take, before any margin is bounded."""
 
 _ASCENT_SHARE = 0.75
 """Share of the work for linear bounds that goes into their slopes, where these are chosen."""
+
+_FEW = 8
+"""Regions of which all boxes that wait to be cut are kept for the next turn."""
 
 _SLOPES_SHARE = 0.25
 """Share of the time for open operators that goes into slopes, where cutting the box may close them, too."""
@@ -96,22 +105,23 @@ class Prover:
         decided = decide_together(self.problem, lambda box: self.apply(self.problem, box))
         self._regions = [_Region(self, boxes[i], known, keep=i == 0) for i, known in enumerate(decided)]
 
-    def refine(self, deadline: float, violated: Collection[tuple[int, str]] = ()) -> Proof:
+    def refine(self, deadline: float, violated: Collection[tuple[int, str]] = (), *, cuts: bool = True) -> Proof:
         """Try harder on what `analyse` left open.
 
         Args:
             deadline: When to stop, on the clock of `time.monotonic`.
             violated: Operators that are known to fail, by position of the validity goal and name of the node.
+            cuts: Whether boxes are cut for properties of outputs.
         """
         try:
             with torch.no_grad():
                 left = [region for region in self._regions if not region.holds()]
                 self.is_exhausted = True
-                for position, region in enumerate(left):
-                    now = time.monotonic()
-                    self._deadline = now + (deadline - now) / (len(left) - position)
+                for region, self._deadline in share_time(left, deadline):
                     with suppress(_Late):
-                        region.refine(self._deadline, violated)
+                        region.refine(self._deadline, violated, cuts=cuts)
+                    if len(left) > _FEW:
+                        region.proofs = None
                     if time.monotonic() >= self._deadline:
                         self.is_exhausted = False
                     if time.monotonic() >= deadline:
@@ -121,6 +131,11 @@ class Prover:
             with torch.no_grad():
                 self._conclude()
         return self.proof
+
+    @property
+    def may_cut(self) -> bool:
+        """Whether there is an open box of so few elements that cutting it may help."""
+        return any(is_narrow(region.box) for region in self._regions if not region.holds())
 
     def suspects(self) -> dict[int, Sequence[Tensor]]:
         """Return points of the parts for which no proof was found, by position of the region.
@@ -154,9 +169,10 @@ class Prover:
                 all get those of one pass.
         """
         plain = self.analyses_of(call)
-        work = max(0.0, deadline - time.monotonic()) / len(plain.all) * _WORK_PER_SECOND
+        work = _WORK_SHARE * max(0.0, deadline - time.monotonic()) / len(plain.all) * _WORK_PER_SECOND
         ascent = 0.0 if towards is None else _ASCENT_SHARE * work
-        return make_linear(plain, towards, work=work - ascent, ascent=ascent, tick=self.tick_until(deadline))
+        tick, speed = self.tick_until(deadline), _WORK_PER_SECOND
+        return make_linear(plain, towards, work=work - ascent, ascent=ascent, speed=speed, tick=tick)
 
     def tick_until(self, deadline: float) -> Callable[[], None]:
         """Return what does nothing while there is time until a deadline that may be earlier; see `tick`."""
@@ -232,6 +248,9 @@ class _Region:
     ) -> None:
         self._prover, (self._problem, self._variables) = prover, box
         self.suspects: Sequence[Tensor] = ()
+        self._linear: Analyses | None = None
+        self.proofs: list[MarginProof] | None = None
+        self._seconds = 0.0
         self._holds = None if decided is None else decided[1]
         if decided is not None and decided[0] is not None:
             self.known = decided[0]
@@ -243,10 +262,11 @@ class _Region:
 
     @cached_property
     def known(self) -> Applications:
-        return self._applications(self._box)
+        return self._applications(self.box)
 
     @cached_property
-    def _box(self) -> Box:
+    def box(self) -> Box:
+        """The box."""
         return box_of(self._variables)
 
     def holds(self) -> bool:
@@ -286,24 +306,25 @@ class _Region:
         """Tell whether an operator's derivative may not be finite although the goal does not ask about it."""
         return not goal.gradient and bool(self.known.check(goal.call).open_gradient.get(id(op)))
 
-    def refine(self, deadline: float, violated: Collection[tuple[int, str]]) -> None:
-        """Try linear bounds on the whole box, then cut it."""
-        linear = {id(call): self._prover.linear_analyses_of(call, deadline) for call in self._problem.calls}
-        known = Applications(
-            self._problem, self._prover.graphs, lambda call: linear[id(call)], self._box, self._prover.tick
-        )
+    def refine(self, deadline: float, violated: Collection[tuple[int, str]], *, cuts: bool) -> None:
+        """Try linear bounds on the whole box, then cut it; for a property of outputs, go on where that ended before."""
+        now, is_pure = time.monotonic(), self._problem.is_pure_validity
+        is_short = self._linear is None or self._linear.is_short
+        if is_pure or (is_short and deadline - now > self._seconds):
+            self._bound_whole(now + (_SLOPES_SHARE if is_pure else _ROOT_SHARE) * (deadline - now))
+            self._seconds, self._holds = deadline - now, self._holds_on(self.known)
+        if not self._holds and is_pure:
+            self._close_operators(deadline, violated)
+        elif not self._holds:
+            self._holds = self._margins_hold(deadline, cuts=cuts)
+
+    def _bound_whole(self, deadline: float) -> None:
+        prover = self._prover
+        linear = {id(call): prover.linear_analyses_of(call, deadline) for call in self._problem.calls}
+        known = Applications(self._problem, prover.graphs, lambda call: linear[id(call)], self.box, prover.tick)
         for call in self._problem.calls:
             known.check(call)
-        self.known = known
-        self._holds = self._holds_on(known)
-        if self._holds:
-            return
-        if self._problem.is_pure_validity:
-            self._close_operators(deadline, violated)
-        else:
-            self._holds = self._margins_hold(linear, deadline)
-
-    # properties of outputs ----------------------------------------------------------------------------------------
+        self.known, self._linear, self.proofs = known, linear[id(self._problem.calls[0])], None
 
     def _holds_on(self, known: Applications) -> bool:
         if self._problem.is_pure_validity:
@@ -313,38 +334,26 @@ class _Region:
             return True
         return bool((margin_bounds(self._problem.penalty_circuit, frame).high < 0).any())
 
-    def _margins_hold(self, linear: Mapping[int, Analyses], deadline: float) -> bool:
-        first = self._problem.calls[0]
-        proofs = self._margin_proofs(linear[id(first)]) if self.known.is_sound(first) else []
-        for position, proof in enumerate(proofs):
-            left = deadline - time.monotonic()
-            until = deadline - left * (1 - 1 / (len(proofs) - position))
-            result = proof.run(until)
+    def _margins_hold(self, deadline: float, *, cuts: bool) -> bool:
+        if self.proofs is None and self._linear is not None:
+            valid = {id(goal): self.known.is_valid(goal) for goal in self._problem.goals}
+            is_sound = self.known.is_sound(self._problem.calls[0])
+            self.proofs = MarginProof.of_each(self._problem, self._linear, valid) if is_sound else []
+        for proof, until in share_time(self.proofs or [], deadline):
+            result = proof.run(until, cuts=cuts)
             if not result.proved:
-                if time.monotonic() >= until:
+                if not cuts or time.monotonic() >= until or (self._linear is not None and self._linear.is_short):
                     self._prover.is_exhausted = False
-                self.suspects = proof.centres(result, self._box)
+                self.suspects = proof.centres(result, self.box)
                 return False
-        if proofs or not is_narrow(self._box):
-            return bool(proofs)
-        return cut(self._box, lambda box: self._holds_on(self._applications(box)), deadline=deadline)
-
-    def _margin_proofs(self, analyses: Analyses) -> list[MarginProof]:
-        """Return a proof for the network as written and one for what runs instead; none if the form does not fit."""
-        if analyses.execution is not None and analyses.executed is None:
-            return []
-        valid = {id(goal): self.known.is_valid(goal) for goal in self._problem.goals}
-        linear = [analysis for analysis in analyses.all if isinstance(analysis, LinearAnalysis)]
-        proofs = [MarginProof.of(self._problem, analysis, valid) for analysis in linear]
-        found = [proof for proof in proofs if proof is not None]
-        return found if len(found) == len(analyses.all) else []
-
-    # operators ----------------------------------------------------------------------------------------------------
+        if self.proofs or not (cuts and is_narrow(self.box)):
+            return bool(self.proofs)
+        return cut(self.box, lambda box: self._holds_on(self._applications(box)), deadline=deadline)
 
     def _close_operators(self, deadline: float, violated: Collection[tuple[int, str]]) -> None:
         """Close open operators by better slopes, then by cutting the box for one after another."""
         failing = {node for _, node in violated}
-        may_cut = is_narrow(self._box)
+        may_cut = is_narrow(self.box)
         share = _SLOPES_SHARE if may_cut else 1.0
         self._close_by_slopes(time.monotonic() + share * (deadline - time.monotonic()), failing)
         if may_cut:
@@ -378,10 +387,7 @@ class _Region:
     def _close_by_cutting(self, deadline: float, failing: AbstractSet[str]) -> None:
         """Cut the box for one open operator after another, in topological order."""
         open_ops = self._find_open(failing)
-        for position, (call, op) in enumerate(open_ops):
-            left = deadline - time.monotonic()
-            share = left / (len(open_ops) - position)
-            until = time.monotonic() + share
+        for (call, op), until in share_time(open_ops, deadline):
             if self._is_closed_by_cutting(call, op, until):
                 self.known.closed.add((id(call), id(op)))
             elif time.monotonic() >= until:
@@ -394,7 +400,7 @@ class _Region:
             inputs = self._applications(box).inputs(call)
             return inputs is not None and not analyses.check(inputs, only={id(op)}, tick=self._prover.tick).open
 
-        return cut(self._box, decide, deadline=deadline)
+        return cut(self.box, decide, deadline=deadline)
 
     def _applications(self, box: Box) -> Applications:
         return self._prover.apply(self._problem, box)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 
 import numpy as np
@@ -29,6 +29,10 @@ _PATIENCE = 5
 
 _MANY_REGIONS = 16
 """Regions that are searched one after another without looking at all of them before."""
+
+_LONG, _LOOKS = 1 / 32, 4
+"""Where a look at a few points takes more than this share of a round, there are so few starts that so many looks at all
+of them fit into it."""
 
 _GLANCE = 8
 """Starts for a look at one of many regions."""
@@ -73,8 +77,7 @@ class ClauseSearch:
                 self._rounds += 1
             most = _MANY_REGIONS if self._rounds == 1 and not self._is_resumed else len(self._queue)
             self._is_resumed = True
-            now, self._queue = self._queue[:most], self._queue[most:]
-            self._search(now)
+            self._search(min(most, len(self._queue)))
             if not endless:
                 return
 
@@ -122,14 +125,23 @@ class ClauseSearch:
             self._visit(region, margins, starts)
         return sorted(nearest, key=nearest.__getitem__)
 
-    def _search(self, numbers: Sequence[int]) -> None:
-        regions = {region.number: region for region in self.context.regions() if region.number in set(numbers)}
-        for position, number in enumerate(numbers):
-            self._report(position / len(numbers))
-            if number in regions:
-                self._round(regions[number], first=self._rounds == 1)
+    def _search(self, count: int) -> None:
+        """Search some regions, the next ones of the queue; those for which there is no time stay in it."""
+        chosen = set(self._queue[:count])
+        regions = {region.number: region for region in self.context.regions() if region.number in chosen}
+        for position in range(count):
             if self._is_over():
                 return
+            self._report(position / count)
+            number = self._queue.pop(0)
+            with self._share(count - position):
+                if number in regions:
+                    self._round(regions[number], first=self._rounds == 1)
+
+    def _share(self, count: int) -> AbstractContextManager[None]:
+        """Leave to each of some regions the same time, where that is short."""
+        budget = self.context.budget
+        return budget.end_within(budget.left / count) if self.context.is_hurried else nullcontext()
 
     def _report(self, done: float) -> None:
         self.context.report(Progress(stage="search", done=done, text=f"round {max(1, self._rounds)}"))
@@ -139,14 +151,21 @@ class ClauseSearch:
         if count == 0:
             return
         objective, clauses = self._objective(region), len(region.problem.clauses)
-        starts = self.context.starts(region, count, first=first)
-        if first:
-            starts = self.context.insert_points(region, starts, find_worst_vertices(objective, region, clauses))
+        began = time.monotonic()
+        vertices: Sequence[Tensor] = find_worst_vertices(objective, region, clauses) if first else ()
+        if first and self.context.is_hurried:
+            count = self._limit(count, len(vertices[0]), time.monotonic() - began)
+        starts = self.context.insert_points(region, self.context.starts(region, count, first=first), vertices)
         assigned = self._assign(objective, starts, clauses)
         visit = partial(self._visit, region)
         margins, inputs = descend(self.context, objective, region, starts, assigned, visit)
         if not self._is_over():
             self._confirm(region, margins, inputs, near_miss=True)
+
+    def _limit(self, count: int, seen: int, seconds: float) -> int:
+        """Return how many starts there is time to look at once, if looking at some took so long that it matters."""
+        left = self.context.budget.left
+        return count if seconds <= _LONG * left else max(1, min(count, int(left * seen / (_LOOKS * seconds))))
 
     def _assign(self, objective: Objective, starts: Sequence[Tensor], clauses: int) -> Tensor | None:
         """Give half of the starts the clause nearest to violation and the other half one at random."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -34,6 +34,11 @@ class Evaluated:
     margins: Tensor
     gradients: tuple[Tensor | None, ...] = ()
     estimated: bool = False
+
+    def keep(self, positions: Tensor) -> Evaluated:
+        """Return what belongs to some samples."""
+        gradients = tuple(None if x is None else x[positions] for x in self.gradients)
+        return replace(self, margins=self.margins[positions], gradients=gradients)
 
 
 class Objective:

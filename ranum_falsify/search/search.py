@@ -92,6 +92,19 @@ class Budget:
             raise OutOfTime
 
     @contextmanager
+    def end_within(self, seconds: float) -> Iterator[None]:
+        """End the block after some seconds, as the timeout would end it."""
+        whole = self.deadline
+        self.deadline = min(time.monotonic() + seconds, math.inf if whole is None else whole)
+        try:
+            yield
+        except OutOfTime:
+            if whole is not None and time.monotonic() >= whole:
+                raise
+        finally:
+            self.deadline = whole
+
+    @contextmanager
     def time_proof(self) -> Iterator[None]:
         """Count the time of a proof."""
         began = time.monotonic()
@@ -140,6 +153,8 @@ class SearchContext:
     report: Callable[[Progress], None]
     proof: Proof = NOTHING
     suspects: dict[int, Sequence[Tensor]] = field(default_factory=dict)
+    is_hurried: bool = field(default=False, init=False)
+    """Whether a round has so few starts that they make all their steps before the time is up."""
     estimable: int = field(default=0, init=False)
     """Descents so far that could follow estimates of derivatives."""
     generator: torch.Generator = field(init=False)
@@ -265,17 +280,37 @@ def descend(
     total = context.config.n_steps if steps is None else steps
     estimated = False
     for done in range(total + 1):
+        began = time.monotonic()
         found = objective.differentiate(descent.inputs, assigned, estimated=estimated)
         if done == 0 and _follows_estimates(context, objective, descent.inputs, assigned, found.gradients):
             estimated = True
             found = objective.differentiate(descent.inputs, assigned, estimated=True)
         if visit(found.margins, descent.inputs) or context.budget.expired or done == total:
             break
+        if done == 0 and context.is_hurried:
+            kept = _choose_affordable(
+                found.margins, context.budget.left / max(1e-9, (time.monotonic() - began) * total)
+            )
+            starts, assigned = [x[kept] for x in descent.inputs], None if assigned is None else assigned[kept]
+            descent = Descent(region.device_boxes, starts, sizes or StepSizes(), context.generator)
+            found = found.keep(kept)
         descent.step(found.gradients)
         context.budget.steps += 1
         if done % 10 == 9:
             _resample_stuck(context, region, descent, found.gradients)
     return found.margins, list(descent.inputs)
+
+
+_FEWEST = 8
+"""Starts that are kept however long their steps take."""
+
+
+def _choose_affordable(margins: Tensor, share: float) -> Tensor:
+    """Return the positions of the starts that come nearest to a violation: a share of all, in their order."""
+    count = max(_FEWEST, int(share * len(margins)))
+    if count >= len(margins):
+        return torch.arange(len(margins), device=margins.device)
+    return margins.amin(1).topk(count, largest=False).indices.sort().values
 
 
 _PROBED = 8

@@ -11,8 +11,10 @@ import torch
 import ranum_falsify.operators  # noqa: F401 - fills the registry
 from ranum_falsify.building import ModelBuilder
 from ranum_falsify.domain import Interval
-from ranum_falsify.domain.linear.bounds import Functional, LinearAnalysis, LinearBounds
+from ranum_falsify.domain.linear import splitting
+from ranum_falsify.domain.linear.bounds import LinearAnalysis
 from ranum_falsify.domain.linear.condensing import condense
+from ranum_falsify.domain.linear.functionals import Functional, LinearBounds
 from ranum_falsify.domain.linear.passes import BoxBatch
 from ranum_falsify.domain.linear.splitting import split_and_bound
 from ranum_falsify.network import Graph, read
@@ -142,6 +144,20 @@ def test_inputs_of_one_value_are_not_cut(activation: str) -> None:
 
     result = split_and_bound(analysis, graph.output_operations, None, refuse, deadline=time.monotonic() + 60)
     assert not result.proved and result.open_boxes == (None,)
+
+
+def test_little_memory_ends_no_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(splitting, "_MOST_BYTES", 1)
+    graph = _network(0)
+    analysis = _analysis(graph)
+    least, whole = float(_values(graph, _ROWS).min()), float(analysis.bound(graph.output_operations, _ROWS).lower[0])
+    limit = least - 0.7 * (least - whole)
+
+    def above(bounds: LinearBounds) -> torch.Tensor:
+        return bounds.lower[:, 0] > limit
+
+    result = split_and_bound(analysis, graph.output_operations, _ROWS, above, deadline=time.monotonic() + 60)
+    assert result.proved and result.boxes > 1
 
 
 def test_what_one_pass_proves_takes_one_box() -> None:

@@ -39,9 +39,24 @@ def run(formula: str, graph: Graph, *, seconds: float = 60.0, valid: bool = True
 
 
 def test_a_true_property_is_proved_by_cutting(squares: Graph) -> None:
-    result = run(ABOVE.format(0.55), squares)
+    result = run("Forall(x, Implies(-1 <= x <= 1, N(x)[0, 0] >= x[0, 0] * x[0, 1] - 0.1))", squares)
     assert result.proved and result.boxes > 1
     assert result.open_boxes[0] is None or not len(result.open_boxes[0][0])
+
+
+def test_slopes_that_are_chosen_prove_without_a_cut_what_is_true_by_little(squares: Graph) -> None:
+    result = run(ABOVE.format(0.5001), squares)
+    assert result.proved and result.boxes == 1
+    assert not run(ABOVE.format(0.4999), squares, seconds=0.3).proved
+
+
+def test_a_proof_goes_on_where_it_ended(squares: Graph) -> None:
+    text = "Forall(x, Implies(-1 <= x <= 1, N(x)[0, 0] >= x[0, 0] * x[0, 1] - 0.001))"
+    proof = proof_of(problem(text, networks={"N": squares}), squares)
+    assert proof is not None and not proof.run(time.monotonic() + 60, cuts=False).proved
+    boxes = [proof.run(time.monotonic() + 0.05).boxes for _ in range(3)]
+    assert boxes == sorted(boxes)
+    assert proof.run(time.monotonic() + 60).proved and proof.run(time.monotonic() - 1).proved
 
 
 def test_a_false_property_leaves_the_parts_open_where_it_is_false(squares: Graph) -> None:

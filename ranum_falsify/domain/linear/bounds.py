@@ -11,8 +11,9 @@ https://arxiv.org/abs/1811.00866 (CROWN).
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 
 import torch
 from dnnv.nn import Operation
@@ -22,43 +23,29 @@ from torch import Tensor
 from ranum_falsify.domain.analysis import IntervalAnalysis, Visited
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.kernels.envelopes import RUNTIMES, Runtime
+from ranum_falsify.domain.linear.allowance import Allowance
 from ranum_falsify.domain.linear.builder import ProgramBuilder
 from ranum_falsify.domain.linear.forms import Affine, Composed, Gated, Spelled, form_of
-from ranum_falsify.domain.linear.passes import BoxBatch, descend, spread
-from ranum_falsify.domain.linear.program import BoundedTensor, Program
+from ranum_falsify.domain.linear.functionals import Functional, LinearBounds, find_known
+from ranum_falsify.domain.linear.passes import BoxBatch, descend
+from ranum_falsify.domain.linear.program import BoundedTensor
 from ranum_falsify.domain.linear.relaxations import Lines, Relaxation
 from ranum_falsify.domain.linear.slopes import ASCENT_PASSES, ascend
-from ranum_falsify.domain.linear.steps import CurveStep, minimise
+from ranum_falsify.domain.linear.steps import CurveStep
 from ranum_falsify.domain.rounding import round_outward
-from ranum_falsify.domain.slack import TOTALS_SHARE, double_share
+from ranum_falsify.domain.slack import TOTALS_SHARE
 from ranum_falsify.network import Graph, spec_of
 
-__all__ = ["Functional", "LinearAnalysis", "LinearBounds", "bound_functional", "refine"]
+__all__ = ["LinearAnalysis", "bound_functional", "refine"]
 
 WORK = 2e9
 """Multiplications for the bounds of intermediate tensors: two to four seconds of one core."""
 
+_FIRST_PRICE = 1 / 16
+"""What work is expected to cost before any has been timed: as much as in products of large matrices."""
+
 _CHUNK = 1 << 22
 """Coefficients of one variable that one pass keeps."""
-
-
-@dataclass(frozen=True)
-class LinearBounds:
-    """Bounds of linear functionals over a box, or over many.
-
-    Attributes:
-        lower: Lower bounds, float64, `(rows,)` or `(boxes, rows)`.
-        upper: Upper bounds, likewise.
-        lower_coefficients: For each input of the graph, the coefficients `(rows, *shape)` or `(boxes, rows, *shape)`
-            of the linear function below each row: if one is positive, its least value is at the lower end of the box.
-            None for an input that is not floating or has one value.
-        upper_coefficients: Those of the linear function above.
-    """
-
-    lower: Tensor
-    upper: Tensor
-    lower_coefficients: tuple[Tensor | None, ...]
-    upper_coefficients: tuple[Tensor | None, ...]
 
 
 def bound_functional(
@@ -114,6 +101,7 @@ class LinearAnalysis(IntervalAnalysis):
         runtimes: Sequence[Runtime] = RUNTIMES,
         work: float = WORK,
         ascent: float = 0.0,
+        speed: float | None = None,
         towards: Collection[int] | None = None,
         tick: Callable[[], None] = lambda: None,
     ) -> None:
@@ -126,11 +114,12 @@ class LinearAnalysis(IntervalAnalysis):
                 bounds of their operator's rule.
             ascent: Multiplications that it may spend, besides, on better slopes; no tensor takes more than half of
                 what those before it have left.
+            speed: Multiplications that a second counts for, where time is spent in place of them.
             towards: The operations, by `id`, for which operands are narrowed; all of them if not given.
             tick: Called before every pass; may raise to end the run.
         """
         super().__init__(graph, runtimes=runtimes, keep=True)
-        self._work, self._ascent, self._tick = work, ascent, tick
+        self._work, self._ascent, self._speed, self._tick = work, ascent, speed, tick
         self._watched = _find_watched(graph, towards)
 
     def run(
@@ -142,7 +131,8 @@ class LinearAnalysis(IntervalAnalysis):
         """Analyse the graph over a box; see :meth:`IntervalAnalysis.run`."""
         self._builder = ProgramBuilder(self, self._narrow)
         self.program = self._builder.program
-        self._left, self._uphill, self._seen = self._work, self._ascent, set[int]()
+        self._grant()
+        self._seen = set[int]()
         self._pending: Operation | None = None
         self._region = BoxBatch(self.program, {})
         outputs = super().run(inputs, observe, given)
@@ -179,12 +169,45 @@ class LinearAnalysis(IntervalAnalysis):
         )
         return LinearBounds(bounds.lower[0], bounds.upper[0], lower, upper)
 
+    def sharpen(
+        self, functional: Functional, bounds: LinearBounds, sides: Tensor, *, deadline: float = math.inf
+    ) -> LinearBounds:
+        """Return bounds of a functional over the box of the last run, with slopes chosen for some of its sides.
+
+        Args:
+            functional: The functional.
+            bounds: Its bounds, of one box.
+            sides: Which rows, and then which of their negatives, are worth it: `(2 rows,)`, booleans.
+            deadline: When to stop, on the clock of `time.monotonic`; what is left keeps its bounds.
+        """
+        order = self.program.select_before(functional.variables)
+        if not order:
+            return bounds
+        most = self._count_choices(order)
+        lower = torch.cat([bounds.lower, -bounds.upper], 1)[0]
+        for part in sides.nonzero().flatten().split(max(1, _CHUNK // most)):
+            if not len(part) or time.monotonic() >= deadline:
+                break
+            weights = {v: weight[:, part] for v, weight in functional.weights.items()}
+            lower[part] = torch.maximum(lower[part], ascend(weights, self._region) + functional.constant[part])
+        low, high = lower[: len(lower) // 2].unsqueeze(0), -lower[len(lower) // 2 :].unsqueeze(0)
+        return replace(bounds, lower=low, upper=high)
+
     def tighten(self, op: Operation) -> Interval:
         """Return the bounds of an operation's output after a backward pass from it; see :func:`refine`."""
-        known = _find_known(self, op)
+        known = find_known(self, op)
         number = self.program.numbers.get(id(op))
-        self._left, self._uphill = self._work, self._ascent
+        self._grant()
         return known if number is None else self._narrow(number, known, None)
+
+    @property
+    def is_short(self) -> bool:
+        """Whether the last run would have narrowed more if it had been given more work."""
+        return self._level.is_short
+
+    def _grant(self) -> None:
+        price = 1.0 if self._speed is None else _FIRST_PRICE
+        self._level, self._uphill = (Allowance(work, self._speed, price) for work in (self._work, self._ascent))
 
     def _settle(self) -> None:
         """Add an operation whose bounds the run has restricted to their valid part by now."""
@@ -198,18 +221,10 @@ class LinearAnalysis(IntervalAnalysis):
         chosen = self._find_elements(number, curves)
         if not order or not len(chosen):
             return known
-        cost = 2 * sum(self.program.steps[i].work for i in order)
-        if cost * len(chosen) <= self._left:
-            self._left -= cost * len(chosen)
-            largest = max(self._sizes(order))
-            known = self._bound_elements(number, known, chosen.split(max(1, _CHUNK // (2 * largest))), _descend)
-            chosen = self._find_elements(number, curves)
-        cost *= ASCENT_PASSES
-        if len(chosen) and cost * len(chosen) <= self._uphill / 2:
-            self._uphill -= cost * len(chosen)
-            together = sum(self._sizes(order)) + sum(self.program.steps[i].choices for i in order)
-            known = self._bound_elements(number, known, chosen.split(max(1, _CHUNK // (2 * together))), ascend)
-        return known
+        cost, sizes = 2 * sum(self.program.steps[i].work for i in order), self._sizes(order)
+        known = self._bound_elements(number, known, chosen, _descend, cost, self._level, most=2 * max(sizes))
+        chosen, cost, most = self._find_elements(number, curves), cost * ASCENT_PASSES, 2 * self._count_choices(order)
+        return self._bound_elements(number, known, chosen, ascend, cost, self._uphill, most=most, share=0.5)
 
     def _find_elements(self, number: int, curves: list[Relaxation] | None) -> Tensor:
         """Return the elements of a variable that narrower bounds would help."""
@@ -222,22 +237,47 @@ class LinearAnalysis(IntervalAnalysis):
     def _sizes(self, order: Sequence[int]) -> list[int]:
         return [math.prod(self.program.variables[v].shape) for i in order for v in self.program.steps[i].writes]
 
+    def _count_choices(self, order: Sequence[int]) -> int:
+        """Return the numbers that an ascent keeps for one functional, roughly."""
+        return sum(self._sizes(order)) + sum(self.program.steps[i].choices for i in order)
+
     def _bound_elements(
         self,
         number: int,
         known: Interval,
-        parts: Sequence[Tensor],
+        chosen: Tensor,
         bound: Callable[[dict[int, Tensor], BoxBatch], Tensor],
+        cost: float,
+        allowance: Allowance,
+        *,
+        most: int,
+        share: float = 1.0,
     ) -> Interval:
-        """Return the bounds of a variable after passes from some elements, part by part."""
+        """Return the bounds of a variable after passes from some elements, part by part while they can be afforded.
+
+        Args:
+            number: The variable.
+            known: What is known of it.
+            chosen: The elements.
+            bound: A pass.
+            cost: What it is estimated to take for one element.
+            allowance: What all of them may take.
+            most: The most coefficients that it keeps for one element.
+            share: The share of the allowance that may go into this variable.
+        """
         low, high = (bound.flatten().clone() for bound in self.program.variables[number].box)
-        for part in parts:
+        count = 0
+        for part in chosen.split(max(1, _CHUNK // most)) if len(chosen) else ():
+            if not allowance.affords(cost * (len(chosen) - count), share):
+                break
             self._tick()
             rows = torch.zeros(len(part), low.numel(), dtype=torch.float64)
             rows[torch.arange(len(part)), part] = 1.0
-            lower = bound({number: torch.cat([rows, -rows]).reshape(1, -1, *known.shape)}, self._region)
+            with allowance.spend(cost * len(part)):
+                lower = bound({number: torch.cat([rows, -rows]).reshape(1, -1, *known.shape)}, self._region)
             low[part], high[part] = lower[: len(part)], -lower[len(part) :]
-        return self._set_bounds(number, known, low, high)
+            count += len(part)
+        return self._set_bounds(number, known, low, high) if count else known
 
     def _follow_lines(self, number: int, known: Interval) -> Interval:
         """Return bounds of the result of a curve by its lines; its node's rule does not know what the curve reads."""
@@ -316,73 +356,3 @@ def _is_settled(y: Interval) -> bool:
     if y.nan or y.overflows:
         return False
     return not y.may_be_infinite or bool(((y.lower == y.upper) | (y.lower.isfinite() & y.upper.isfinite())).all())
-
-
-@dataclass(frozen=True)
-class Functional:
-    """A linear functional of the graph's tensors, followed by its negative.
-
-    Attributes:
-        weights: Coefficients of variables, `(1, 2 rows, *shape)`.
-        constant: The least contribution of tensors that are not variables, `(2 rows,)`.
-        coarse: Least values from the analysis alone, `(2 rows,)`.
-    """
-
-    weights: dict[int, Tensor]
-    constant: Tensor
-    coarse: Tensor
-
-    @property
-    def variables(self) -> list[int]:
-        """The variables that it reads."""
-        return list(self.weights)
-
-    @classmethod
-    def of(
-        cls, analysis: IntervalAnalysis, program: Program, ops: Sequence[Operation], rows: Tensor | None
-    ) -> Functional:
-        """Return a functional; see :func:`bound_functional` for the arguments."""
-        known = [_find_known(analysis, op) for op in ops]
-        if rows is None:
-            rows = torch.eye(sum(x.size for x in known), dtype=torch.float64)
-        both = torch.cat([rows.double(), -rows.double()])
-        weights: dict[int, Tensor] = {}
-        constant, coarse = torch.zeros(2, len(both), dtype=torch.float64)
-        for op, x, part in zip(ops, known, both.split([x.size for x in known], dim=1), strict=True):
-            weight = part.reshape(1, len(both), *x.shape)
-            low, high = (bound.expand(x.shape).unsqueeze(0) for bound in x.doubles())
-            share = minimise(weight, (low, high))[0]
-            share = share - double_share(x.size) * spread(weight, torch.maximum(low.abs(), high.abs()))[0]
-            coarse = coarse + share.nan_to_num(nan=-math.inf, posinf=math.inf, neginf=-math.inf)
-            number = program.numbers.get(id(op))
-            if number is None:
-                constant = constant + share
-            else:
-                weights[number] = weights[number] + weight if number in weights else weight
-        return cls(weights, constant, coarse)
-
-    def bound(self, region: BoxBatch, count: int = 1) -> LinearBounds:
-        """Return the bounds `(boxes, rows)` of the functional over boxes, `count` of them."""
-        rows = len(self.constant)
-        lower, ends = torch.zeros(count, rows, dtype=torch.float64), dict[int, Tensor]()
-        if self.weights:
-            lower, ends = descend({v: w.expand(count, *w.shape[1:]) for v, w in self.weights.items()}, region)
-        lower = torch.maximum(lower + self.constant, self.coarse)
-        size = rows // 2
-        found: list[Tensor | None] = []
-        for v in region.program.inputs:
-            shape = () if v is None else region.program.variables[v].shape
-            found.append(None if v is None else ends.get(v, torch.zeros(count, rows, *shape, dtype=torch.float64)))
-        return LinearBounds(
-            lower[:, :size],
-            -lower[:, size:],
-            tuple(None if x is None else x[:, :size] for x in found),
-            tuple(None if x is None else -x[:, size:] for x in found),
-        )
-
-
-def _find_known(analysis: IntervalAnalysis, op: Operation) -> Interval:
-    bounds = analysis.bounds_of(op)
-    if bounds is None or not bounds.is_floating:
-        raise ValueError(f"{op.name} has no bounds in floating point")
-    return bounds

@@ -15,13 +15,15 @@ import torch
 from dnnv.nn import Operation
 from torch import Tensor
 
-from ranum_falsify.domain.linear.bounds import Functional, LinearAnalysis, LinearBounds
+from ranum_falsify.domain.linear.bounds import LinearAnalysis
 from ranum_falsify.domain.linear.condensing import condense
+from ranum_falsify.domain.linear.functionals import Functional, LinearBounds
 from ranum_falsify.domain.linear.passes import BoxBatch, descend
 from ranum_falsify.domain.linear.program import Program
 from ranum_falsify.domain.linear.steps import Box, CurveStep, MatrixStep
+from ranum_falsify.lazy import cached_property
 
-__all__ = ["SplitResult", "bound_parts", "split_and_bound"]
+__all__ = ["BranchAndBound", "SplitResult", "bound_parts", "split_and_bound"]
 
 _COEFFICIENTS = 1 << 20
 """Coefficients of one variable in one pass over many boxes: as many as the caches of a core hold."""
@@ -29,11 +31,17 @@ _COEFFICIENTS = 1 << 20
 _MOST_BYTES = 1 << 30
 """Memory that boxes may take while they wait."""
 
+_DEPTH = 64
+"""Cuts of a box, one inside another, for which there is room."""
+
 _FEWEST = 32
 """Boxes of one batch, however many coefficients they have."""
 
 _WIDTH = 1e-9
 """Weight of an element's width in the choice of the cut if no functional depends on it."""
+
+_SHARP_SHARE = 0.5
+"""Share of the time that is left for slopes, at most, before the box is cut."""
 
 Decision = Callable[[LinearBounds], Tensor]
 """Tells of each box, from the bounds `(boxes, rows)`, whether it is proved: booleans `(boxes,)`."""
@@ -55,6 +63,79 @@ class SplitResult:
     open_boxes: tuple[tuple[Tensor, Tensor] | None, ...]
 
 
+class BranchAndBound:
+    """The proof of a statement about linear functionals over the box of an analysis, which can be taken up again.
+
+    First come the bounds on the whole box, then those with slopes chosen for what they leave open; then the box is cut.
+    """
+
+    def __init__(
+        self,
+        analysis: LinearAnalysis,
+        ops: Sequence[Operation],
+        rows: Tensor | None,
+        is_proved: Decision,
+        find_open: Decision | None = None,
+    ) -> None:
+        """Prepare.
+
+        Args:
+            analysis: The analysis of the whole box, run.
+            ops: Operations that the functionals read; see
+                :func:`ranum_falsify.domain.linear.bounds.bound_functional`.
+            rows: Their coefficients `(rows, elements)`; each element on its own if not given.
+            is_proved: Decides for each box.  It must be monotone: if true for bounds, it is true for narrower ones.
+            find_open: Tells of the bounds of one box which rows, and then which of their negatives, must have better
+                bounds to prove it, `(2 rows,)`; if not given, no slopes are chosen.
+        """
+        self._analysis, self._is_proved, self._find_open = analysis, is_proved, find_open
+        self._functional = Functional.of(analysis, analysis.program, ops, rows)
+        self._whole: LinearBounds | None = None
+        self._is_sharp = False
+        self._proved = False
+        self._boxes = 0
+
+    def run(self, deadline: float, keep: int = 64, *, cuts: bool = True) -> SplitResult:
+        """Go on until the statement is proved, nothing can be cut, or time is up.
+
+        Args:
+            deadline: When to stop, on the clock of `time.monotonic`.
+            keep: How many of the open boxes are returned.
+            cuts: Whether the box is cut.
+        """
+        program = self._analysis.program
+        if not self._proved:
+            self._bound_whole(deadline)
+        if self._proved or not cuts or all(v is None for v in program.inputs):  # there is nothing to cut
+            return SplitResult(self._proved, self._boxes, _empty(program))
+        result = self._search.run(deadline, keep)
+        self._proved = result.proved
+        return result
+
+    @cached_property
+    def _search(self) -> _Search:
+        return _Search(self._analysis.program, self._functional, self._is_proved)
+
+    def _bound_whole(self, deadline: float) -> None:
+        if self._whole is None and time.monotonic() < deadline:
+            self._whole, self._boxes = self._functional.bound(BoxBatch(self._analysis.program, {})), 1
+            self._proved = bool(self._is_proved(self._whole).all())
+        if self._whole is not None and not self._proved and self._find_open is not None and not self._is_sharp:
+            now = time.monotonic()
+            self._is_sharp = True
+            self._sharpen(self._whole, self._find_open, now + _SHARP_SHARE * (deadline - now))
+
+    def _sharpen(self, bounds: LinearBounds, find_open: Decision, deadline: float) -> None:
+        done = torch.zeros(len(self._functional.constant), dtype=torch.bool)
+        while not self._proved and time.monotonic() < deadline:
+            # Where several sides of one condition are open, the next one shows once the worst is better.
+            sides = find_open(bounds) & ~done
+            if not bool(sides.any()):
+                return
+            bounds, done = self._analysis.sharpen(self._functional, bounds, sides, deadline=deadline), done | sides
+            self._proved = bool(self._is_proved(bounds).all())
+
+
 def split_and_bound(
     analysis: LinearAnalysis,
     ops: Sequence[Operation],
@@ -64,22 +145,8 @@ def split_and_bound(
     deadline: float,
     keep: int = 64,
 ) -> SplitResult:
-    """Prove a statement about linear functionals over the box of an analysis by cutting the box.
-
-    Args:
-        analysis: The analysis of the whole box, run.
-        ops: Operations that the functionals read; see :func:`ranum_falsify.domain.linear.bounds.bound_functional`.
-        rows: Their coefficients `(rows, elements)`; each element on its own if not given.
-        is_proved: Decides for each box.  It must be monotone: if true for bounds, it is true for narrower ones.
-        deadline: When to stop, on the clock of `time.monotonic`.
-        keep: How many of the open boxes are returned.
-    """
-    functional = Functional.of(analysis, analysis.program, ops, rows)
-    if time.monotonic() < deadline and bool(is_proved(functional.bound(BoxBatch(analysis.program, {}))).all()):
-        return SplitResult(True, 1, _empty(analysis.program))
-    if all(v is None for v in analysis.program.inputs):
-        return SplitResult(False, 1, _empty(analysis.program))  # there is nothing to cut
-    return _Search(analysis.program, functional, is_proved).run(deadline, keep)
+    """Prove a statement about linear functionals by cutting the box of an analysis; see :class:`BranchAndBound`."""
+    return BranchAndBound(analysis, ops, rows, is_proved).run(deadline, keep)
 
 
 def bound_parts(
@@ -148,19 +215,22 @@ class _Search:
         self._width = sum(self._size(v) for v in self._inputs)
         self._largest = max((self._size(v) for i in order for v in self._program.steps[i].reads), default=1)
         self._rows = len(functional.constant)
+        self._waiting: list[_Boxes] = []
+        self._stuck: _Boxes | None = None
+        self._count = -1
 
     def _size(self, variable: int) -> int:
         return math.prod(self._program.variables[variable].shape)
 
     def run(self, deadline: float, keep: int) -> SplitResult:
-        """Cut until nothing is open or time is up."""
+        """Cut until nothing is open or time is up, from where the last run ended."""
         root = self._root()
-        waiting = [root]
-        count = 0
-        while waiting and time.monotonic() < deadline and sum(part.bytes for part in waiting) <= _MOST_BYTES:
-            batch = self._take(waiting)
+        if self._count < 0:
+            self._waiting, self._count = [root], 0
+        while self._waiting and self._stuck is None and time.monotonic() < deadline:
+            batch = self._take(self._waiting)
             bounds, batch = self._bound(batch)
-            count += len(batch)
+            self._count += len(batch)
             stays = ~self._is_proved(bounds)
             if not bool(stays.any()):
                 continue
@@ -168,10 +238,15 @@ class _Search:
             low, high = batch.columns(0, self._width)
             if not bool((low < high).any(1).all()):
                 # A point that is not proved cannot be cut.
-                return SplitResult(False, count, self._cut_out(batch, keep))
-            waiting.append(_halves(batch, self._scores(bounds, stays, high - low)))
-        left = _join([*waiting[::-1], root[:0]])
-        return SplitResult(not waiting, count, self._cut_out(left, keep))
+                self._stuck = batch
+            else:
+                self._waiting.append(_halves(batch, self._scores(bounds, stays, high - low)))
+        found, parts = len(self._stuck or ()), [self._stuck or root[:0]]
+        for part in reversed(self._waiting if self._stuck is None else ()):
+            if found >= keep:
+                break
+            parts, found = [*parts, part], found + len(part)
+        return SplitResult(not found, self._count, self._cut_out(_join(parts), keep))
 
     def bound_each(self, inputs: Sequence[tuple[Tensor, Tensor]], count: int) -> tuple[Tensor, Tensor]:
         """Return bounds `(count, rows)` of the functional on parts of the box, given flat bounds of the inputs."""
@@ -193,6 +268,9 @@ class _Search:
     def _take(self, waiting: list[_Boxes]) -> _Boxes:
         """Take the boxes that were cut last: they are neighbours, in which the same operands are bent."""
         size = max(_FEWEST, _COEFFICIENTS // (self._largest * self._rows))
+        # The fewer are cut at once, the fewer wait: of each cut, one half, as deep as the cuts go.
+        room = _MOST_BYTES - sum(part.bytes for part in waiting)
+        size = max(1, min(size, room // (_DEPTH * max(1, waiting[-1][:1].bytes))))
         taken, count = [], 0
         while waiting and count < size:
             last = waiting.pop()
