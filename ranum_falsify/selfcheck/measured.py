@@ -32,7 +32,7 @@ __all__ = [
 LIBRARIES: Mapping[Runtime, str] = {"onnxruntime": "ONNX Runtime", "torch": "PyTorch"}
 """Libraries whose kernels are checked, by runtime."""
 
-MINUTES = 3
+MINUTES = 2
 """Processor time of a measurement of one library, about."""
 
 

@@ -16,7 +16,7 @@ class DoctorOptions(CommonOptions):
     """What `doctor` does: whether it checks the installed kernels, or measures them.
 
     Attributes:
-        measure: Measure the kernels of installed versions that were not measured on this family of processors (about 3
+        measure: Measure the kernels of installed versions that were not measured on this family of processors (about 2
             minutes each, once per machine).
     """
 
