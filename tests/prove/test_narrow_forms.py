@@ -95,7 +95,6 @@ COLUMNS += [np.ones(0, np.float32), np.ones(0, np.uint8), np.ones(0, np.int32)]
 SOUND = {
     "magnitudes of the least integers": form("Normalizer", LARGE, domain="ai.onnx.ml", norm="L1"),
     "computed scales": replace(form("MatMulNBits", *QUANTISED, domain=MICROSOFT, **BLOCKS), constants=frozenset({1})),
-    "places in a number": form("NonZero", np.array(2, np.float32), opset=13),
     "images of nothing": form("Col2Im", Spread((0, 18, 9)), np.array([5, 4]), np.array([3, 2])),
     "position in a number": form("ArgMax", np.array(3, np.float32), opset=7, axis=0),
     "extremes of no integers": form("ReduceMax", Spread((2, 0, 4), np.int8), opset=13),
