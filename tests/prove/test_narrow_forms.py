@@ -75,6 +75,7 @@ REFUSED = {
     ),
     "looks beyond it": like("TreeEnsembleClassifier", classlabels_int64s=None, classlabels_strings=["a"]),
     "MultiHeadAttention: a past": like("MultiHeadAttention", "past", outputs=2),
+    "local_window_size -7": like("GroupQueryAttention", "window", local_window_size=-7),
     "GroupQueryAttention: a past": like("GroupQueryAttention", "past", outputs=1),
     "zero points of X and Y": like("QLinearWhere", without=3),
 }
