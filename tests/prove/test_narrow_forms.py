@@ -17,11 +17,16 @@ from tests.operators.harness import Operand, OperatorCase, Spread, model_of
 from tests.operators.test_operators import CASES
 
 MICROSOFT = "com.microsoft"
-SCALED = [np.ones((2, 3), np.uint8), np.array(0.5, np.float32), np.array(1, np.uint8), np.array(0.5, np.float32)]
-EMBEDDED = [np.zeros((2, 3), np.int32), None, Spread((5, 4)), Spread((4, 4)), None, *[Spread((4,))] * 2]
+SCALED: list[Operand] = [
+    np.ones((2, 3), np.uint8),
+    np.array(0.5, np.float32),
+    np.array(1, np.uint8),
+    np.array(0.5, np.float32),
+]
+EMBEDDED: list[Operand] = [np.zeros((2, 3), np.int32), None, Spread((5, 4)), Spread((4, 4)), None, *[Spread((4,))] * 2]
 EMBEDDED += [None, np.array(2, np.int32)]
 HEADS: dict[str, Any] = {"q_num_heads": 2, "kv_num_heads": 2, "update_rule": "linear", "scale": 1.0}
-EMPTY = [Spread((1, 3, 0)), Spread((1, 3, 0)), Spread((1, 3, 8))]
+EMPTY: list[Operand] = [Spread((1, 3, 0)), Spread((1, 3, 0)), Spread((1, 3, 8))]
 EDGES = [np.array(edge, np.float32) for edge in (0, 4096)]
 STATISTICS = [np.ones(4, dtype) for dtype in (np.float32, np.float32, np.float16, np.float16)]
 
@@ -33,13 +38,22 @@ def form(op_type: str, *inputs: Operand, domain: str = "", opset: int = 21, **at
 
 
 def like(
-    op_type: str, name: str = "", *, without: int = -1, leaving: int = -1, outputs: int = 0, **attributes: Any
+    op_type: str,
+    name: str = "",
+    *,
+    without: int = -1,
+    leaving: int = -1,
+    flat: int = -1,
+    outputs: int = 0,
+    **attributes: Any,
 ) -> OperatorCase:
-    """A case of the tables with other attributes, and maybe an operand more that is computed."""
+    """A case of the tables with other attributes, an operand computed, left out, or without its first axis."""
     case = next(case for case in CASES if case.op_type == op_type and name in case.name)
     constants = frozenset(range(len(case.inputs))) - {without} if without >= 0 else case.constants
     given = {key: value for key, value in {**case.attributes, **attributes}.items() if value is not None}
     inputs = [None if i == leaving else x for i, x in enumerate(case.inputs)]
+    if flat >= 0 and (x := inputs[flat]) is not None:
+        inputs[flat] = np.zeros(x.shape[1:], x.dtype)
     return replace(case, inputs=inputs, attributes=given, constants=constants, outputs=outputs or case.outputs)
 
 
@@ -65,6 +79,7 @@ REFUSED = {
     "another rank than input_ids": replace(form("EmbedLayerNormalization", *EMBEDDED, domain=MICROSOFT), outputs=2),
     "a scale of 2 dimensions": form("GatedRMSNorm", Spread((2, 4)), Spread((2, 1)), Spread((2, 4)), domain=MICROSOFT),
     "fewer than 5 inputs": form("QLinearSigmoid", *SCALED, domain=MICROSOFT),
+    "weights of other than 3 dimensions": like("QMoE", "4 bits", flat=2),
     "4 weights for 7 classes": form("NegativeLogLikelihoodLoss", Spread((3, 7)), np.zeros(3, np.int64), Spread((4,))),
     "rotary_embedding_dim 5": like("RotaryEmbedding", "part", rotary_embedding_dim=5),
     "a scale of another type": form(
@@ -75,6 +90,7 @@ REFUSED = {
     ),
     "looks beyond it": like("TreeEnsembleClassifier", classlabels_int64s=None, classlabels_strings=["a"]),
     "MultiHeadAttention: a past": like("MultiHeadAttention", "past", outputs=2),
+    "local_window_size -7": like("GroupQueryAttention", "window", local_window_size=-7),
     "GroupQueryAttention: a past": like("GroupQueryAttention", "past", outputs=1),
     "zero points of X and Y": like("QLinearWhere", without=3),
 }
@@ -89,13 +105,17 @@ def test_refused(why: str) -> None:
 
 LARGE = np.array([[-(2**63), -(2**63), -(2**31)], [2**31, 2**31, 2**31]], np.int64)
 BLOCKS: dict[str, Any] = {"K": 64, "N": 3, "bits": 8, "block_size": 16, "accuracy_level": 4}
-QUANTISED = [Spread((2, 64)), np.full((3, 4, 16), 200, np.uint8), np.ones((3, 4), np.float32)]
-COLUMNS = [np.ones((2, 5), np.uint8), np.array(0.5, np.float32), np.array(1, np.uint8), np.ones((5, 0), np.uint8)]
+QUANTISED: list[Operand] = [Spread((2, 64)), np.full((3, 4, 16), 200, np.uint8), np.ones((3, 4), np.float32)]
+COLUMNS: list[Operand] = [
+    np.ones((2, 5), np.uint8),
+    np.array(0.5, np.float32),
+    np.array(1, np.uint8),
+    np.ones((5, 0), np.uint8),
+]
 COLUMNS += [np.ones(0, np.float32), np.ones(0, np.uint8), np.ones(0, np.int32)]
 SOUND = {
     "magnitudes of the least integers": form("Normalizer", LARGE, domain="ai.onnx.ml", norm="L1"),
     "computed scales": replace(form("MatMulNBits", *QUANTISED, domain=MICROSOFT, **BLOCKS), constants=frozenset({1})),
-    "places in a number": form("NonZero", np.array(2, np.float32), opset=13),
     "images of nothing": form("Col2Im", Spread((0, 18, 9)), np.array([5, 4]), np.array([3, 2])),
     "position in a number": form("ArgMax", np.array(3, np.float32), opset=7, axis=0),
     "extremes of no integers": form("ReduceMax", Spread((2, 0, 4), np.int8), opset=13),

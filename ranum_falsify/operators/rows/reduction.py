@@ -30,7 +30,6 @@ from ranum_falsify.domain.rules.reduction.sums import (
 from ranum_falsify.domain.rules.support.definitions import of_exponentials
 from ranum_falsify.domain.rules.wide_integers import between_elements, rounded_words
 from ranum_falsify.domain.site import IntervalRule
-from ranum_falsify.errors import UnsupportedAttributeError
 from ranum_falsify.network.registry import TorchFunction
 from ranum_falsify.operators.relations.entropies import sum_of_entropies
 from ranum_falsify.operators.relations.lengths import sum_of_products
@@ -45,7 +44,7 @@ from ranum_falsify.operators.relations.votes import sum_of_votes
 from ranum_falsify.operators.support import batching
 from ranum_falsify.operators.support.families import across, making, plain
 from ranum_falsify.operators.support.functions import ints
-from ranum_falsify.operators.support.limits import axes_of
+from ranum_falsify.operators.support.limits import axes_of, check_axes
 from ranum_falsify.validity import Bounds, Condition, GreaterThan, Operands
 
 __all__ = [
@@ -69,16 +68,6 @@ Reduction = Callable[[Tensor, list[int], bool], Tensor]
 """`fn(x, dims, keepdim)` with at least one dimension, in ascending order and not negative."""
 
 
-def _check_axes(x: Tensor, axes: Sequence[int]) -> None:
-    """Check the axes along which ONNX Runtime reduces an operand without elements as they are.
-
-    Raises:
-        UnsupportedAttributeError: It does not have one of them, or one is counted from the end.
-    """
-    if not x.numel() and not all(0 <= axis < x.ndim for axis in axes):
-        raise UnsupportedAttributeError("nothing is reduced along negative axes, or others that it does not have")
-
-
 def _reduced(reduction: Reduction, *, of_one: Callable[[Tensor], Tensor] | None = None) -> TorchFunction:
     """Return the row function of a reduction.
 
@@ -88,7 +77,7 @@ def _reduced(reduction: Reduction, *, of_one: Callable[[Tensor], Tensor] | None 
     """
 
     def evaluate(op: Operation, x: Tensor, axes: np.ndarray | None) -> Tensor:
-        _check_axes(x, ints(axes) or ())
+        check_axes(x, ints(axes) or ())
         dims = reduced_dims(op, x.ndim, axes)
         if dims:
             return reduction(x, dims, bool(op.keepdims)).to(x.dtype)
@@ -243,7 +232,6 @@ def _reads_something(op: Operation, shape: Sequence[int], axes: np.ndarray | Non
 def _extreme_margin(op: Operation, operands: Operands) -> Tensor:
     axes = operands.get("axes")
     x = operands["data"]
-    # The extreme of no integers is the least or the greatest of them.
     reads = not x.is_floating_point() or _reads_something(op, x.shape, None if axes is None else np.asarray(axes))
     # It is the same for all results, which are not known of what ONNX Runtime alone has run.
     shape = operands["output"].shape if "output" in operands else ()
@@ -360,7 +348,7 @@ class ReduceLogSumExp(Operation):
 
 def _position(function: Callable[[Tensor, int, bool], Tensor]) -> TorchFunction:
     def evaluate(op: Operation, x: Tensor) -> Tensor:
-        _check_axes(x, [op.axis])
+        check_axes(x, [op.axis])
         if not op.select_last_index:
             return function(x, op.axis, bool(op.keepdims))
         backwards = function(x.flip(op.axis), op.axis, bool(op.keepdims))

@@ -16,6 +16,7 @@ import torch
 from dnnv.nn import Operation
 from torch import Tensor
 
+from ranum_falsify.errors import UnsupportedAttributeError
 from ranum_falsify.network.tensors import to_numpy
 from ranum_falsify.operators.support.functions import ints
 from ranum_falsify.validity import Bounds, Condition, Constraint, Operands
@@ -30,6 +31,7 @@ __all__ = [
     "addressable",
     "are_axes",
     "axes_of",
+    "check_axes",
     "count_bytes",
     "indices_of",
     "not_negative",
@@ -177,6 +179,16 @@ def _list_values(x: Interval) -> Sequence[np.ndarray]:
     if math.prod(map(len, ranges)) > _MANY:
         return []
     return [np.array(values, low.dtype).reshape(low.shape) for values in itertools.product(*ranges)]
+
+
+def check_axes(x: Tensor, axes: Sequence[int]) -> None:
+    """Check the axes along which ONNX Runtime reduces an operand without elements as they are.
+
+    Raises:
+        UnsupportedAttributeError: It does not have one of them, or one is counted from the end.
+    """
+    if not x.numel() and not all(0 <= axis < x.ndim for axis in axes):
+        raise UnsupportedAttributeError("nothing is reduced along negative axes, or others that it does not have")
 
 
 def are_axes(axes: np.ndarray | None, rank: int, *, repeated: bool = False) -> bool:

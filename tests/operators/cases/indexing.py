@@ -136,6 +136,7 @@ CASES = [
         vmap=False,
     ),
     OperatorCase(op_type="NonZero", inputs=[Spread((3, 2, 2), bool)], opset=9, name="bool", gradient=False, vmap=False),
+    OperatorCase(op_type="NonZero", inputs=[np.array(2, np.float32)], name="number", gradient=False, vmap=False),
     OperatorCase(
         op_type="Unique", inputs=[np.array([2, 1, 1, 3, 4, 3], np.float32)], outputs=4, gradient=False, vmap=False
     ),

@@ -279,6 +279,8 @@ def _check_quantised(op: Operation, given: Mapping[str, Any]) -> None:
         UnsupportedAttributeError: The node has one of these forms.
     """
     _check(op, None, given["w1"].shape[0])
+    if {len(given[name].shape) for name in ("w1", "w2")} != {3}:
+        raise UnsupportedAttributeError(f"{DOMAIN}::QMoE: weights of other than 3 dimensions are not supported")
     mixed = {getattr(op, f"fc{i}_expert_weight_bits") for i in (1, 2, 3)} - {None, op.expert_weight_bits}
     missing = any(given[name] is None for name in ("s1", "s2"))
     if mixed or missing or op.quant_type != "int" or any(given[name] is not None for name in _BESIDE):

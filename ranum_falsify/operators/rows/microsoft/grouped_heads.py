@@ -34,11 +34,15 @@ __all__ = ["GroupQueryAttention"]
 
 
 def _check(op: Operation) -> None:
-    """Refuse a softmax of another kind.
+    """Refuse a softmax of another kind, and windows that kernels read otherwise.
 
     Raises:
         UnsupportedAttributeError: The node has one.
     """
+    if not -1 <= op.local_window_size < 2**31:
+        raise UnsupportedAttributeError(
+            f"{DOMAIN}::GroupQueryAttention: local_window_size {op.local_window_size} is none"
+        )
     if op.smooth_softmax > 0:
         raise UnsupportedAttributeError(f"{DOMAIN}::GroupQueryAttention: smooth_softmax is not supported; leave it out")
 
