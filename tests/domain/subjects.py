@@ -249,13 +249,14 @@ def _session(sessions: SessionOf | None, model: onnx.ModelProto, *, optimised: b
 def _loaded(model: bytes, optimised: bool) -> Callable[[Any], Any]:
     made = session(model, optimised=optimised)
     names = [output.name for output in made.get_outputs()]
+    # Strings are numbers in the graph that is analysed, and numbers of float8 are bytes in NumPy.
+    hidden = {output.name for output in made.get_outputs() if "string" in output.type or "float8" in output.type}
 
     def run(feeds: Any) -> dict[str, Array]:
         values = dict(zip(names, made.run(None, feeds), strict=True))
         if any(value is None for value in values.values()):
             raise RuntimeError("ONNX Runtime gives no result")  # of operands without elements, mostly
-        # Strings are numbers in the graph that is analysed.
-        return {name: value for name, value in values.items() if value.dtype != object}
+        return {name: value for name, value in values.items() if name not in hidden}
 
     return run
 

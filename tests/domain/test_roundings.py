@@ -39,6 +39,15 @@ def test_sums_of_nothing_meet_infinities() -> None:
     assert not faults_at(text, x=np.array([[-np.inf], [-1]], np.float32), w=np.zeros((0, 1), np.float32))
 
 
+@pytest.mark.parametrize("sign", [1, -1])
+def test_large_numbers_are_added_to_products_of_zeros(sign: int) -> None:
+    model = parse("g (float[1, 2, 3] x, float[4, 2, 2] w, float[4] b) => (float[1, 4, 2] y) { y = Conv(x, w, b) }")
+    zeros = {"x": np.zeros((1, 2, 3), np.float32), "w": np.zeros((4, 2, 2), np.float32), "b": np.zeros(4, np.float32)}
+    large = zeros | {"b": np.full(4, sign * np.finfo(np.float32).max, np.float32)}
+    y = Subject(model).analyse(*((zeros, large) if sign > 0 else (large, zeros))).bounds["y"]
+    assert y is not None and y.extremes[0 if sign < 0 else 1] * sign >= np.finfo(np.float32).max
+
+
 def test_products_of_sums_count_each_element_once() -> None:
     text = 'g (float16[12] x, float16[3] w) => (float16 y) { y = Einsum<equation = "i,j->">(x, w) }'
     feeds = {"x": np.full(12, 2, np.float16), "w": np.full(3, 1.5, np.float16)}

@@ -107,7 +107,7 @@ def scale_sums(sums: Interval, scales: list[Interval], bias: Interval | None, al
     factors = _scales_of(scales, alpha)
     most = _most_of(factors)
     # Kernels multiply scales first: a part of their product may overflow before a small one follows.
-    if not float(most.max()) < _LARGEST / 2:
+    if most.numel() and not float(most.max()) < _LARGEST / 2:
         return None
     ends = sums.doubles()
     low, high = corner_products(ends, reduce(corner_products, factors))

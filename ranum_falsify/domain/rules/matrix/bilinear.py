@@ -345,15 +345,14 @@ def _of_numbers(
     low, high = (min(max(corner, -_LARGEST), _LARGEST) for corner in (min(corners), max(corners)))
     low, high = count * (low - share * abs(low)), count * (high + share * abs(high))
     least, greatest = (0.0, 0.0) if bias is None else bias.extremes
-    one_sign = (low >= 0 and least >= 0) or (high <= 0 and greatest <= 0)
-    rounds = between > 0 and max(-low, high) > torch.finfo(a.dtype).max
-    if (max(-low, high) + max(-least, greatest)) * (1 + share) >= torch.finfo(work).max or rounds:
-        ends = (0.0 if low >= 0 and one_sign else -math.inf, 0.0 if high <= 0 and one_sign else math.inf)
-        return replace(Interval.fill(*ends, shape, a.dtype), nan=not one_sign and not rounds)
-    ends = low + least - share * abs(least) - lost, high + greatest + share * abs(greatest) + lost
     # Sums of terms of one sign have that sign.
     floor = 0.0 if low >= 0 and least >= 0 else -math.inf
     ceiling = 0.0 if high <= 0 and greatest <= 0 else math.inf
+    one_sign = floor == 0 or ceiling == 0
+    rounds = between > 0 and max(-low, high) > torch.finfo(a.dtype).max
+    if (max(-low, high) + max(-least, greatest)) * (1 + share) >= torch.finfo(work).max or rounds:
+        return replace(Interval.fill(floor, ceiling, shape, a.dtype), nan=not one_sign and not rounds)
+    ends = low + least - share * abs(least) - lost, high + greatest + share * abs(greatest) + lost
     return round_numbers_outward(max(ends[0], floor), min(ends[1], ceiling), shape, a.dtype)
 
 
