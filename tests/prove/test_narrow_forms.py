@@ -57,6 +57,8 @@ def like(
     return replace(case, inputs=inputs, attributes=given, constants=constants, outputs=outputs or case.outputs)
 
 
+SEVERAL: list[Operand] = [np.zeros((5, 1), np.uint8), np.array(0.01, np.float32), np.array(128, np.uint8)]
+SEVERAL += [np.full(2, 0.003, np.float32), np.array(9, np.uint8)]
 REFUSED = {
     "several values": form("Constant", value_int=7, value_floats=[2.0]),
     "that it does not have": form("ReduceMin", Spread((3, 0, 3, 1)), opset=7, axes=[4, 6], keepdims=0),
@@ -88,6 +90,7 @@ REFUSED = {
     "product has columns": form(
         "DynamicQuantizeMatMul", Spread((3, 5)), np.ones((5, 4), np.int8), Spread((3, 4)), domain=MICROSOFT
     ),
+    "a scale of 2 elements": replace(like("QLinearSoftmax"), inputs=SEVERAL),
     "looks beyond it": like("TreeEnsembleClassifier", classlabels_int64s=None, classlabels_strings=["a"]),
     "MultiHeadAttention: a past": like("MultiHeadAttention", "past", outputs=2),
     "local_window_size -7": like("GroupQueryAttention", "window", local_window_size=-7),

@@ -132,6 +132,9 @@ def _grouped_bounds(
     # A window of no keys hides some of them in ONNX Runtime.
     if not lengths.is_point or op.local_window_size == 0:
         return anything
+    counts = lengths.expand()[0].long() + 1
+    if op.local_window_size > 0 and bool((counts < q.shape[2]).any()):
+        return anything  # queries behind a prompt's end may see no key
     first = _first_places(lengths.expand()[0], length, q.shape[2])
     places = first[:, None] + torch.arange(q.shape[2])
     if bool((places < 0).any()) or bool((places >= max(past, length)).any()):
