@@ -162,9 +162,11 @@ def _pace(context: SearchContext, search: ClauseSearch, prover: Prover | None) -
     def find(share: float) -> None:
         context.is_hurried = True
         until = time.monotonic() + share * limit
-        while context.varies and not is_over() and time.monotonic() < until:
+        while not is_over() and time.monotonic() < until:
             with context.budget.end_within(until - time.monotonic()):
                 search.run()
+            if not context.varies:
+                return
 
     find(_OPENING)
     if prover is not None and not is_over():
