@@ -41,6 +41,8 @@ _OPENING, _WHOLE_TURN, _WIDE_TURN, _TURN_SHARE = 0.02, 0.6, 0.8, 0.1
 """Shares of the time limit, for properties of outputs: the first round of the search; the proof on the whole box, at
 most, if the settings do not give it more, and that on one of so many elements that cutting it leads nowhere; and each
 turn after that, of a proof that cuts the box and, but for two shorter ones at first, of the search."""
+_SHARED = 300.0
+"""The most seconds of a time limit that turns are shares of: whoever gives a day waits for none of them."""
 
 
 def falsify(problem: Problem, config: SearchConfig, *, progress: Callable[[Progress], None] | None = None) -> Answer:
@@ -154,7 +156,7 @@ def _search_and_refine(context: SearchContext, search: OperatorSearch | ClauseSe
 def _pace(context: SearchContext, search: ClauseSearch, prover: Prover | None) -> None:
     """Search and prove in turns, shares of the time limit; most of the search comes after bounds of whole boxes."""
     assert context.config.timeout is not None, "only a limit has shares"
-    limit, times = context.config.timeout, 1.0
+    limit, times = min(context.config.timeout, _SHARED), 1.0
 
     def is_over() -> bool:
         return search.is_done or context.proof.holds or context.budget.expired

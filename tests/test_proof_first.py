@@ -80,12 +80,13 @@ def test_a_finer_proof_follows_a_round_of_the_search() -> None:
     assert without.verdict == "unknown"
 
 
-def test_the_whole_box_is_bounded_before_most_of_the_search() -> None:
+@pytest.mark.parametrize("timeout", [30.0, 1e10])
+def test_the_whole_box_is_bounded_before_most_of_the_search(timeout: float) -> None:
     graph = network("(float[1,2] x) => (float[1,1] y) { q = Mul(x, x) y = ReduceSum<keepdims = 1>(q) }")
     text = "Forall(x, Implies(-1 <= x <= 1, N(x)[0, 0] >= x[0, 0] + x[0, 1] - 0.55))"
-    result = run(problem(text, networks={"N": graph}), n_starts=-1, n_steps=10**9)
+    result = run(problem(text, networks={"N": graph}), n_starts=-1, n_steps=10**9, timeout=timeout)
     assert result.verdict == "holds" and result.interrupted == ""
-    assert result.seconds["search"] < 5, "of the 30 that its first round would take"
+    assert result.seconds["search"] < 15, "of all the time that its first round would take"
 
 
 def test_proof_and_search_go_on_while_there_is_time() -> None:

@@ -54,7 +54,7 @@ def test_a_proof_goes_on_where_it_ended(squares: Graph) -> None:
     text = "Forall(x, Implies(-1 <= x <= 1, N(x)[0, 0] >= x[0, 0] * x[0, 1] - 0.001))"
     proof = proof_of(problem(text, networks={"N": squares}), squares)
     assert proof is not None and not proof.run(time.monotonic() + 60, cuts=False).proved
-    boxes = []
+    boxes: list[int] = []
     while not (result := proof.run(time.monotonic() + 0.01)).proved and len(boxes) < 1000:
         boxes.append(result.boxes)
     assert boxes == sorted(boxes)
