@@ -110,6 +110,11 @@ def _grouped(
     return (join_heads(y), k, v)[: len(op.output_names)]
 
 
+def _sees_keys(op: Operation, lengths: Tensor, queries: int) -> bool:
+    """Tell whether a window leaves every query a key: one of no keys does not, nor those behind a prompt's end."""
+    return op.local_window_size < 0 or (op.local_window_size > 0 and bool((lengths.long() + 1 >= queries).all()))
+
+
 @infinity_aware
 def _grouped_bounds(
     site: Site,
@@ -129,12 +134,8 @@ def _grouped_bounds(
     past, length = 0 if past_key is None else past_key.shape[2], _total(total)
     outputs = (*query.shape[:2], op.num_heads * q.shape[3]), *[(*k.shape[:2], max(past, length), q.shape[3])] * 2
     anything = tuple(bound_anything_of(shape, q.dtype) for shape in outputs)[: len(site.details)]
-    # A window of no keys hides some of them in ONNX Runtime.
-    if not lengths.is_point or op.local_window_size == 0:
+    if not lengths.is_point or not _sees_keys(op, lengths.lower, q.shape[2]):
         return anything
-    counts = lengths.expand()[0].long() + 1
-    if op.local_window_size > 0 and bool((counts < q.shape[2]).any()):
-        return anything  # queries behind a prompt's end may see no key
     first = _first_places(lengths.expand()[0], length, q.shape[2])
     places = first[:, None] + torch.arange(q.shape[2])
     if bool((places < 0).any()) or bool((places >= max(past, length)).any()):
