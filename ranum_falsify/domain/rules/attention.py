@@ -71,7 +71,9 @@ def bound_scores(q: Interval, k: Interval, scale: float) -> Interval:
         share = 8 * unit(torch.float32)
         return replace(y, lower=y.lower - share * y.lower.abs(), upper=y.upper + share * y.upper.abs())
     if q.dtype not in (torch.float16, torch.bfloat16):
-        return y
+        lost = 8 * max(q.shape[-1], 1) * tiny(q.dtype)  # products of scaled factors may be denormal numbers
+        low, high = y.lower - lost * (y.lower != 0), y.upper + lost * (y.upper != 0)
+        return replace(y, lower=low, upper=high)
     # Both factors are scaled first, and each step may be rounded to half precision.
     sizes = [replace(x, lower=size, upper=size) for x in (q, k) for size in (torch.maximum(-x.lower, x.upper),)]
     size = sum_scaled(matrix_product(sizes[0], sizes[1], transposed=(False, True)), abs(scale), None, 0.0).upper

@@ -16,6 +16,7 @@ from ranum_falsify.domain.rules.matrix.determinant import determinant
 from ranum_falsify.domain.rules.matrix.matmul import largest_finite, matrix_product, overflows_in_parts, sum_scaled
 from ranum_falsify.domain.rules.support.building import infinity_aware
 from ranum_falsify.domain.site import Site
+from ranum_falsify.errors import UnsupportedAttributeError
 from ranum_falsify.operators.relations.fused import is_beside_quantised, requantise, saturate
 from ranum_falsify.operators.relations.lengths import product_of_rows
 from ranum_falsify.operators.relations.patterns import refined
@@ -52,6 +53,10 @@ def _times(x: Tensor, factor: float) -> Tensor:
 
 def _gemm(op: Operation, a: Tensor, b: Tensor, c: Tensor | None) -> Tensor:
     a = a.mT if op.transpose_a else a
+    if not a.shape[-1] and op.beta not in (0, 1):
+        raise UnsupportedAttributeError(
+            "beta beside a product of no terms, where ONNX Runtime ignores it, is not known"
+        )
     plain = op.alpha == 1 and op.beta == 1
     if plain and a.is_floating_point() and (c is None or c.ndim == 1):
         result: Tensor = functional.linear(a, b if op.transpose_b else b.mT, c)

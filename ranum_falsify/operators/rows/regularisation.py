@@ -25,8 +25,9 @@ __all__: list[str] = []
 
 
 def _number(value: Any, fallback: float) -> float:
-    """Return a static operand as a number."""
-    return fallback if value is None else float(np.asarray(value).reshape(-1)[0])
+    """Return a static operand as a number, the fallback if it has none, which ONNX Runtime refuses."""
+    numbers = [] if value is None else np.asarray(value).reshape(-1).tolist()
+    return float(numbers[0]) if numbers else fallback
 
 
 def _draws(op: Operation) -> bool:

@@ -16,7 +16,7 @@ from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.rounding import round_outward
 from ranum_falsify.domain.rules.arithmetic.pairs import multiply
 from ranum_falsify.domain.rules.fourier import transform_bounds
-from ranum_falsify.domain.rules.support.building import infinity_aware, shape_aware, unknown
+from ranum_falsify.domain.rules.support.building import infinity_aware, shape_aware
 from ranum_falsify.domain.site import Site
 from ranum_falsify.domain.slack import WINDOW_ERROR
 from ranum_falsify.network.lowering import Surroundings, lowering, refuse
@@ -51,12 +51,13 @@ def _window(op: Operation, x: np.ndarray) -> Tensor:
     return y.to(dtype) if dtype.is_floating_point else y.nan_to_num().to(dtype)
 
 
-def _window_bounds(site: Site, x: np.ndarray | Interval) -> Interval | tuple[Interval, ...] | None:
+def _window_bounds(site: Site, x: np.ndarray | Interval) -> Interval | None:
     if isinstance(x, Interval):
         return None
     y = _cosines(site.op, x)
     if bool(y.isnan().any()):
-        return unknown(site)
+        anything = Interval.top(tuple(y.shape), site.dtype)
+        return replace(anything, nan=True, overflows=True) if anything.is_floating else anything
     low, high = y - WINDOW_ERROR, y + WINDOW_ERROR
     if site.dtype.is_floating_point:
         return round_outward(low, high, site.dtype, tuple(y.shape))

@@ -122,9 +122,9 @@ def _tensor_scatter_bounds(
 
 
 def _starts(op: Operation, operands: Mapping[str, Any]) -> Limits:
-    """Return where updates may start; those of a circular cache go on at its beginning."""
+    """Return where updates may start; those of a circular cache go on at its beginning, as far as integers reach."""
     size, count = (int(operands[name].shape[op.axis]) for name in ("past_cache", "update"))
-    return 0, torch.iinfo(torch.int64).max if op.mode == "circular" else size - count
+    return 0, 2**62 if op.mode == "circular" else size - count
 
 
 @rearranging(

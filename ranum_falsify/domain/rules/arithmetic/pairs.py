@@ -227,7 +227,15 @@ def remainder(site: Site, a: Interval, b: Interval) -> Interval:
     closest = torch.where((b_low <= 0) & (b_high >= 0), zero, torch.minimum(b_low.abs(), b_high.abs()))
     same = same & (torch.maximum(a_low.abs(), a_high.abs()) < closest)
     low, high = torch.where(same, a_low, low), torch.where(same, a_high, high)
-    return flush(Interval.of(low.to(dtype), high.to(dtype), shape))
+    y = flush(Interval.of(low.to(dtype), high.to(dtype), shape))
+    return replace(y, nan=True) if a.is_floating and _may_overflow_divided(site, a, closest) else y
+
+
+def _may_overflow_divided(site: Site, a: Interval, closest: Tensor) -> bool:
+    """Tell whether PyTorch's vectorised kernels, which divide on the way to a remainder, may return NaN."""
+    largest = torch.maximum(a.lower.double().abs(), a.upper.double().abs())
+    limit = float(dtype_range(a.dtype)[1])
+    return "torch" in site.runtimes and bool((largest / 2 >= closest * (limit / 2)).any())
 
 
 def _widen(x: Interval) -> Pair:

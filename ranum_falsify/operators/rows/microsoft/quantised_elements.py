@@ -46,13 +46,18 @@ __all__ = [
 
 
 def dequantise(x: Tensor, scale: Tensor, zero: Tensor | None) -> Tensor:
-    """Return the numbers that integers represent, float64."""
-    steps = x.double() if zero is None else x.double() - zero.double()
-    return steps * scale.double()
+    """Return the numbers that integers represent, float64; a scale or zero point of one element adds no dimension."""
+    steps = x.double() if zero is None else x.double() - _without_rank(zero).double()
+    return steps * _without_rank(scale).double()
+
+
+def _without_rank(x: Tensor) -> Tensor:
+    return x.reshape(()) if x.numel() == 1 else x
 
 
 def _quantise(x: Tensor, scale: Tensor, zero: Tensor | None, dtype: torch.dtype) -> Tensor:
-    return round_to_steps(x / scale.double(), x.new_zeros(()) if zero is None else zero, dtype)
+    zero = x.new_zeros(()) if zero is None else _without_rank(zero)
+    return round_to_steps(x / _without_rank(scale).double(), zero, dtype)
 
 
 # sums and products ----------------------------------------------------------------------------------------------

@@ -71,8 +71,10 @@ def multiply_integers(
     """Return the product of quantised matrices, as the numbers that it represents, plus a bias."""
     sums = matrix_of(steps_above(a, a_zero), steps_above(b, b_zero))
     total = sums.double() * a_scale.double() * b_scale
-    if total.shape != sums.shape or b_scale.shape[-2:-1] not in ((), (1,)):
-        raise ValueError("scales have more elements than the product has columns, beyond which ONNX Runtime reads")
+    if sums.shape[-1] != b.shape[-1] or total.shape != sums.shape or b_scale.shape[-2:-1] not in ((), (1,)):
+        raise ValueError(
+            "scales or zero points have more elements than the product has columns, beyond which ONNX Runtime reads"
+        )
     return (total if bias is None else total + bias).float()
 
 
