@@ -55,7 +55,7 @@ def _gemm(op: Operation, a: Tensor, b: Tensor, c: Tensor | None) -> Tensor:
     a = a.mT if op.transpose_a else a
     if not a.shape[-1] and op.beta not in (0, 1):
         raise UnsupportedAttributeError(
-            "beta beside a product of no terms, where ONNX Runtime ignores it, is not known"
+            "beta beside a product of no terms, where ONNX Runtime ignores it"
         )
     plain = op.alpha == 1 and op.beta == 1
     if plain and a.is_floating_point() and (c is None or c.ndim == 1):

@@ -73,7 +73,7 @@ def multiply_integers(
     total = sums.double() * a_scale.double() * b_scale
     if sums.shape[-1] != b.shape[-1] or total.shape != sums.shape or b_scale.shape[-2:-1] not in ((), (1,)):
         raise ValueError(
-            "scales or zero points have more elements than the product has columns, beyond which ONNX Runtime reads"
+            "scales or zero points have more elements than the product has columns"
         )
     return (total if bias is None else total + bias).float()
 
