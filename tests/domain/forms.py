@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from ranum_falsify.errors import RanumFalsifyError
+from ranum_falsify.errors import RanumFalsifyError, is_out_of_memory
 from ranum_falsify.prove.analyses import execution_of
 from tests.domain.boxes import Box, Feeds, box, is_float, points, recipes
 from tests.domain.search import Search, Tally
@@ -33,7 +33,7 @@ class FormTally:
 
     Attributes:
         forms: Forms by outcome: `ran` (ONNX Runtime ran it, and the row has it), `refused by ONNX Runtime`, `refused
-            by the row` (and run by ONNX Runtime), `not a model`.
+            by the row` (and run by ONNX Runtime), `too large`, `not a model`.
         slots: The same by slot of the latest change.
         tally: Boxes and samples of those that ran, and the faults.
         refusals: Reasons for which rows refuse what ONNX Runtime runs.
@@ -132,8 +132,13 @@ def check_form(case: OperatorCase, rng: np.random.Generator, *, boxes: int, samp
     except Exception as error:
         return "ran", Tally(faults=[f"reader: {type(error).__name__}: {error}"]), ""
     total = Tally()
-    for number in range(boxes):
-        total.add(_check_box(subject, feeds, rng, samples, is_point=number == 0))
+    try:
+        for number in range(boxes):
+            total.add(_check_box(subject, feeds, rng, samples, is_point=number == 0))
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        return "too large", total, ""
     return "ran", total, ""
 
 

@@ -59,7 +59,13 @@ def rearrange(x: Interval, function: Callable[[Tensor], Tensor], shape: Sequence
 
 
 def reshape(x: Interval, shape: Sequence[int]) -> Interval:
-    """Return the same elements in another shape; merged dimensions stay merged unless their elements are separated."""
+    """Return the same elements in another shape; merged dimensions stay merged unless their elements are separated.
+
+    Raises:
+        ValueError: The shape has another number of elements.
+    """
+    if math.prod(shape) != x.size:
+        raise ValueError(f"{x.size} elements do not fill a shape of {tuple(shape)}")
     if not x.size:
         return x.move(lambda bound: bound.reshape(tuple(shape)))
     mixed, stored = list[int](), list[int]()

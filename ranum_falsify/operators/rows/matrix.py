@@ -27,7 +27,14 @@ __all__ = ["Det", "matrix_of", "spell_out"]
 
 
 def matrix_of(a: Tensor, b: Tensor) -> Tensor:
-    """Return the matrix product, for integers too; a vector counts as a row (left) or a column (right)."""
+    """Return the matrix product, for integers too; a vector counts as a row (left) or a column (right).
+
+    Raises:
+        UnsupportedAttributeError: ONNX Runtime takes a batch of empty matrices for one of them.
+    """
+    batch = a.shape[:-2]
+    if b.ndim > 2 and not b.numel() and torch.broadcast_shapes(batch, b.shape[:-2]) != batch:
+        raise UnsupportedAttributeError("a batch of empty matrices, of which ONNX Runtime reads one")
     if a.is_floating_point():
         return torch.matmul(a, b)
     # PyTorch has no product of integer matrices on CUDA.
