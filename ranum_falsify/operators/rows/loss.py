@@ -22,7 +22,9 @@ _NONZERO = NotZero("value", reason="")
 
 
 def _find_ignored(op: Operation, target: Tensor) -> Tensor:
-    return torch.zeros_like(target, dtype=torch.bool) if op.ignore_index is None else target == op.ignore_index
+    if op.ignore_index is None:
+        return torch.zeros_like(target, dtype=torch.bool)
+    return target.long() == op.ignore_index  # int32 cannot hold all that it is compared with
 
 
 def _classes(op: Operation, x: Tensor, target: Tensor) -> Tensor:

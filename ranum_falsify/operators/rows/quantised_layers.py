@@ -149,8 +149,11 @@ def _saturate(sums: Interval, a: Interval, b: Interval, terms: int, zero: Interv
     less, more = excess(a.dtype, largest, b, terms)
     if not (less or more):
         return sums
-    ends = (sums.lower.long() - less).clamp(*_INT32), (sums.upper.long() + more).clamp(*_INT32)
-    return Interval.of(ends[0].to(torch.int32), ends[1].to(torch.int32), sums.shape)
+    low, high = sums.lower.long() - less, sums.upper.long() + more
+    least, greatest = _INT32
+    wraps = (low < least) | (high > greatest)
+    low, high = (torch.where(wraps, end, x).to(torch.int32) for end, x in ((least, low), (greatest, high)))
+    return Interval.of(low, high, sums.shape)
 
 
 def matrix_of_integers(

@@ -71,10 +71,9 @@ def multiply_integers(
     """Return the product of quantised matrices, as the numbers that it represents, plus a bias."""
     sums = matrix_of(steps_above(a, a_zero), steps_above(b, b_zero))
     total = sums.double() * a_scale.double() * b_scale
-    if sums.shape[-1] != b.shape[-1] or total.shape != sums.shape or b_scale.shape[-2:-1] not in ((), (1,)):
-        raise ValueError(
-            "scales or zero points have more elements than the product has columns"
-        )
+    fits = sums.shape[-1] == b.shape[-1] and total.shape == sums.shape
+    if not fits or (b_scale.ndim > 1 and b_scale.shape[-2:] != (1, b.shape[-1])):
+        raise ValueError("scales or zero points have more or fewer elements than the product has columns")
     return (total if bias is None else total + bias).float()
 
 
