@@ -29,6 +29,7 @@ from ranum_falsify.domain.rules.support.building import (
     is_shape_aware,
     keeps_infinity,
     unknown,
+    without_elements,
 )
 from ranum_falsify.domain.site import IntervalRule, Site
 from ranum_falsify.network import Graph, OperatorSpec, spec_of
@@ -234,7 +235,8 @@ class IntervalAnalysis(OperationVisitor):
         if not self._has_fixed_shape(operation, spec, operands):
             return None
         rule, site = spec.interval, self._site(operation)
-        if not spec.dynamic_shape and (nothing := self._find_nothing(site)):
+        decided = spec.dynamic_shape or not self.graph.is_tried or self._computes_static(operation)
+        if not decided and (nothing := without_elements(site)):
             return nothing
         if rule is None and spec.dynamic_shape:
             return None
@@ -250,15 +252,6 @@ class IntervalAnalysis(OperationVisitor):
         if not all(d is None or tuple(d.shape) == y.shape for d, y in zip(site.details, outputs, strict=False)):
             return None
         return self._follow_infinities(rule, site, operands, touched, outputs) if touched else outputs
-
-    def _find_nothing(self, site: Site) -> tuple[Interval, ...]:
-        """Return the results of a node of which none has an element, as far as no operand decides that."""
-        if self._computes_static(site.op) or not self.graph.is_tried:
-            return ()
-        known = [d for d in site.details if d is not None]
-        if not known or not all(0 in d.shape for d in known):
-            return ()
-        return tuple(replace(y, nan=False, overflows=False) for y in unknown(site))
 
     def _apply(self, rule: IntervalRule, site: Site, operands: Sequence[Value]) -> Outputs:
         try:

@@ -10,11 +10,11 @@ from dnnv.nn import Operation
 from ranum_falsify.domain import Interval, IntervalAnalysis, Visited
 from ranum_falsify.network import Graph, spec_of
 from ranum_falsify.network.contents import nodes_with_branches
+from ranum_falsify.operators.relations.discarded import list_doubtful
 from ranum_falsify.operators.support.conditions import (
     ReadsNan,
     conditions_of,
     gradient_conditions,
-    is_proved,
     name_bounds,
 )
 from ranum_falsify.prove.stored_nan import reach_of_nan
@@ -33,7 +33,7 @@ class Checked:
         open: By `id` of the operator, its conditions that may be violated if no operator before it is invalid, except
             those on derivatives.
         open_gradient: The same for the conditions on derivatives, which break nothing after them.
-        constants: Names of the operators with open conditions that make constants of the graph.
+        constants: Names of the operators with open conditions that make constants which the graph reads.
         varying: Operators that give shapes that are not the same on the whole box, if anything is open for that.
         inside: Names of the nodes in an operator's subgraphs that are not proved, by its name.
     """
@@ -86,7 +86,7 @@ def check(
         if id(op) not in analysed:
             found[id(op)] = _leave_undecided(analysis, op, found[id(op)])
     left, left_gradient = ({key: left for key, left in table.items() if left} for table in (found, of_gradient))
-    constants = tuple(v.op.name for v in analysis.folded if not is_proved(v))
+    constants = list_doubtful(analysis)
     matters = None in outputs or not analysed.issuperset(left)
     varying = find_varying(graph, analysed) if matters else ()
     return Checked(outputs, left, left_gradient, constants, varying, analysis.open_inside)

@@ -13,6 +13,7 @@ from ranum_falsify.domain import Interval, IntervalAnalysis, Visited
 from ranum_falsify.domain.infinities import Value
 from ranum_falsify.network import Graph, spec_of
 from ranum_falsify.network.order import topological_order
+from ranum_falsify.operators.relations.discarded import list_doubtful
 from ranum_falsify.operators.support.conditions import conditions_of, name_bounds
 from ranum_falsify.validity import Constraint
 
@@ -105,7 +106,7 @@ def surely_fails(
                 raise _Decided(fails=False)
             waiting.discard(id(visited.op))
 
-    if not all(_is_valid(visited) for visited in analysis.folded):
+    if list_doubtful(analysis):
         return False
     if isinstance(analysis, _Early):
         analysis.look = look

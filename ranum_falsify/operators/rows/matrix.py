@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import torch
 from dnnv.nn import Operation
 from dnnv.nn.operations import Gemm, MatMul
@@ -33,7 +34,7 @@ def matrix_of(a: Tensor, b: Tensor) -> Tensor:
         UnsupportedAttributeError: ONNX Runtime takes a batch of empty matrices for one of them.
     """
     batch = a.shape[:-2]
-    if b.ndim > 2 and not b.numel() and torch.broadcast_shapes(batch, b.shape[:-2]) != batch:
+    if b.ndim > 2 and not b.numel() and np.broadcast_shapes(batch, b.shape[:-2]) != batch:
         raise UnsupportedAttributeError("a batch of empty matrices, of which ONNX Runtime reads one")
     if a.is_floating_point():
         return torch.matmul(a, b)
@@ -61,9 +62,7 @@ def _times(x: Tensor, factor: float) -> Tensor:
 def _gemm(op: Operation, a: Tensor, b: Tensor, c: Tensor | None) -> Tensor:
     a = a.mT if op.transpose_a else a
     if not a.shape[-1] and op.beta not in (0, 1):
-        raise UnsupportedAttributeError(
-            "beta beside a product of no terms, where ONNX Runtime ignores it"
-        )
+        raise UnsupportedAttributeError("beta beside a product of no terms, where ONNX Runtime ignores it")
     plain = op.alpha == 1 and op.beta == 1
     if plain and a.is_floating_point() and (c is None or c.ndim == 1):
         result: Tensor = functional.linear(a, b if op.transpose_b else b.mT, c)

@@ -41,6 +41,7 @@ __all__ = [
     "shape_aware",
     "unknown",
     "within",
+    "without_elements",
 ]
 
 _AWARE, _SHAPED, _KEEPING = "aware_of_infinity", "aware_of_shape", "keeps_infinity"
@@ -260,6 +261,14 @@ def unknown(site: Site) -> tuple[Interval, ...]:
     """Return bounds that say nothing: every value of each output's dtype, and perhaps an overflow or NaN."""
     tops = (_none() if d is None else Interval.top(tuple(d.shape), torch_dtype(d.dtype)) for d in site.details)
     return tuple(replace(y, nan=True, overflows=True) if y.is_floating else y for y in tops)
+
+
+def without_elements(site: Site) -> tuple[Interval, ...]:
+    """Return bounds of outputs none of which has an element, for which many rules fail; of others, nothing."""
+    known = [d for d in site.details if d is not None]
+    if not known or not all(0 in d.shape for d in known):
+        return ()
+    return tuple(replace(y, nan=False, overflows=False) for y in unknown(site))
 
 
 def _none() -> Interval:

@@ -1,0 +1,94 @@
+"""Which constants that operators make matter: a network may compute infinity or NaN, and choose other numbers.
+
+`Where(x < 8, x, Log(x / 8))` of a stored x that has a zero discards what is infinite, as the position buckets of T5 do.
+Elements are followed through operators that work element by element, and through choices by stored conditions; another
+operator that reads an invalid element is taken to write nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import replace
+
+import numpy as np
+import torch
+from dnnv.nn import Operation
+
+from ranum_falsify.domain import Interval, IntervalAnalysis, Visited
+from ranum_falsify.domain.attributes import apply_rule
+from ranum_falsify.network import spec_of
+from ranum_falsify.network.contents import nodes_with_branches
+from ranum_falsify.operators.support.conditions import is_proved
+
+__all__ = ["list_doubtful"]
+
+Mask = np.ndarray
+"""Elements that may be invalid, booleans of a constant's shape."""
+
+
+def list_doubtful(analysis: IntervalAnalysis) -> tuple[str, ...]:
+    """Return the names of the operators that make constants and are not proved, unless what is invalid is discarded."""
+    unproved = {id(visited.op): visited for visited in analysis.folded if not is_proved(visited)}
+    if not unproved:
+        return ()
+    masks: dict[int, Mask] = {}
+    for op, arrays in analysis.graph.folded:
+        for array, mask in zip(arrays, _follow(analysis, op, arrays, masks, unproved.get(id(op))), strict=True):
+            masks[id(array)] = mask
+    read = (x for op in nodes_with_branches(analysis.graph) for x in spec_of(op).operands_of(op))
+    if not any(masks[id(x)].any() for x in read if id(x) in masks):
+        return ()
+    return tuple(visited.op.name for visited in unproved.values())
+
+
+def _follow(
+    analysis: IntervalAnalysis,
+    op: Operation,
+    arrays: Collection[np.ndarray],
+    masks: dict[int, Mask],
+    unproved: Visited | None,
+) -> Iterator[Mask]:
+    """Yield which elements of the results of an operator may be invalid."""
+    fields = spec_of(op).operands_of(op)
+    read = [masks.get(id(x), np.zeros(np.shape(x), bool)) for x in fields if x is not None]
+    for array in arrays:
+        if not spec_of(op).elementwise:
+            yield np.full(array.shape, unproved is not None or any(mask.any() for mask in read))
+            continue
+        carried = (
+            _choose(op, read) if spec_of(op).op_type == "Where" else np.logical_or.reduce(np.broadcast_arrays(*read))
+        )
+        if unproved is None:
+            yield np.broadcast_to(carried, array.shape)
+            continue
+        found = carried | ~np.isfinite(array) if array.dtype.kind == "f" else carried
+        known = bool(found.any()) and _is_valid_beside(analysis, unproved, np.broadcast_to(found, array.shape))
+        yield np.broadcast_to(found if known else np.ones((), bool), array.shape)
+
+
+def _choose(op: Operation, read: list[Mask]) -> Mask:
+    condition, x, y = read
+    return np.asarray(condition | np.where(op.condition, x, y))
+
+
+def _is_valid_beside(analysis: IntervalAnalysis, visited: Visited, invalid: Mask) -> bool:
+    """Tell whether an operator is valid at all elements but some."""
+    if invalid.all():
+        return True
+    first = int(np.flatnonzero(~invalid.reshape(-1))[0])
+    mask = torch.from_numpy(invalid.copy())
+    operands = tuple(_replace(x, mask, first) if isinstance(x, Interval) else x for x in visited.operands)
+
+    def bound(site: object, *_: object) -> tuple[Interval, ...] | None:
+        return apply_rule(spec_of(visited.op).interval, site, operands)  # type: ignore[arg-type]
+
+    question: Callable[..., tuple[Interval, ...] | None] = bound
+    outputs = analysis.ask(visited.op, question)
+    return outputs is not None and is_proved(replace(visited, operands=operands, outputs=outputs))
+
+
+def _replace(x: Interval, mask: torch.Tensor, place: int) -> Interval:
+    """Return bounds with those at a place of the result for all elements of a mask."""
+    lower, upper = (end.expand(mask.shape) for end in x.expand())
+    ends = (torch.where(mask, end.reshape(-1)[place], end) for end in (lower, upper))
+    return Interval.of(*ends, tuple(mask.shape))
