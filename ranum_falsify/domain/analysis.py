@@ -235,9 +235,6 @@ class IntervalAnalysis(OperationVisitor):
         if not self._has_fixed_shape(operation, spec, operands):
             return None
         rule, site = spec.interval, self._site(operation)
-        decided = spec.dynamic_shape or not self.graph.is_tried or self._computes_static(operation)
-        if not decided and (nothing := without_elements(site)):
-            return nothing
         if rule is None and spec.dynamic_shape:
             return None
         touched = [i for i, x in enumerate(operands) if isinstance(x, Interval) and x.may_be_infinite]
@@ -260,9 +257,10 @@ class IntervalAnalysis(OperationVisitor):
                 output.check()
         except (IndexError, OverflowError, RuntimeError, ValueError):
             # Computed sizes and axes may be such as no runtime accepts, and torch refuses; so may what was not tried.
-            if self.graph.is_tried and not self._computes_static(site.op):
+            known = self.graph.is_tried and not self._computes_static(site.op)
+            if known and not (nothing := without_elements(site)):
                 raise
-            return None
+            return nothing if known else None
         return outputs
 
     def _follow_infinities(
