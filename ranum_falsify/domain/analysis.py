@@ -243,10 +243,8 @@ class IntervalAnalysis(OperationVisitor):
         if rule is None:
             return unknown(site)
         outputs = self._apply(rule, site, operands)
-        if outputs is None:
-            return None
         # The graph after an operator whose shape depends on values was read for the shapes of one example.
-        if not all(d is None or tuple(d.shape) == y.shape for d, y in zip(site.details, outputs, strict=False)):
+        if outputs is None or any(d and tuple(d.shape) != y.shape for d, y in zip(site.details, outputs, strict=False)):
             return None
         return self._follow_infinities(rule, site, operands, touched, outputs) if touched else outputs
 
@@ -257,10 +255,10 @@ class IntervalAnalysis(OperationVisitor):
                 output.check()
         except (IndexError, OverflowError, RuntimeError, ValueError):
             # Computed sizes and axes may be such as no runtime accepts, and torch refuses; so may what was not tried.
-            known = self.graph.is_tried and not self._computes_static(site.op)
-            if known and not (nothing := without_elements(site)):
+            if not self.graph.is_tried or self._computes_static(site.op):
+                return None
+            if spec_of(site.op).dynamic_shape or not (outputs := without_elements(site)):
                 raise
-            return nothing if known else None
         return outputs
 
     def _follow_infinities(
