@@ -136,7 +136,8 @@ class SearchConfig:
         device: Torch device, such as cuda:1.
         backend: Attack back ends, tried in order: pgd, dnnf.pgd, foolbox.NAME, cleverhans.NAME.
         parameters: Parameter of a back end, such as pgd n_steps 200; may be repeated.
-        reach: Count only violations that turn an output non-finite, or only those that a later operator swallows.
+        reach: Count only violations that turn an output non-finite, of which a proof may be, too; or only those that a
+            later operator swallows.
         processors: Threads of torch and ONNX Runtime, by default all cores.
         prove: How to prove what needs no search, None for a search alone.
     """

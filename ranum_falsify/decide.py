@@ -118,7 +118,7 @@ def _decide(context: SearchContext, search: OperatorSearch | ClauseSearch, *, pr
     if config.prove is not None and proves:
         graphs = {id(call): model.graph for call, model in zip(context.problem.calls, context.models, strict=True)}
         drive = _drive(context)
-        prover = Prover(context.problem, config.prove, graphs, tick=budget.check, drive=drive)
+        prover = Prover(context.problem, config.prove, graphs, tick=budget.check, drive=drive, reach=config.reach)
         context.report(Progress(stage="prove", done=0.0, text="interval analysis"))
         with budget.time_proof():
             context.proof = prover.analyse()

@@ -11,7 +11,7 @@ import torch
 from dnnv.nn import Operation
 from torch import Tensor
 
-from ranum_falsify.config import ProveConfig
+from ranum_falsify.config import ProveConfig, Reach
 from ranum_falsify.domain import Interval, IntervalAnalysis
 from ranum_falsify.lazy import cached_property
 from ranum_falsify.network import Graph, spec_of
@@ -27,6 +27,7 @@ from ranum_falsify.prove.outputs import describe_constants, describe_outputs, li
 from ranum_falsify.prove.proof import OperatorProof, Proof, join_operators
 from ranum_falsify.prove.shares import share_time
 from ranum_falsify.prove.term_bounds import margin_bounds
+from ranum_falsify.prove.unconditional import keeps_outputs_finite
 from ranum_falsify.prove.varying import describe_varying
 from ranum_falsify.prove.watch import Drive, Observed, ProvedBounds, watch
 
@@ -71,6 +72,7 @@ class Prover:
         graphs: Mapping[int, Graph] | None = None,
         tick: Callable[[], None] = lambda: None,
         drive: Drive = lambda box: (),
+        reach: Reach | None = None,
     ) -> None:
         """Prepare.
 
@@ -80,8 +82,9 @@ class Prover:
             graphs: The graph that runs for each application, by `id` of the application, if that is not its own.
             tick: Called at every operator; may raise to end the proof.
             drive: See `watch`.
+            reach: `output` where only invalid outputs count.
         """
-        self.problem, self.config = problem, config
+        self.problem, self.config, self.reach = problem, config, reach
         self.graphs = {id(call): (graphs or {}).get(id(call), call.graph) for call in problem.calls}
         self.proof = Proof(runtimes=config.runtimes)
         self.is_exhausted = False
@@ -328,11 +331,19 @@ class _Region:
 
     def _holds_on(self, known: Applications) -> bool:
         if self._problem.is_pure_validity:
-            return all(known.is_valid(goal) for goal in self._problem.goals)
+            return all(known.is_valid(goal) for goal in self._problem.goals) or self._hides(known)
         frame = known.frame_surely()
         if bool((margin_bounds(self._problem.clause_circuit, frame).low >= 0).all()):
             return True
         return bool((margin_bounds(self._problem.penalty_circuit, frame).high < 0).any())
+
+    def _hides(self, known: Applications) -> bool:
+        """Tell whether no output shows what is invalid, where only outputs count."""
+        goals, calls = self._problem.goals, self._problem.calls
+        if self._prover.reach != "output" or len(calls) > 1 or any(goal.gradient for goal in goals):
+            return False
+        inputs, analyses = known.inputs(calls[0]), self._prover.analyses_of(calls[0])
+        return inputs is not None and keeps_outputs_finite(analyses, inputs, self._prover.tick)
 
     def _margins_hold(self, deadline: float, *, cuts: bool) -> bool:
         if self.proofs is None and self._linear is not None:

@@ -46,7 +46,7 @@ _WIDEST = 2**16
 """The widest range of integers that may be how often a loop runs of which more than one point is tried."""
 _BYTES = 2**27
 """The most bytes that the exposed tensors of all points take."""
-_FLOOR, _SHARE = 0.02, 0.1
+_FLOOR, _SHARE = 0.03, 0.1
 """Seconds of this process that all else may take for a small model, and as a share of the time of the analyses."""
 _SMALL = 0.1
 """Seconds in which a small model is loaded and run, which runs on many points."""

@@ -184,7 +184,8 @@ def _verdict(result: Answer) -> str:
         ended = f"; proved after rewriting{ended}"
     about = scope(runtimes, forward=_is_forward(result), assumptions=result.assumptions)
     ranged = f", for {sizes.ranged(result.sizes)}" if result.sizes and result.verdict != "violated" else ""
-    return f"{result.verdict}{about}{ranged}{ended}"
+    shown = " on outputs" if result.verdict == "holds" and left else ""
+    return f"{result.verdict}{shown}{about}{ranged}{ended}"
 
 
 def _is_forward(result: Answer) -> bool:

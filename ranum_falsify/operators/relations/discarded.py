@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
+from typing import TypeGuard
 
 import numpy as np
 import torch
 from dnnv.nn import Operation
+from dnnv.nn.operations import Input
 
 from ranum_falsify.domain import Interval, IntervalAnalysis, Visited
 from ranum_falsify.domain.attributes import apply_rule
@@ -20,7 +22,7 @@ from ranum_falsify.network import spec_of
 from ranum_falsify.network.contents import nodes_with_branches
 from ranum_falsify.operators.support.conditions import is_proved
 
-__all__ = ["list_doubtful"]
+__all__ = ["find_without_nan", "list_doubtful"]
 
 Mask = np.ndarray
 """Elements that may be invalid, booleans of a constant's shape."""
@@ -39,6 +41,21 @@ def list_doubtful(analysis: IntervalAnalysis) -> tuple[str, ...]:
     if not any(masks[id(x)].any() for x in read if id(x) in masks):
         return ()
     return tuple(visited.op.name for visited in unproved.values())
+
+
+def find_without_nan(op: Operation) -> Operation | np.ndarray | None:
+    """Return the operand that an operator hands on where it is not NaN, `x` of `Where(IsNaN(x), 0, x)`."""
+    if spec_of(op).op_type != "Where":
+        return None
+    condition, when, otherwise = spec_of(op).operands_of(op)
+    if _is(condition, "Not"):
+        (condition,), otherwise = spec_of(condition).operands_of(condition), when
+    tested = spec_of(condition).operands_of(condition)[0] if _is(condition, "IsNaN") else None
+    return tested if tested is otherwise else None
+
+
+def _is(field: object, op_type: str) -> TypeGuard[Operation]:
+    return isinstance(field, Operation) and not isinstance(field, Input) and spec_of(field).op_type == op_type
 
 
 def _follow(
