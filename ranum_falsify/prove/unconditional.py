@@ -27,7 +27,7 @@ from ranum_falsify.prove.analyses import Analyses
 from ranum_falsify.prove.stored_nan import reach_of_nan
 from ranum_falsify.validity import Finite
 
-__all__ = ["RefusedError", "Unconditional", "keeps_outputs_finite"]
+__all__ = ["RunRefusedError", "Unconditional", "keeps_outputs_finite"]
 
 
 def keeps_outputs_finite(
@@ -56,12 +56,12 @@ def _has_finite_outputs(analysis: IntervalAnalysis, inputs: Sequence[Interval], 
     unconditional = Unconditional(graph, runtimes=analysis.runtimes)
     try:
         outputs = unconditional.run(inputs, lambda _: tick())
-    except RefusedError:
+    except RunRefusedError:
         return False
     return all(y is not None and not _is_invalid(y) for y in outputs)
 
 
-class RefusedError(Exception):
+class RunRefusedError(Exception):
     """ONNX Runtime may refuse to run an operator."""
 
 
@@ -84,7 +84,7 @@ class Unconditional(IntervalAnalysis):
         bounds = name_bounds(spec_of(op), Visited(op=op, operands=tuple(operands), outputs=outputs))
         failing = [c for c in conditions_of(op) if not c.holds(op, bounds)]
         if any(condition.refuses for condition in failing):
-            raise RefusedError
+            raise RunRefusedError
         if not failing:
             return tuple(replace(y, nan=True) if reads_nan and y.is_floating else y for y in outputs)
         is_told = is_infinity_aware(spec_of(op).interval) and all(

@@ -14,7 +14,7 @@ from ranum_falsify.errors import RanumFalsifyError
 from ranum_falsify.network import read
 from ranum_falsify.network.contents import black_boxes_of, has_subgraphs
 from ranum_falsify.network.tensors import to_torch
-from ranum_falsify.prove.unconditional import RefusedError, Unconditional
+from ranum_falsify.prove.unconditional import RunRefusedError, Unconditional
 from tests.domain.boxes import Array, Feeds
 from tests.network.building import parse, session
 from tests.operators.harness import OperatorCase, model_of
@@ -113,7 +113,7 @@ def check_case(case: OperatorCase, seed: int) -> bool:
             return False
         box = [Interval.box(low[name], high[name]) for name in graph.input_names]
         bounds = Unconditional(graph, runtimes=("onnxruntime",)).run(box)
-    except (RefusedError, RanumFalsifyError, RuntimeError, ValueError):
+    except (RunRefusedError, RanumFalsifyError, RuntimeError, ValueError):
         return False
     except Exception as error:
         if type(error).__module__.startswith("onnxruntime"):
