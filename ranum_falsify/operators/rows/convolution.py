@@ -109,7 +109,11 @@ _UNIFORM = Axis(size=1, kernel=1, stride=1, dilation=1, before=0, after=0, count
 @infinity_aware
 def _conv_bounds(site: Site, x: Interval, w: Interval, b: Interval | None) -> Interval:
     if not w.shape[1]:  # ONNX Runtime may leave sums of no terms unwritten
-        return unknown(site)[0]
+        nothing = unknown(site)[0]
+        infinite = b is not None and b.may_be_infinite
+        return (
+            replace(nothing, lower=-nothing.upper * math.inf, upper=nothing.upper * math.inf) if infinite else nothing
+        )
     w, b = requantise(site, w, b)
     return saturate(site, bound_convolution(site.op, x, w, b), w)
 

@@ -71,7 +71,11 @@ def _aggregate_bounds(reached: Reached, how: str, bases: Sequence[float], dtype:
     low, high = _between(reached, how)
     size = torch.maximum(reached.low.abs(), reached.high.abs()).sum(1) + base.abs()
     error = size * sum_error(trees + 1, dtype, _RARE_ROUNDINGS) + (trees + _RARE_ROUNDINGS) * tiny(dtype)
-    y = round_outward(low + base - error, high + base + error, dtype, (rows, scores))
+    ends = low + base - error, high + base + error
+    if how in ("MIN", "MAX"):  # to no score at all, no base value is added
+        empty = ~reached.surely.any(1)
+        ends = torch.where(empty, ends[0].clamp(max=0), ends[0]), torch.where(empty, ends[1].clamp(min=0), ends[1])
+    y = round_outward(*ends, dtype, (rows, scores))
     return replace(y, overflows=bool((size * 1.01 >= torch.finfo(dtype).max).any()))
 
 
@@ -226,7 +230,9 @@ def _regress(op: TreeEnsembleRegressor, x: Tensor) -> Tensor:
     weights, gives = _gather(op.forest, as_rows(x))
     bases, kind = _base_values(op), op.post_transform
     scores = _aggregate(weights, gives, op.aggregate_function)
-    scores = scores + scores.new_tensor(bases) if len(bases) == scores.shape[1] else scores
+    if len(bases) == scores.shape[1]:
+        added = gives.any(1) if op.aggregate_function in ("MIN", "MAX") else torch.ones_like(scores)
+        scores = scores + scores.new_tensor(bases) * added
     return _finish(scores, kind).float()
 
 
