@@ -37,7 +37,7 @@ _COEFFICIENTS = 1 << 18
 _FEWEST, _MOST = 4, 256
 """Boxes of one batch."""
 
-_ROOT_ROUNDS, _ROUNDS = 16, 8
+_ROOT_ROUNDS, _ROUNDS = 16, 4
 """Passes of the ascent on the whole box, and on others."""
 
 _ROOT_RATE, _RATE = 0.5, 0.2
