@@ -72,8 +72,7 @@ class Relaxation(ABC):
     def find_range(self, low: Tensor, high: Tensor) -> tuple[Slopes, Slopes]:
         """Return two ends between which slopes may be chosen; they are equal where there is nothing to choose."""
         y = self.lines(low, high)
-        own = Slopes(y.lower_slope, y.upper_slope)
-        return own, own
+        return Slopes(y.lower_slope, y.upper_slope), Slopes(y.lower_slope, y.upper_slope)
 
     def tilt(self, low: Tensor, high: Tensor, slopes: Slopes) -> Lines:
         """Return lines that hold as those of `lines` do, with chosen slopes where there is anything to choose.

@@ -22,7 +22,6 @@ from ranum_falsify.domain.linear.curve_branching import CurveBranching, find_thr
 from ranum_falsify.domain.linear.functionals import Functional, LinearBounds
 from ranum_falsify.domain.linear.passes import BoxBatch
 from ranum_falsify.domain.linear.program import Program
-from ranum_falsify.domain.linear.steps import Box
 from ranum_falsify.lazy import cached_property
 
 __all__ = ["BranchAndBound", "SplitResult", "bound_parts", "split_and_bound"]
@@ -50,14 +49,11 @@ class SplitResult:
     open_boxes: tuple[tuple[Tensor, Tensor] | None, ...]
 
 
-def _box(program: Program, variable: int) -> Box:
-    return program.variables[variable].box
-
-
 class BranchAndBound:
     """The proof of a statement about linear functionals over the box of an analysis, which can be taken up again.
 
-    First come the bounds on the whole box, then those with slopes chosen for what they leave open; then the box is cut.
+    First come the bounds on the whole box, then those with slopes chosen for what they leave open; then the box is cut:
+    along inputs where few of them vary, else along operands of curves if each row that is open decides on its own.
     """
 
     def __init__(
@@ -110,8 +106,9 @@ class BranchAndBound:
     def _find_curves(self) -> CurveBranching | None:
         """Return how to cut along operands of curves; None where inputs are few or sides do not decide on their own."""
         program = self._analysis.program
-        wide = sum(int((low < high).sum()) for v in program.inputs if v is not None for low, high in [_box(program, v)])
-        if self._find_open is None or self._whole is None or wide <= _FEW_INPUTS:
+        boxes = [program.variables[v].box for v in program.inputs if v is not None]
+        are_few = sum(int((low < high).sum()) for low, high in boxes) <= _FEW_INPUTS
+        if self._find_open is None or self._whole is None or are_few:
             return None
         sides = self._find_open(self._whole)
         thresholds = find_thresholds(self._is_proved, self._whole, sides) if bool(sides.any()) else None
