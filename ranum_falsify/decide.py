@@ -39,7 +39,7 @@ _TURN = 10.0
 
 _OPENING, _WHOLE_TURN, _WIDE_TURN = 0.02, 0.6, 0.8
 """Shares of the time limit, at most, for properties of outputs: the first round of the search; and the proof on the
-whole box, if the settings do not give it more, and that on one of so many elements that cutting it leads nowhere."""
+whole box, if the settings do not give it more, and that on one of so many elements that cutting these leads nowhere."""
 _TURN_SHARE, _CUT_GROWTH, _FIND_GROWTH = 0.1, 0.5, 0.15
 """Turns after that: the most of the time limit that one takes, and how long it is for each second of the run so far, of
 a proof that cuts the box and of the search."""

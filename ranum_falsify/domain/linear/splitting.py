@@ -95,6 +95,8 @@ class BranchAndBound:
             self._bound_whole(deadline)
         if self._proved or not cuts or all(v is None for v in program.inputs):  # there is nothing to cut
             return SplitResult(self._proved, self._boxes, _empty(program))
+        if self._whole is None:  # there was no time to find out how to cut
+            return SplitResult(False, 0, _cut_out(program))
         result = self._search.run(deadline, keep)
         self._proved = result.proved
         return result
@@ -206,6 +208,10 @@ class _Search:
                 break
             parts, found = [*parts, part], found + len(part)
         return SplitResult(not found, self._count, self._branching.cut_out(join(parts), keep))
+
+
+def _cut_out(program: Program) -> tuple[tuple[Tensor, Tensor] | None, ...]:
+    return tuple(None if v is None else program.variables[v].box for v in program.inputs)
 
 
 def _empty(program: Program) -> tuple[tuple[Tensor, Tensor] | None, ...]:
