@@ -86,7 +86,8 @@ class Branching(ABC):
         self._width = sum(self._size(v) for v in self._inputs)
         self._largest = max((self._size(v) for i in self._order for v in self._program.steps[i].reads), default=1)
         ends = [self._program.variables[v].box for v in (*self._inputs, *self._watched)]
-        self.root = Boxes(*(torch.cat([box[side].reshape(1, -1) for box in ends], dim=1) for side in (0, 1)))
+        low, high = (torch.cat([box[side].reshape(1, -1) for box in ends], dim=1) for side in (0, 1))
+        self.root = Boxes(low, high)
 
     @property
     @abstractmethod
