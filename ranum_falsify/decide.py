@@ -37,10 +37,12 @@ _REPLAY_THREADS = 1
 _TURN = 10.0
 """Seconds that the first turn of the search takes, after its first round and the first turn of the proof."""
 
-_OPENING, _WHOLE_TURN, _WIDE_TURN, _TURN_SHARE = 0.02, 0.6, 0.8, 0.1
-"""Shares of the time limit, for properties of outputs: the first round of the search; the proof on the whole box, at
-most, if the settings do not give it more, and that on one of so many elements that cutting it leads nowhere; and each
-turn after that, of a proof that cuts the box and, but for two shorter ones at first, of the search."""
+_OPENING, _WHOLE_TURN, _WIDE_TURN = 0.02, 0.6, 0.8
+"""Shares of the time limit, at most, for properties of outputs: the first round of the search; and the proof on the
+whole box, if the settings do not give it more, and that on one of so many elements that cutting these leads nowhere."""
+_TURN_SHARE, _CUT_GROWTH, _FIND_GROWTH = 0.1, 0.5, 0.15
+"""Turns after that: the most of the time limit that one takes, and how long it is for each second of the run so far, of
+a proof that cuts the box and of the search."""
 _SHARED = 300.0
 """The most seconds of a time limit that turns are shares of: whoever gives a day waits for none of them."""
 
@@ -156,30 +158,32 @@ def _search_and_refine(context: SearchContext, search: OperatorSearch | ClauseSe
 def _pace(context: SearchContext, search: ClauseSearch, prover: Prover | None) -> None:
     """Search and prove in turns, shares of the time limit; most of the search comes after bounds of whole boxes."""
     assert context.config.timeout is not None, "only a limit has shares"
-    limit, times = min(context.config.timeout, _SHARED), 1.0
+    limit = min(context.config.timeout, _SHARED)
 
     def is_over() -> bool:
         return search.is_done or context.proof.holds or context.budget.expired
 
-    def find(share: float) -> None:
-        context.is_hurried = True
-        until = time.monotonic() + share * limit
+    def turn(growth: float) -> float:
+        # What a run has taken so far tells what its steps cost: a small network is not kept from its first cuts.
+        return min(_TURN_SHARE * limit, growth * (time.monotonic() - context.budget.began))
+
+    context.is_hurried = True
+    with context.budget.end_within(_OPENING * limit):
+        search.run()
+    if prover is not None and not is_over():
+        _refine(context, search, prover, least=(_WHOLE_TURN if prover.may_cut else _WIDE_TURN) * limit, cuts=False)
+    while not is_over():
+        proves = prover is not None and prover.config.timeout > 0 and not prover.is_exhausted
+        if prover is not None and proves:
+            _refine(context, search, prover, most=turn(_CUT_GROWTH))
+        until = time.monotonic() + turn(_FIND_GROWTH)
         while not is_over() and time.monotonic() < until:
             with context.budget.end_within(until - time.monotonic()):
                 search.run()
             if not context.varies:
-                return
-
-    find(_OPENING)
-    if prover is not None and not is_over():
-        _refine(context, search, prover, least=(_WHOLE_TURN if prover.may_cut else _WIDE_TURN) * limit, cuts=False)
-    while not is_over():
-        find(min(1.0, times / 4) * _TURN_SHARE)
-        if prover is not None and not (prover.is_exhausted or is_over()):
-            _refine(context, search, prover, times=times, most=_TURN_SHARE * limit)
-        elif not context.varies:
+                break
+        if not (proves or context.varies):
             return
-        times *= 2
 
 
 def _drive(context: SearchContext) -> Callable[[Sequence[InputVariable]], Sequence[Mapping[str, np.ndarray]]]:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import time
 
+import numpy as np
 import pytest
+import torch
 
+from ranum_falsify.building import ModelBuilder
 from ranum_falsify.domain.linear.bounds import LinearAnalysis
 from ranum_falsify.domain.linear.splitting import SplitResult
-from ranum_falsify.network import Graph
+from ranum_falsify.network import Graph, read
 from ranum_falsify.properties.problem.problem import Problem
 from ranum_falsify.prove import margins
 from ranum_falsify.prove.applications import box_of
@@ -48,6 +51,32 @@ def test_slopes_that_are_chosen_prove_without_a_cut_what_is_true_by_little(squar
     result = run(ABOVE.format(0.5001), squares)
     assert result.proved and result.boxes == 1
     assert not run(ABOVE.format(0.4999), squares, seconds=0.3).proved
+
+
+def test_of_many_inputs_curves_are_cut_and_corners_remain() -> None:
+    rng = np.random.default_rng(0)
+    g = ModelBuilder()
+    hidden = g.Relu(g.Gemm(g.input("x", (1, 40)), *(rng.normal(size=s).astype(np.float32) for s in ((40, 10), (10,)))))
+    hidden = g.Relu(g.Gemm(hidden, *(rng.normal(size=s).astype(np.float32) for s in ((10, 10), (10,)))))
+    g.output(g.Gemm(hidden, *(rng.normal(size=s).astype(np.float32) for s in ((10, 2), (2,)))), (1, 2))
+    graph = read(g.build())
+    text = "Forall(x, Implies(And(-0.1 <= x, x <= 0.1), And(N(x)[0, 0] >= {0}, N(x)[0, 1] <= 1000)))"
+    points = rng.choice([-0.1, 0.1], (500, 1, 40)).astype(np.float32)
+    reached = min(float(np.asarray(graph(x)).reshape(-1)[0]) for x in points)
+    for threshold in (*np.arange(reached - 60, reached, 2.0), reached + 0.01):
+        proof = proof_of(problem(text.format(threshold), networks={"N": graph}), graph)
+        assert proof is not None
+        if not proof.run(time.monotonic() + 60, cuts=False).proved:
+            break
+    assert threshold < reached
+    result = proof.run(time.monotonic() + 120)
+    assert result.proved and result.boxes > 1
+    proof = proof_of(problem(text.format(reached + 0.01), networks={"N": graph}), graph)
+    assert proof is not None
+    result = proof.run(time.monotonic() + 1)
+    assert not result.proved
+    low, high = result.open_boxes[0] or (None, None)
+    assert low is not None and high is not None and torch.equal(low, high) and bool((low.abs() <= 0.11).all())
 
 
 def test_a_proof_goes_on_where_it_ended(squares: Graph) -> None:

@@ -9,6 +9,7 @@ https://arxiv.org/abs/1811.00866 (CROWN).
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -55,6 +56,17 @@ class BoxBatch:
             self._prepared[number] = self.compute(number)
         return self._prepared[number]
 
+    def kept(self, variable: int) -> Tensor | None:
+        """Return the part `(boxes, *shape)` of the coefficients of a variable that meets its bounds; None for none.
+
+        Only the others go on to the step that computes the variable.  Any part is sound: it is a multiplier of the
+        variable's bounds, which need not follow from what the step reads.
+        """
+        return None
+
+    def see(self, number: int, weights: Sequence[Tensor]) -> None:
+        """Do nothing with the coefficients that come to a step."""
+
     def compute(self, number: int) -> object:
         """Return what a step needs to know of the boxes."""
         step = self.program.steps[number]
@@ -81,19 +93,32 @@ def descend(weights: dict[int, Tensor], region: BoxBatch) -> tuple[Tensor, dict[
             weights.pop(v) if v in weights else torch.zeros(*shape, *program.variables[v].shape, dtype=torch.float64)
             for v in step.writes
         ]
+        region.see(number, given)
+        for position, v in enumerate(step.writes):
+            part = region.kept(v)
+            if part is not None:
+                share, lost = _bound_alone(part.unsqueeze(1), region.box(v))
+                given[position] = given[position] - part.unsqueeze(1)
+                # The difference is rounded.
+                total, slack = total + share, slack + lost + _bound_alone(given[position], region.box(v))[1]
         passed, constant = step.back(given, region.prepare(number))
         total, slack = total + constant, slack + constant.abs()
         for v, weight in zip(step.reads, passed, strict=True):
             weights[v] = weights[v] + weight if v in weights else weight
             slack = slack + region.loss(v)
     for v, weight in weights.items():
-        low, high = region.box(v)
-        share = minimise(weight, (low, high))
-        size = torch.maximum(low.abs(), high.abs())
-        own = double_share(size[0].numel()) / TOTALS_SHARE
-        total, slack = total + share, slack + share.abs() + own * spread(weight, size)
+        share, lost = _bound_alone(weight, region.box(v))
+        total, slack = total + share, slack + lost
     ends = {v: weights[v] for v in program.inputs if v in weights}
     return torch.nan_to_num(total - TOTALS_SHARE * slack, nan=-math.inf, posinf=math.inf, neginf=-math.inf), ends
+
+
+def _bound_alone(weight: Tensor, box: Box) -> tuple[Tensor, Tensor]:
+    """Return the least value of a linear function of one variable, and what may be lost, over `TOTALS_SHARE`."""
+    share = minimise(weight, box)
+    size = torch.maximum(box[0].abs(), box[1].abs())
+    own = double_share(size[0].numel()) / TOTALS_SHARE
+    return share, share.abs() + own * spread(weight, size)
 
 
 def spread(weight: Tensor, size: Tensor) -> Tensor:

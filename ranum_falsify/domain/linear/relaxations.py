@@ -61,6 +61,10 @@ class Relaxation(ABC):
         """Return where the function is not a line between two bounds, so that narrower bounds help."""
         return low < high
 
+    def find_cut(self, low: Tensor, high: Tensor) -> Tensor:
+        """Return where to cut between two bounds, so that the lines on either side are close to the function."""
+        return (low + high) / 2
+
     @abstractmethod
     def lines(self, low: Tensor, high: Tensor) -> Lines:
         """Return lines that hold for every operand between two finite float64 bounds, low <= high."""
@@ -68,8 +72,7 @@ class Relaxation(ABC):
     def find_range(self, low: Tensor, high: Tensor) -> tuple[Slopes, Slopes]:
         """Return two ends between which slopes may be chosen; they are equal where there is nothing to choose."""
         y = self.lines(low, high)
-        own = Slopes(y.lower_slope, y.upper_slope)
-        return own, own
+        return Slopes(y.lower_slope, y.upper_slope), Slopes(y.lower_slope, y.upper_slope)
 
     def tilt(self, low: Tensor, high: Tensor, slopes: Slopes) -> Lines:
         """Return lines that hold as those of `lines` do, with chosen slopes where there is anything to choose.
@@ -93,6 +96,10 @@ class Rectifier(Relaxation):
     def find_bent(self, low: Tensor, high: Tensor) -> Tensor:
         """See :meth:`Relaxation.find_bent`."""
         return (low < 0) & (high > 0)
+
+    def find_cut(self, low: Tensor, high: Tensor) -> Tensor:
+        """See :meth:`Relaxation.find_cut`."""
+        return torch.zeros_like(low)
 
     def lines(self, low: Tensor, high: Tensor) -> Lines:
         """See :meth:`Relaxation.lines`."""

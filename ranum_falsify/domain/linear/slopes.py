@@ -9,7 +9,7 @@ Source: K. Xu et al., Fast and Complete: Enabling Complete Verification with Mas
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -17,7 +17,7 @@ from torch import Tensor
 from ranum_falsify.domain.linear.passes import BoxBatch, descend
 from ranum_falsify.domain.linear.steps import PlaneChoice
 
-__all__ = ["ASCENT_PASSES", "ascend"]
+__all__ = ["ASCENT_PASSES", "ChosenBox", "Multipliers", "Planes", "ascend", "climb"]
 
 _ROUNDS = 8
 """Passes of one ascent."""
@@ -45,67 +45,155 @@ def ascend(weights: dict[int, Tensor], region: BoxBatch) -> Tensor:
     # What is done for each box is done for each row here.
     turned = {v: weight.transpose(0, 1).contiguous() for v, weight in weights.items()}
     rows = len(next(iter(turned.values())))
-    chosen = _find_choices(region, list(turned), rows)
-    best = torch.full((rows,), -torch.inf, dtype=torch.float64)
-    rate = _RATE
-    for _ in range(_ROUNDS if chosen else 1):
+    return climb(turned, ChosenBox(region, _find_choices(region, list(turned), rows)))
+
+
+def climb(
+    weights: dict[int, Tensor],
+    region: ChosenBox,
+    *,
+    rounds: int = _ROUNDS,
+    rate: float = _RATE,
+    is_enough: Callable[[Tensor], bool] = lambda bounds: False,
+) -> Tensor:
+    """Return lower bounds of linear functionals, the best of all passes; what is chosen for the region gets better.
+
+    Args:
+        weights: Coefficients `(functionals, 1, *shape)` by variable, of at least one.
+        region: One box for all functionals or one for each, and what is chosen for them.
+        rounds: How many passes, at most.
+        rate: Length of the first step.
+        is_enough: Tells whether some bounds `(functionals,)` need not be better.
+    """
+    count = len(next(iter(weights.values())))
+    best = torch.full((count,), -torch.inf, dtype=torch.float64)
+    chosen = region.chosen
+    for _ in range(rounds if chosen else 1):
+        region.renew()
         with torch.enable_grad():
-            bound = descend(turned, _ChosenBox(region, chosen))[0][:, 0]
+            bound = descend(weights, region)[0][:, 0]
             # A functional without a bound has no direction either.
             total = torch.where(bound.isfinite(), bound, 0.0).sum()
         best = torch.maximum(best, bound.detach())
+        if is_enough(best):
+            break
         if total.requires_grad:
-            shares = [share for of in chosen.values() for share in of.shares]
+            shares = [share for of in chosen for share in of.shares]
             gradients = iter(torch.autograd.grad(total, shares, allow_unused=True))
-            for of in chosen.values():
+            for of in chosen:
                 of.step([next(gradients) for _ in of.shares], rate)
         rate *= _DECAY
     return best
 
 
-class _Chosen:
-    """What is chosen of one step for each row.
+class Chosen:
+    """Numbers that are chosen for each of some functionals.
 
     Attributes:
-        shares: The numbers, `(rows, ...)` each.
+        shares: The numbers, `(functionals, ...)` each.
     """
 
-    def __init__(self, choice: PlaneChoice, rows: int) -> None:
-        self._make = choice.make
-        self.shares = [x.expand(rows, *x.shape[1:]).clone().requires_grad_() for x in choice.starts]
+    def __init__(self, starts: Sequence[Tensor]) -> None:
+        self.shares = [x.clone().requires_grad_() for x in starts]
         self._directions = [torch.zeros_like(share) for share in self.shares]
+
+    @torch.no_grad()
+    def step(self, gradients: Sequence[Tensor | None], rate: float) -> None:
+        """Move the numbers along the signs of the gradients."""
+        for share, direction, gradient in zip(self.shares, self._directions, gradients, strict=True):
+            if gradient is not None:
+                direction.mul_(_MEMORY).add_(gradient.nan_to_num(0.0, 0.0, 0.0).sign())
+                share.add_(direction * self.scale, alpha=rate * (1 - _MEMORY))
+                self.restrict(share)
+
+    @property
+    def scale(self) -> Tensor:
+        """The range of the numbers."""
+        return torch.ones((), dtype=torch.float64)
+
+    def restrict(self, share: Tensor) -> None:
+        """Move numbers to where they may be."""
+        share.clamp_(0, 1)
+
+
+class Planes(Chosen):
+    """The bounds of one step."""
+
+    def __init__(self, choice: PlaneChoice, starts: Sequence[Tensor]) -> None:
+        super().__init__(starts)
+        self._make = choice.make
 
     def make(self) -> object:
         """Return what the step knows of the box."""
         return self._make(self.shares)
 
-    @torch.no_grad()
-    def step(self, gradients: Sequence[Tensor | None], rate: float) -> None:
-        """Move shares along the signs of the gradients."""
-        for share, direction, gradient in zip(self.shares, self._directions, gradients, strict=True):
-            if gradient is not None:
-                direction.mul_(_MEMORY).add_(gradient.nan_to_num(0.0, 0.0, 0.0).sign())
-                share.add_(direction, alpha=rate * (1 - _MEMORY)).clamp_(0, 1)
+
+class Multipliers(Chosen):
+    """Parts of the coefficients of one variable that meet its bounds; see :meth:`BoxBatch.kept`.
+
+    Source: S. Wang et al., Beta-CROWN: Efficient Bound Propagation with Per-neuron Split Constraints, 2021,
+    https://arxiv.org/abs/2103.06624.
+    """
+
+    def __init__(self, start: Tensor, cut: tuple[Tensor, Tensor], scale: Tensor) -> None:
+        """Start.
+
+        Args:
+            start: The parts, `(functionals, *shape)`.
+            cut: Where the lower bound is from a cut, and where the upper one is; elsewhere there are no parts.
+            scale: What coefficients there may be, roughly.
+        """
+        super().__init__([start])
+        below, above = cut
+        self._range = torch.where(above, -torch.inf, 0.0), torch.where(below, torch.inf, 0.0)
+        self._scale = scale
+
+    @property
+    def scale(self) -> Tensor:
+        """See :class:`Chosen`."""
+        return self._scale
+
+    def restrict(self, share: Tensor) -> None:
+        """See :class:`Chosen`."""
+        share.clamp_(*self._range)
 
 
-class _ChosenBox(BoxBatch):
-    """A box, with what is chosen for some steps."""
+class ChosenBox(BoxBatch):
+    """Boxes, with what is chosen for some steps and variables.
 
-    def __init__(self, region: BoxBatch, chosen: dict[int, _Chosen]) -> None:
+    Attributes:
+        planes: What is chosen of steps, by their number.
+        multipliers: What is chosen for variables.
+        chosen: All of it.
+    """
+
+    def __init__(
+        self, region: BoxBatch, planes: Mapping[int, Planes], multipliers: Mapping[int, Multipliers] | None = None
+    ) -> None:
         super().__init__(region.program, region.boxes)
-        self._chosen = chosen
+        self.planes, self.multipliers = planes, multipliers or {}
+        self.chosen: list[Chosen] = [*self.planes.values(), *self.multipliers.values()]
+
+    def renew(self) -> None:
+        """Have the steps prepared anew."""
+        for number in self.planes:
+            self._prepared.pop(number, None)
 
     def compute(self, number: int) -> object:
         """Return what a step knows of the box."""
-        return self._chosen[number].make() if number in self._chosen else super().compute(number)
+        return self.planes[number].make() if number in self.planes else super().compute(number)
+
+    def kept(self, variable: int) -> Tensor | None:
+        """See :class:`BoxBatch`."""
+        return self.multipliers[variable].shares[0] if variable in self.multipliers else None
 
 
-def _find_choices(region: BoxBatch, targets: Sequence[int], rows: int) -> dict[int, _Chosen]:
+def _find_choices(region: BoxBatch, targets: Sequence[int], rows: int) -> dict[int, Planes]:
     """Return the choices that steps before some variables leave."""
     found = {}
     for number in region.program.select_before(targets):
         step = region.program.steps[number]
         choice = step.find_choice([region.box(v) for v in step.watched])
         if choice is not None:
-            found[number] = _Chosen(choice, rows)
+            found[number] = Planes(choice, [x.expand(rows, *x.shape[1:]) for x in choice.starts])
     return found

@@ -219,6 +219,10 @@ class CurveStep(Step):
         """Return where narrower bounds would give other lines, `(boxes or 1, *shape)`."""
         return self._relaxation.find_bent(*box)
 
+    def find_cut(self, box: Box) -> Tensor:
+        """Return where to cut bounds that are bent, `(boxes or 1, *shape)`."""
+        return self._relaxation.find_cut(*box)
+
     def prepare(self, boxes: Sequence[Box]) -> Lines:
         """Return lines that enclose what runtimes compute, of `(boxes or 1, *shape)`."""
         return self._include_errors(boxes[0], self._relaxation.lines(*boxes[0]))
