@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar, cast
 
@@ -20,7 +20,7 @@ from dnnv.nn.operations import Input, OutputSelect
 from dnnv.nn.utils import TensorDetails
 
 from ranum_falsify.domain.attributes import apply_rule
-from ranum_falsify.domain.infinities import Value, clip_untouched, find_overflows, finite_part, holds_infinity, settle
+from ranum_falsify.domain.infinities import Value, find_overflows, finite_part, select_valid, settle
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.kernels.envelopes import RUNTIMES, Runtime
 from ranum_falsify.domain.rounding import constant, flush
@@ -123,7 +123,7 @@ class IntervalAnalysis(OperationVisitor):
             if outputs is None:
                 continue
             yield Visited(op=op, operands=operands, outputs=outputs)
-            for array, y in zip(arrays, _select_valid(op, outputs, operands), strict=False):
+            for array, y in zip(arrays, select_valid(op, outputs, operands), strict=False):
                 if not y.is_point:
                     self._constants[id(array)] = flush(_include_infinities(y, array))
 
@@ -168,7 +168,7 @@ class IntervalAnalysis(OperationVisitor):
             operands = operands if latest is op else self.operands(op)
             if observe is not None:
                 observe(Visited(op=op, operands=operands, outputs=outputs))
-            outputs = _select_valid(op, outputs, operands)
+            outputs = select_valid(op, outputs, operands)
             if (known := self._given.get(id(op))) is not None:
                 outputs = (outputs[0].meet(known),)
         self._values[id(op)] = outputs
@@ -206,7 +206,7 @@ class IntervalAnalysis(OperationVisitor):
                 outputs = self.visit(inner)
                 if outputs is None:
                     return known
-                self._values[id(inner)] = _select_valid(inner, outputs, self.operands(inner))
+                self._values[id(inner)] = select_valid(inner, outputs, self.operands(inner))
             return cast(Interval, self.bounds_of(op)).meet(known)
         except KeyError:  # other bounds that these nodes read are not kept
             return known
@@ -363,25 +363,6 @@ class IntervalAnalysis(OperationVisitor):
 
     def _leave_open(self, name: str, inside: str) -> None:
         self.open_inside[name] = tuple(dict.fromkeys((*self.open_inside.get(name, ()), inside)))
-
-
-def _select_valid(op: Operation, outputs: tuple[Interval, ...], operands: Sequence[Value]) -> tuple[Interval, ...]:
-    """Return the bounds of valid results, which are finite if all operands are finite.
-
-    Operators that finite operands cannot make overflow may have infinite constants in their attributes (`Pad`).
-    """
-    if not any(y.nan or y.overflows or y.may_be_infinite for y in outputs):
-        return outputs
-    spec = spec_of(op)
-    harmless = not spec.computes
-    if harmless or any(map(holds_infinity, operands)):
-        clipped = spec.elementwise and not harmless
-        outputs = tuple(clip_untouched(y, operands) if clipped and y.overflows else y for y in outputs)
-        return tuple(replace(y, nan=False, overflows=False) if y.nan or y.overflows else y for y in outputs)
-    return tuple(
-        replace(y.keep_finite(), nan=False, overflows=False) if y.nan or y.overflows or y.may_be_infinite else y
-        for y in outputs
-    )
 
 
 def _include_infinities(y: Interval, array: np.ndarray) -> Interval:

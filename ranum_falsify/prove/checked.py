@@ -14,9 +14,9 @@ from ranum_falsify.operators.support.conditions import (
     ReadsNan,
     conditions_of,
     gradient_conditions,
-    is_proved,
     name_bounds,
 )
+from ranum_falsify.operators.support.deciding import find_open, is_proved
 from ranum_falsify.prove.stored_nan import reach_of_nan
 from ranum_falsify.prove.varying import find_varying
 from ranum_falsify.validity import Bounds, Constraint, Finite
@@ -73,9 +73,8 @@ def check(
         key = id(visited.op)
         analysed.add(key)
         if found.get(key) or of_gradient.get(key):
-            bounds = name_bounds(spec_of(visited.op), visited)
             for table in (found, of_gradient):
-                table[key] = tuple(c for c in table.get(key, ()) if not c.holds(visited.op, bounds))
+                table[key] = find_open(analysis, visited, table.get(key, ()))
 
     outputs = analysis.run(inputs, observe)
     for op in wanted:
@@ -86,7 +85,7 @@ def check(
         if id(op) not in analysed:
             found[id(op)] = _leave_undecided(analysis, op, found[id(op)])
     left, left_gradient = ({key: left for key, left in table.items() if left} for table in (found, of_gradient))
-    constants = tuple(v.op.name for v in analysis.folded if not is_proved(v))
+    constants = tuple(v.op.name for v in analysis.folded if not is_proved(analysis, v))
     matters = None in outputs or not analysed.issuperset(left)
     varying = find_varying(graph, analysed) if matters else ()
     return Checked(outputs, left, left_gradient, constants, varying, analysis.open_inside)
