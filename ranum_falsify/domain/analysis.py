@@ -20,6 +20,8 @@ from dnnv.nn.operations import Input, OutputSelect
 from dnnv.nn.utils import TensorDetails
 
 from ranum_falsify.domain.attributes import apply_rule
+from ranum_falsify.domain.cells.cones import cones_of
+from ranum_falsify.domain.cells.narrowing import narrow_by_cells
 from ranum_falsify.domain.infinities import Value, find_overflows, finite_part, select_valid, settle
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.kernels.envelopes import RUNTIMES, Runtime
@@ -74,6 +76,7 @@ class IntervalAnalysis(OperationVisitor):
     Attributes:
         graph: The graph.
         runtimes: Runtimes that the bounds cover.
+        uses_cells: Whether functions of one tensor are bounded by cells of it, where something else reads them.
         folded: The rules' results for the operators that make constants.
         is_exact: Whether every runtime computes the same constants.
         open_inside: Of the latest run, names of the nodes in the subgraphs of a node that are not proved, by its name.
@@ -94,7 +97,7 @@ class IntervalAnalysis(OperationVisitor):
         """
         super().__init__()
         self.graph, self.runtimes = graph, tuple(runtimes)
-        self._keep, self._inner = keep, inner
+        self._keep, self._inner, self.uses_cells = keep, inner, False
         self._constants: dict[int, Interval] = {}
         self._fields: dict[int, list[tuple[Operation | np.ndarray | None, bool]]] = {}
         self.open_inside: dict[str, tuple[str, ...]] = {}
@@ -227,7 +230,14 @@ class IntervalAnalysis(OperationVisitor):
         return None if whole is None else (whole[operation.index],)
 
     def generic_visit(self, operation: Operation) -> Outputs:
-        """Return the result of the row's rule for a node whose operands are bounded already."""
+        """Return bounds of the results of a node whose operands are bounded already."""
+        outputs = self._follow_rule(operation)
+        if not self.uses_cells or outputs is None or id(operation) not in cones_of(self.graph).exits:
+            return outputs
+        return (narrow_by_cells(self, operation, outputs[0]),)
+
+    def _follow_rule(self, operation: Operation) -> Outputs:
+        """Return the result of the row's rule for a node."""
         operands = self.operands(operation)
         self._latest = operation, operands
         spec = spec_of(operation)

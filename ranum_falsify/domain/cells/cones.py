@@ -89,12 +89,12 @@ class Cones:
     @cached_property
     def exits(self) -> frozenset[int]:
         """Nodes, by `id`, that are functions of one tensor along several paths, and that something else reads."""
-        return frozenset(key for key, op in self._ends.items() if self.joined(op) is not None)
+        return frozenset(key for key, op in self._ends.items() if self.joined(op))
 
-    def joined(self, op: Operation) -> Cone | None:
-        """Return the cone of a node from the nearest source that several paths lead from; None if there is none."""
-        found = (self.cone(source, op) for source in self.sources_of(op))
-        return next((cone for cone in found if cone is not None and cone.is_joined), None)
+    def joined(self, op: Operation) -> list[Cone]:
+        """Return the cones of a node with several paths from their source, of the nearest and the furthest source."""
+        found = [cone for source in self.sources_of(op) if (cone := self.cone(source, op)) and cone.is_joined]
+        return [*found[:1], *found[1:][-1:]]
 
     def cone(self, source: Operation, op: Operation) -> Cone | None:
         """Return the cone from a source to a node; None if it has too many nodes, or none."""

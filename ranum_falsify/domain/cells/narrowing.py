@@ -7,14 +7,16 @@ from dataclasses import replace
 
 import numpy as np
 import torch
+from dnnv.nn import Operation
 from torch import Tensor
 
+from ranum_falsify.domain.cells.cones import cones_of
 from ranum_falsify.domain.cells.grid import Cells, places_of
-from ranum_falsify.domain.cells.table import Table
+from ranum_falsify.domain.cells.table import Bounding, CellTable, table_of
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.slack import tiny
 
-__all__ = ["narrow"]
+__all__ = ["narrow_by_cells"]
 
 _CELLS = 1 << 14
 """Cells of all groups together."""
@@ -26,8 +28,15 @@ _ELEMENTS = 1 << 21
 """Larger tensors keep the bounds that they have."""
 
 
-def narrow(table: Table, y: Interval) -> Interval:
-    """Return bounds of a cone's last node that are at least as close as those known, `y`."""
+def narrow_by_cells(analysis: Bounding, op: Operation, y: Interval) -> Interval:
+    """Return bounds of a node's result that are at least as close as those that its rule gives, `y`."""
+    for cone in cones_of(analysis.graph).joined(op):
+        table = table_of(analysis, cone)
+        y = y if table is None else _narrow(table, y)
+    return y
+
+
+def _narrow(table: CellTable, y: Interval) -> Interval:
     elements = table.source.lower.numel()
     if not y.is_floating or elements > _ELEMENTS:
         return y
@@ -52,7 +61,7 @@ def narrow(table: Table, y: Interval) -> Interval:
 class _Rows:
     """The cells of each group in a row, and which of them each element's range meets."""
 
-    def __init__(self, table: Table, cells: Cells) -> None:
+    def __init__(self, table: CellTable, cells: Cells) -> None:
         self._table, self._cells = table, cells
         counts = torch.bincount(cells.group, minlength=table.groups)
         starts = counts.cumsum(0) - counts

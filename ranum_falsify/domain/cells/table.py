@@ -28,7 +28,7 @@ from ranum_falsify.domain.rounding import flush
 from ranum_falsify.domain.site import Site
 from ranum_falsify.network import Graph, spec_of
 
-__all__ = ["Bounding", "Evaluated", "Table", "table_of"]
+__all__ = ["Bounding", "CellTable", "OnCells", "table_of"]
 
 _GROUPS = 64
 """Elements, or channels, that have cells of their own; those of more share them."""
@@ -50,7 +50,7 @@ class Bounding(Protocol):
 
 
 @dataclass(frozen=True)
-class Evaluated:
+class OnCells:
     """A cone's last node on some cells.
 
     Attributes:
@@ -63,10 +63,10 @@ class Evaluated:
     op: Operation
     operands: tuple[Value, ...]
     outputs: tuple[Interval, ...]
-    run: _Run
+    run: _CellRun
 
 
-def table_of(analysis: Bounding, cone: Cone) -> Table | None:
+def table_of(analysis: Bounding, cone: Cone) -> CellTable | None:
     """Return what evaluates a cone on cells, within the bounds of an analysis.
 
     Returns:
@@ -84,10 +84,10 @@ def table_of(analysis: Bounding, cone: Cone) -> Table | None:
     read = {key: x for key, x in (*constants.items(), *ranges.items()) if x is not None and x.size}
     if len(read) < len(constants) + len(ranges) or any(x.may_be_infinite for x in (source, *read.values())):
         return None
-    return Table(analysis, cone, source, read)
+    return CellTable(analysis, cone, source, read)
 
 
-class Table:
+class CellTable:
     """A cone whose source and ranges have bounds.
 
     Attributes:
@@ -137,11 +137,11 @@ class Table:
         least, greatest = cells.ends()
         return cells.select((least <= -self.source.gap) | (greatest >= self.source.gap))
 
-    def evaluate(self, cells: Cells) -> Evaluated | None:
+    def evaluate(self, cells: Cells) -> OnCells | None:
         """Return what the rules say of the last node on some cells; None where one has nothing to say of them."""
         shape = (len(cells), *(1,) * self.rank)
         x = Interval(*(end.reshape(shape) for end in cells.ends()), shape)
-        run = _Run(
+        run = _CellRun(
             self._analysis, {id(self.cone.source): flush(x) if self.is_closed else x}, self._gather(cells, shape)
         )
         try:
@@ -153,7 +153,7 @@ class Table:
             return None
         return found
 
-    def part(self, found: Evaluated, begin: int, end: int) -> Evaluated:
+    def part(self, found: OnCells, begin: int, end: int) -> OnCells:
         """Return what is said of the cells from one to before another; of them alone, where a mark is of all."""
         if any(y.nan or y.overflows for y in found.outputs):
             alone = found.run.part(begin, end).visit(self.cone.nodes[-1], self.cone.originals[-1])
@@ -171,7 +171,7 @@ class Table:
         }
 
 
-class _Run:
+class _CellRun:
     """One evaluation of a cone.
 
     Rules may look at the nodes around theirs; what lies before the source has the bounds that the analysis knows.
@@ -181,7 +181,7 @@ class _Run:
         self._analysis, self._values, self._read = analysis, values, read
         self._shape = next(iter(values.values())).shape
 
-    def visit(self, op: Operation, original: Operation) -> Evaluated | None:
+    def visit(self, op: Operation, original: Operation) -> OnCells | None:
         """Bound a node whose operands are bounded already."""
         spec, graph = spec_of(op), self._analysis.graph
         fields = spec.operands_of(op)
@@ -204,14 +204,14 @@ class _Run:
             return None
         outputs[0].check()
         (self._values[id(op)],) = select_valid(op, outputs, operands)
-        return Evaluated(op, operands, outputs, self)
+        return OnCells(op, operands, outputs, self)
 
-    def part(self, begin: int, end: int) -> _Run:
+    def part(self, begin: int, end: int) -> _CellRun:
         """Return the same of the cells from one to before another."""
         values, read = (
             {key: _slice(x, begin, end) for key, x in known.items()} for known in (self._values, self._read)
         )
-        return _Run(self._analysis, values, read)
+        return _CellRun(self._analysis, values, read)
 
     def _operand(self, field: Operation | np.ndarray) -> Interval:
         return self._read[id(field)] if id(field) in self._read else self._values[id(field)]

@@ -11,7 +11,7 @@ from torch import Tensor
 from ranum_falsify.domain import IntervalAnalysis, Visited
 from ranum_falsify.domain.cells.cones import Cone, cones_of, is_pointwise
 from ranum_falsify.domain.cells.grid import Cells
-from ranum_falsify.domain.cells.table import Evaluated, Table, table_of
+from ranum_falsify.domain.cells.table import CellTable, OnCells, table_of
 from ranum_falsify.network import spec_of
 from ranum_falsify.operators.support.conditions import conditions_of, name_bounds
 from ranum_falsify.validity import Constraint
@@ -75,7 +75,7 @@ def _list_cones(analysis: IntervalAnalysis, visited: Visited) -> Iterator[Cone]:
 class _Decision:
     """Conditions of a cone's last node, each of which holds where it holds on all cells."""
 
-    def __init__(self, table: Table, conditions: Sequence[Constraint]) -> None:
+    def __init__(self, table: CellTable, conditions: Sequence[Constraint]) -> None:
         self._table, self._open = table, list(conditions)
         self._refuted: list[Constraint] = []
 
@@ -95,7 +95,7 @@ class _Decision:
             cells = cells.split(_PARTS, closed=self._table.is_closed)
         return [*self._refuted, *self._open]
 
-    def _find_open_cells(self, found: Evaluated, count: int) -> Tensor:
+    def _find_open_cells(self, found: OnCells, count: int) -> Tensor:
         """Return where some condition is open, as booleans; forget the conditions that are open nowhere."""
         is_open = torch.zeros(count, dtype=torch.bool)
         for condition in list(self._open):
@@ -114,12 +114,12 @@ class _Decision:
                 self._refuted.append(condition)
 
 
-def _holds(found: Evaluated, condition: Constraint) -> bool:
+def _holds(found: OnCells, condition: Constraint) -> bool:
     visited = Visited(op=found.op, operands=found.operands, outputs=found.outputs)
     return condition.holds(found.op, name_bounds(spec_of(found.op), visited))
 
 
-def _search(table: Table, found: Evaluated, condition: Constraint, count: int) -> Iterator[int]:
+def _search(table: CellTable, found: OnCells, condition: Constraint, count: int) -> Iterator[int]:
     """Yield the cells on which a condition is open, by halves."""
     waiting = [(0, count)]
     while waiting:
