@@ -75,6 +75,10 @@ class Cells:
         at = torch.cat([self.first, self.last, self.first + (self.last - self.first) // 2])
         return Cells(first=at, last=at, group=self.group.repeat(3), dtype=self.dtype)
 
+    def count_widest(self) -> int:
+        """Return how many numbers there are in the cell of the most numbers."""
+        return int((self.last - self.first).max()) + 1
+
     def split(self, parts: int, *, closed: bool) -> Cells:
         """Return the parts of all cells, which together hold the same numbers.
 

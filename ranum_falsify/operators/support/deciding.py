@@ -90,9 +90,10 @@ class _Decision:
             if not self._open or not len(cells):
                 return self._refuted
             self._refute(cells)
-            if not self._open or len(cells) * _PARTS > _MOST:
+            parts = cells.split(_PARTS, closed=self._table.is_closed)
+            if not self._open or len(parts) > _MOST or parts.count_widest() == cells.count_widest():
                 break
-            cells = cells.split(_PARTS, closed=self._table.is_closed)
+            cells = parts
         return [*self._refuted, *self._open]
 
     def _find_open_cells(self, found: OnCells, count: int) -> Tensor:
