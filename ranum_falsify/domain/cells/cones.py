@@ -6,7 +6,7 @@ What the nodes read besides, constants and other tensors, are ranges: each eleme
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -35,15 +35,16 @@ class Cone:
     Attributes:
         source: The tensor.
         nodes: Copies of the nodes, operands before users, the last one the node that the cone is of.  They read each
-            other, the source, constants and `ranges`, so that rules find no further relation of their operands.
+            other, the source, constants of one number and `ranges`, so that rules find no further relation of their
+            operands, and none between their places.
         originals: The nodes that they are copies of.
-        ranges: What stands for tensors that are read besides, and those tensors.
+        ranges: What stands for other tensors and constants that are read besides, and these.
     """
 
     source: Operation
     nodes: tuple[Operation, ...]
     originals: tuple[Operation, ...]
-    ranges: tuple[tuple[Operation, Operation], ...]
+    ranges: tuple[tuple[Operation, Operation | np.ndarray], ...]
 
     @cached_property
     def is_joined(self) -> bool:
@@ -164,26 +165,28 @@ def _computed(op: Operation) -> Iterator[Operation]:
 
 def _copy(source: Operation, nodes: list[Operation]) -> Cone:
     copies: dict[int, Operation] = {id(source): source}
-    ranges: dict[int, tuple[Operation, Operation]] = {}
+    ranges: dict[int, tuple[Operation, Operation | np.ndarray]] = {}
 
-    def find(operand: Operation) -> Operation:
-        if id(operand) in copies:
-            return copies[id(operand)]
-        return ranges.setdefault(id(operand), (Input(np.array([]), np.dtype(np.float32)), operand))[0]
+    def find(field: Any) -> Any:
+        if id(field) in copies:
+            return copies[id(field)]
+        if not isinstance(field, Operation) and not _varies(field):
+            return field
+        return ranges.setdefault(id(field), (Input(np.array([]), np.dtype(np.float32)), field))[0]
 
     for op in nodes:
-        twin = copy.copy(op)
+        twin, row = copy.copy(op), spec_of(op)
         # What the node keeps of its operands is made of them once more.
         kept = {name for name in vars(op) if isinstance(getattr(type(op), name, None), cached_property)}
-        twin.__dict__ = {name: _replace(value, find) for name, value in vars(op).items() if name not in kept}
+        twin.__dict__ = {name: value for name, value in vars(op).items() if name not in kept}
+        for name in set(row.operands) - row.static:
+            value = getattr(op, name)
+            setattr(twin, name, tuple(map(find, value)) if isinstance(value, list | tuple) else find(value))
         copies[id(op)] = twin
     found = tuple(copies[id(op)] for op in nodes)
     return Cone(source, found, tuple(nodes), tuple(ranges.values()))
 
 
-def _replace(value: Any, find: Callable[[Operation], Operation]) -> Any:
-    if isinstance(value, Operation):
-        return find(value)
-    if isinstance(value, list | tuple) and any(isinstance(item, Operation) for item in value):
-        return type(value)(find(item) if isinstance(item, Operation) else item for item in value)
-    return value
+def _varies(field: Any) -> bool:
+    """Tell whether a field is a constant of several numbers."""
+    return isinstance(field, np.ndarray) and field.size != 1 and bool((field != field.flat[:1]).any())

@@ -76,7 +76,7 @@ def table_of(analysis: Bounding, cone: Cone) -> CellTable | None:
     constants = {id(field): analysis.find_known(field) for field in fields}
     try:
         source = analysis.bounds_of(cone.source)
-        ranges = {id(stand): analysis.bounds_of(op) for stand, op in cone.ranges}
+        ranges = {id(stand): analysis.find_known(field) for stand, field in cone.ranges}
     except KeyError:  # the bounds are not kept
         return None
     if source is None or source.dtype in SIGNED or not source.size:
