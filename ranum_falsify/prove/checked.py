@@ -57,6 +57,7 @@ def check(
     *,
     only: Collection[int] | None = None,
     tick: Callable[[], None] = lambda: None,
+    decides: bool = True,
 ) -> Checked:
     """Analyse a graph over a box and check every condition of its operators.
 
@@ -67,13 +68,14 @@ def check(
         inputs: The box.
         only: The operators to check, by `id`; all if not given.
         tick: Called at every operator; may raise to end the analysis.
+        decides: Whether cells are cut for conditions that bounds do not prove.
     """
-    found = _check_once(analysis, inputs, only, tick)
+    found = _check_once(analysis, inputs, only, tick, decides=decides)
     if analysis.uses_cells or not _may_narrow(analysis.graph, found.open):
         return found
     analysis.uses_cells = True
     try:
-        again = _check_once(analysis, inputs, only, tick)
+        again = _check_once(analysis, inputs, only, tick, decides=decides)
     finally:
         analysis.uses_cells = False
     tables = ((again.open, found.open), (again.open_gradient, found.open_gradient))
@@ -96,7 +98,12 @@ def _may_narrow(graph: Graph, ends: Collection[int]) -> bool:
 
 
 def _check_once(
-    analysis: IntervalAnalysis, inputs: Sequence[Interval], only: Collection[int] | None, tick: Callable[[], None]
+    analysis: IntervalAnalysis,
+    inputs: Sequence[Interval],
+    only: Collection[int] | None,
+    tick: Callable[[], None],
+    *,
+    decides: bool,
 ) -> Checked:
     graph = analysis.graph
     wanted = [op for op in graph.nodes if only is None or id(op) in only]
@@ -111,7 +118,7 @@ def _check_once(
         analysed.add(key)
         if found.get(key) or of_gradient.get(key):
             for table in (found, of_gradient):
-                table[key] = find_open(analysis, visited, table.get(key, ()))
+                table[key] = find_open(analysis, visited, table.get(key, ()), cells=decides)
 
     outputs = analysis.run(inputs, observe)
     for op in wanted:

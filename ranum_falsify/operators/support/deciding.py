@@ -34,17 +34,20 @@ _ROUNDS = 24
 """How often cells are cut; after these, those of float64 are single numbers."""
 
 
-def find_open(analysis: IntervalAnalysis, visited: Visited, conditions: Sequence[Constraint]) -> tuple[Constraint, ...]:
+def find_open(
+    analysis: IntervalAnalysis, visited: Visited, conditions: Sequence[Constraint], *, cells: bool = True
+) -> tuple[Constraint, ...]:
     """Return the conditions of an operator that are not proved.
 
     Args:
         analysis: The analysis that has just bounded the operator.
         visited: The operator, with these bounds.
         conditions: Some of its conditions.
+        cells: Whether those that bounds do not prove are tried on cells.
     """
     bounds = name_bounds(spec_of(visited.op), visited)
     unmet = [c for c in conditions if not c.holds(visited.op, bounds)]
-    for cone in _list_cones(analysis, visited) if unmet else ():
+    for cone in _list_cones(analysis, visited) if unmet and cells else ():
         table = table_of(analysis, cone)
         if table is not None:
             unmet = _Decision(table, unmet).run()
