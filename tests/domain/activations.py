@@ -6,6 +6,7 @@ import math
 import re
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 import numpy as np
 import onnx
@@ -113,13 +114,13 @@ ENDS: dict[str, str] = {
 """Operators that are valid where f is above its least value, or below its greatest one."""
 
 
-def make_bare(activation: Activation, count: int, dtype: type[np.generic] = np.float32) -> onnx.ModelProto:
+def make_bare(activation: Activation, count: int, dtype: type[np.floating[Any]] = np.float32) -> onnx.ModelProto:
     """Return the model of a function of an input of some elements."""
     return _model(f"h = Identity(x) {activation.body}", "f", f"[{count}]", dtype)
 
 
 def make(
-    activation: Activation, end: str, *, margin: float, product: bool, dtype: type[np.generic] = np.float32
+    activation: Activation, end: str, *, margin: float, product: bool, dtype: type[np.floating[Any]] = np.float32
 ) -> onnx.ModelProto:
     """Return a function before an operator that is valid with some margin, a share of the function's range.
 
@@ -151,7 +152,7 @@ def extremes_of(activation: Activation) -> tuple[float, float]:
 
 
 def _model(
-    body: str, output: str, shape: str, dtype: type[np.generic], arrays: dict[str, np.ndarray] | None = None
+    body: str, output: str, shape: str, dtype: type[np.floating[Any]], arrays: dict[str, np.ndarray] | None = None
 ) -> onnx.ModelProto:
     constants: dict[str, np.ndarray] = dict(arrays or {})
 
@@ -161,7 +162,7 @@ def _model(
         return key
 
     text = re.sub(r"<(-?[0-9.e-]+)>", name, body)
-    kind = {np.float32: "float", np.float16: "float16"}[dtype]  # type: ignore[index]
+    kind = "float" if dtype is np.float32 else "float16"
     shapes = f"({kind}{shape} x) => ({kind}{'[1, 2]' if output == 'y' else shape} {output})"
     model = unchecked(f"g {shapes} {{ {text} }}", opset=20)
     model.graph.initializer.extend(numpy_helper.from_array(x.astype(dtype), key) for key, x in constants.items())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import onnx
@@ -34,7 +35,7 @@ def cases() -> Iterator[tuple[Activation, str]]:
     yield from ((activation, ends[i % len(ends)]) for i, activation in enumerate(ACTIVATIONS))
 
 
-def verdict_of(activation: Activation, end: str, *, margin: float, product: bool, dtype: type[np.generic]) -> str:
+def verdict_of(activation: Activation, end: str, *, margin: float, product: bool, dtype: type[np.floating[Any]]) -> str:
     model = make(activation, end, margin=margin, product=product, dtype=dtype)
     radius = 1.0 if product else activation.radius
     return rf.check(model, box=(-radius, radius), n_starts=100, timeout=20, self_check=False).verdict
@@ -54,7 +55,9 @@ def test_a_function_is_decided_close_to_its_extreme(activation: Activation, end:
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 @pytest.mark.parametrize("product", [False, True], ids=["input", "product"])
 @pytest.mark.parametrize(("activation", "end"), list(cases()), ids=[case[0].name for case in cases()])
-def test_all_functions_are_decided(activation: Activation, end: str, product: bool, dtype: type[np.generic]) -> None:
+def test_all_functions_are_decided(
+    activation: Activation, end: str, product: bool, dtype: type[np.floating[Any]]
+) -> None:
     for margin, verdict in ((0.01, "holds"), (-0.01, "violated")):
         assert verdict_of(activation, end, margin=margin, product=product, dtype=dtype) == verdict
 

@@ -140,7 +140,8 @@ class CellTable:
     def evaluate(self, cells: Cells) -> OnCells | None:
         """Return what the rules say of the last node on some cells; None where one has nothing to say of them."""
         shape = (len(cells), *(1,) * self.rank)
-        x = Interval(*(end.reshape(shape) for end in cells.ends()), shape)
+        low, high = (end.reshape(shape) for end in cells.ends())
+        x = Interval(low, high, shape)
         run = _CellRun(
             self._analysis, {id(self.cone.source): flush(x) if self.is_closed else x}, self._gather(cells, shape)
         )
