@@ -76,6 +76,7 @@ class IntervalAnalysis(OperationVisitor):
     Attributes:
         graph: The graph.
         runtimes: Runtimes that the bounds cover.
+        is_inner: Whether the inputs are tensors of a graph around it.
         uses_cells: Whether functions of one tensor are bounded by cells of it, where something else reads them.
         folded: The rules' results for the operators that make constants.
         is_exact: Whether every runtime computes the same constants.
@@ -97,7 +98,7 @@ class IntervalAnalysis(OperationVisitor):
         """
         super().__init__()
         self.graph, self.runtimes = graph, tuple(runtimes)
-        self._keep, self._inner, self.uses_cells = keep, inner, False
+        self._keep, self.is_inner, self.uses_cells = keep, inner, False
         self._constants: dict[int, Interval] = {}
         self._fields: dict[int, list[tuple[Operation | np.ndarray | None, bool]]] = {}
         self.open_inside: dict[str, tuple[str, ...]] = {}
@@ -147,7 +148,7 @@ class IntervalAnalysis(OperationVisitor):
         Returns:
             Bounds of the outputs; None where the shape depends on the input.
         """
-        read = inputs if self._inner else map(flush, inputs)
+        read = inputs if self.is_inner else map(flush, inputs)
         self._values = {id(op): (x,) for op, x in zip(self.graph.inputs, read, strict=True)}
         self.inputs, self._finite, self._given, self.open_inside = inputs, {}, given or {}, {}
         uses, dead, kept = Counter(self._uses), deque[int](), 0

@@ -41,6 +41,7 @@ class Bounding(Protocol):
 
     graph: Graph
     runtimes: tuple[Runtime, ...]
+    is_inner: bool
 
     def bounds_of(self, op: Operation) -> Interval | None:
         """Return the bounds of an operation's (first) output."""
@@ -100,7 +101,7 @@ class CellTable:
         self._analysis, self.cone, self.source = analysis, cone, source
         self.rank = max(len(x.shape) for x in (source, *read.values()))
         # Readers of a number in half precision may see it before it is rounded, between two numbers of the type.
-        self.is_closed = source.dtype in _HALF and not isinstance(cone.source, Input)
+        self.is_closed = source.dtype in _HALF and (analysis.is_inner or not isinstance(cone.source, Input))
         uniform = {key: _merge(x) for key, x in read.items()}
         varying = [x.lower.shape for x in uniform.values() if not x.is_scalar]
         own = np.broadcast_shapes(tuple(source.lower.shape), *varying)
