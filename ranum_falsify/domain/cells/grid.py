@@ -121,7 +121,6 @@ def first_cells(low: Tensor, high: Tensor, count: int, marks: Sequence[float] = 
     special = torch.tensor([0.0, *marks], dtype=torch.float64).to(dtype)
     at = places_of(special[special.isfinite()] if dtype.is_floating_point else special)
     starts += [(at + step).expand(groups, -1) for step in (0, 1)]
-    # Small numbers have cells of their own, as functions with poles and roots need them there.
     group = torch.arange(groups)
     return _between(torch.cat(starts, 1), first, last, group, dtype, closed=closed)
 
