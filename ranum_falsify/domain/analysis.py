@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar, cast
 
@@ -20,7 +20,9 @@ from dnnv.nn.operations import Input, OutputSelect
 from dnnv.nn.utils import TensorDetails
 
 from ranum_falsify.domain.attributes import apply_rule
-from ranum_falsify.domain.infinities import Value, clip_untouched, find_overflows, finite_part, holds_infinity, settle
+from ranum_falsify.domain.cells.cones import cones_of
+from ranum_falsify.domain.cells.narrowing import narrow_by_cells
+from ranum_falsify.domain.infinities import Value, find_overflows, finite_part, select_valid, settle
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.kernels.envelopes import RUNTIMES, Runtime
 from ranum_falsify.domain.rounding import constant, flush
@@ -75,6 +77,8 @@ class IntervalAnalysis(OperationVisitor):
     Attributes:
         graph: The graph.
         runtimes: Runtimes that the bounds cover.
+        is_inner: Whether the inputs are tensors of a graph around it.
+        uses_cells: Whether functions of one tensor are bounded by cells of it, where something else reads them.
         folded: The rules' results for the operators that make constants.
         is_exact: Whether every runtime computes the same constants.
         open_inside: Of the latest run, names of the nodes in the subgraphs of a node that are not proved, by its name.
@@ -95,7 +99,7 @@ class IntervalAnalysis(OperationVisitor):
         """
         super().__init__()
         self.graph, self.runtimes = graph, tuple(runtimes)
-        self._keep, self._inner = keep, inner
+        self._keep, self.is_inner, self.uses_cells = keep, inner, False
         self._constants: dict[int, Interval] = {}
         self._fields: dict[int, list[tuple[Operation | np.ndarray | None, bool]]] = {}
         self.open_inside: dict[str, tuple[str, ...]] = {}
@@ -124,7 +128,7 @@ class IntervalAnalysis(OperationVisitor):
             if outputs is None:
                 continue
             yield Visited(op=op, operands=operands, outputs=outputs)
-            for array, y in zip(arrays, IntervalAnalysis.select(self, op, outputs, operands), strict=False):
+            for array, y in zip(arrays, select_valid(op, outputs, operands), strict=False):
                 if not y.is_point:
                     self._constants[id(array)] = flush(_include_infinities(y, array))
 
@@ -145,7 +149,7 @@ class IntervalAnalysis(OperationVisitor):
         Returns:
             Bounds of the outputs; None where the shape depends on the input.
         """
-        read = inputs if self._inner else map(flush, inputs)
+        read = inputs if self.is_inner else map(flush, inputs)
         self._values = {id(op): (x,) for op, x in zip(self.graph.inputs, read, strict=True)}
         self.inputs, self._finite, self._given, self.open_inside = inputs, {}, given or {}, {}
         uses, dead, kept = Counter(self._uses), deque[int](), 0
@@ -175,22 +179,8 @@ class IntervalAnalysis(OperationVisitor):
         self._values[id(op)] = outputs
 
     def select(self, op: Operation, outputs: tuple[Interval, ...], operands: Sequence[Value]) -> tuple[Interval, ...]:
-        """Return the bounds of valid results, which are finite if all operands are finite.
-
-        Operators that finite operands cannot make overflow may have infinite constants in their attributes (`Pad`).
-        """
-        if not any(y.nan or y.overflows or y.may_be_infinite for y in outputs):
-            return outputs
-        spec = spec_of(op)
-        harmless = not spec.computes
-        if harmless or any(map(holds_infinity, operands)):
-            clipped = spec.elementwise and not harmless
-            outputs = tuple(clip_untouched(y, operands) if clipped and y.overflows else y for y in outputs)
-            return tuple(replace(y, nan=False, overflows=False) if y.nan or y.overflows else y for y in outputs)
-        return tuple(
-            replace(y.keep_finite(), nan=False, overflows=False) if y.nan or y.overflows or y.may_be_infinite else y
-            for y in outputs
-        )
+        """Return the bounds of the results that count: those of a valid operator."""
+        return select_valid(op, outputs, operands)
 
     def bounds_of(self, op: Operation) -> Interval | None:
         """Return the bounds of an operation's (first) output; None where its shape depends on the input.
@@ -246,7 +236,14 @@ class IntervalAnalysis(OperationVisitor):
         return None if whole is None else (whole[operation.index],)
 
     def generic_visit(self, operation: Operation) -> Outputs:
-        """Return the result of the row's rule for a node whose operands are bounded already."""
+        """Return bounds of the results of a node whose operands are bounded already."""
+        outputs = self._follow_rule(operation)
+        if not self.uses_cells or outputs is None or id(operation) not in cones_of(self.graph).exits:
+            return outputs
+        return (narrow_by_cells(self, operation, outputs[0]),)
+
+    def _follow_rule(self, operation: Operation) -> Outputs:
+        """Return the result of the row's rule for a node."""
         operands = self.operands(operation)
         self._latest = operation, operands
         spec = spec_of(operation)

@@ -13,17 +13,19 @@ from dataclasses import replace
 
 import numpy as np
 import torch
+from dnnv.nn import Operation
 from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval
+from ranum_falsify.network import spec_of
 
-__all__ = ["Value", "clip_untouched", "find_overflows", "finite_part", "holds_infinity", "settle"]
+__all__ = ["Value", "find_overflows", "finite_part", "select_valid", "settle"]
 
 Value = Interval | np.ndarray | None
 """Bounds of an operand, a static operand, or an absent one."""
 
 
-def holds_infinity(x: Value) -> bool:
+def _holds_infinity(x: Value) -> bool:
     """Tell whether an operand may hold an infinity."""
     return isinstance(x, Interval) and x.may_be_infinite
 
@@ -53,7 +55,26 @@ def settle(finite: Sequence[Interval]) -> tuple[Interval, ...]:
     return tuple(replace(finite_part(y) if y.may_be_infinite else y, nan=False, overflows=False) for y in finite)
 
 
-def clip_untouched(y: Interval, operands: Sequence[Value]) -> Interval:
+def select_valid(op: Operation, outputs: tuple[Interval, ...], operands: Sequence[Value]) -> tuple[Interval, ...]:
+    """Return the bounds of valid results, which are finite if all operands are finite.
+
+    Operators that finite operands cannot make overflow may have infinite constants in their attributes (`Pad`).
+    """
+    if not any(y.nan or y.overflows or y.may_be_infinite for y in outputs):
+        return outputs
+    spec = spec_of(op)
+    harmless = not spec.computes
+    if harmless or any(map(_holds_infinity, operands)):
+        clipped = spec.elementwise and not harmless
+        outputs = tuple(_clip_untouched(y, operands) if clipped and y.overflows else y for y in outputs)
+        return tuple(replace(y, nan=False, overflows=False) if y.nan or y.overflows else y for y in outputs)
+    return tuple(
+        replace(y.keep_finite(), nan=False, overflows=False) if y.nan or y.overflows or y.may_be_infinite else y
+        for y in outputs
+    )
+
+
+def _clip_untouched(y: Interval, operands: Sequence[Value]) -> Interval:
     """Return the valid results of an elementwise operator: finite where all elements that it reads are.
 
     Args:

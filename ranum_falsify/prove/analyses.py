@@ -118,6 +118,7 @@ class Analyses:
         *,
         only: Collection[int] | None = None,
         tick: Callable[[], None] = lambda: None,
+        decides: bool = True,
     ) -> Checked:
         """Analyse the network over a box and check every condition of its operators, as written and as run.
 
@@ -125,15 +126,16 @@ class Analyses:
             inputs: The box, in the order of the written network's inputs.
             only: The written operators to check, by `id`; all if not given.
             tick: Called at every operator; may raise to end the analysis.
+            decides: See `ranum_falsify.prove.checked.check`.
         """
-        written = check(self.written, inputs, only=only, tick=tick)
+        written = check(self.written, inputs, only=only, tick=tick, decides=decides)
         if self.execution is None:
             return written
         executed = None
         if self.executed is not None:
             asked = None if only is None else self.execution.runs(frozenset(only))
             boxes = self.execution.inputs(self.executed.graph, inputs)
-            executed = check(self.executed, boxes, only=asked, tick=tick)
+            executed = check(self.executed, boxes, only=asked, tick=tick, decides=decides)
         return self.execution.narrow(written, executed)
 
     def run(self, inputs: Sequence[Interval]) -> Iterator[IntervalAnalysis]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
 from dnnv.nn import Operation
 
 from ranum_falsify.domain import Interval, IntervalAnalysis, Visited
+from ranum_falsify.domain.cells.cones import cones_of
 from ranum_falsify.network import Graph, spec_of
 from ranum_falsify.network.contents import nodes_with_branches
 from ranum_falsify.operators.relations.discarded import list_doubtful
@@ -17,11 +19,15 @@ from ranum_falsify.operators.support.conditions import (
     gradient_conditions,
     name_bounds,
 )
+from ranum_falsify.operators.support.deciding import find_open
 from ranum_falsify.prove.stored_nan import reach_of_nan
 from ranum_falsify.prove.varying import find_varying
 from ranum_falsify.validity import Bounds, Constraint, Finite
 
 __all__ = ["Checked", "check"]
+
+_Open: TypeAlias = Mapping[int, tuple[Constraint, ...]]
+"""Conditions that are open, by `id` of the operator."""
 
 
 @dataclass(frozen=True)
@@ -39,8 +45,8 @@ class Checked:
     """
 
     outputs: tuple[Interval | None, ...]
-    open: Mapping[int, tuple[Constraint, ...]]
-    open_gradient: Mapping[int, tuple[Constraint, ...]]
+    open: _Open
+    open_gradient: _Open
     constants: tuple[str, ...] = ()
     varying: tuple[Operation, ...] = ()
     inside: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -52,15 +58,54 @@ def check(
     *,
     only: Collection[int] | None = None,
     tick: Callable[[], None] = lambda: None,
+    decides: bool = True,
 ) -> Checked:
     """Analyse a graph over a box and check every condition of its operators.
+
+    Where a condition is open after a function of one tensor, the analysis is run again with cells.
 
     Args:
         analysis: The analysis of the graph.
         inputs: The box.
         only: The operators to check, by `id`; all if not given.
         tick: Called at every operator; may raise to end the analysis.
+        decides: Whether cells are cut for conditions that bounds do not prove.
     """
+    found = _check_once(analysis, inputs, only, tick, decides=decides)
+    if analysis.uses_cells or not _may_narrow(analysis.graph, found.open):
+        return found
+    analysis.uses_cells = True
+    try:
+        again = _check_once(analysis, inputs, only, tick, decides=decides)
+    finally:
+        analysis.uses_cells = False
+    tables = ((again.open, found.open), (again.open_gradient, found.open_gradient))
+    left = [{key: kept for key, kept in _meet(*both) if kept} for both in tables]
+    return replace(again, open=left[0], open_gradient=left[1])
+
+
+def _meet(a: _Open, b: _Open) -> Iterator[tuple[int, tuple[Constraint, ...]]]:
+    return ((key, tuple(c for c in conditions if c in b.get(key, ()))) for key, conditions in a.items())
+
+
+def _may_narrow(graph: Graph, ends: Collection[int]) -> bool:
+    """Tell whether cells may narrow what some operators, by `id`, depend on."""
+    exits = cones_of(graph).exits if ends else frozenset()
+    before = set(ends)
+    for op in reversed(graph.order) if exits else ():
+        if id(op) in before:
+            before.update(graph.reads[id(op)])
+    return not exits.isdisjoint(before - set(ends))
+
+
+def _check_once(
+    analysis: IntervalAnalysis,
+    inputs: Sequence[Interval],
+    only: Collection[int] | None,
+    tick: Callable[[], None],
+    *,
+    decides: bool,
+) -> Checked:
     graph = analysis.graph
     wanted = [op for op in graph.nodes if only is None or id(op) in only]
     found = {id(op): conditions_of(op) for op in wanted}
@@ -73,9 +118,8 @@ def check(
         key = id(visited.op)
         analysed.add(key)
         if found.get(key) or of_gradient.get(key):
-            bounds = name_bounds(spec_of(visited.op), visited)
             for table in (found, of_gradient):
-                table[key] = tuple(c for c in table.get(key, ()) if not c.holds(visited.op, bounds))
+                table[key] = find_open(analysis, visited, table.get(key, ()), cells=decides)
 
     outputs = analysis.run(inputs, observe)
     for op in wanted:

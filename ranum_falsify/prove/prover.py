@@ -409,7 +409,10 @@ class _Region:
 
         def decide(box: Box) -> bool:
             inputs = self._applications(box).inputs(call)
-            return inputs is not None and not analyses.check(inputs, only={id(op)}, tick=self._prover.tick).open
+            if inputs is None:
+                return False
+            # Cells of one number were cut on the whole box already.
+            return not analyses.check(inputs, only={id(op)}, tick=self._prover.tick, decides=False).open
 
         return cut(self.box, decide, deadline=deadline)
 

@@ -28,7 +28,7 @@ class LinearSubject(Subject):
         bounds: dict[str, Interval | None] = {}
 
         def observe(visited: Visited) -> None:
-            held[visited.op.name] = conditions(visited)
+            held[visited.op.name] = conditions(analysis, visited)
 
         def make(graph: Graph, runtimes: Sequence[Runtime]) -> LinearAnalysis:
             return LinearAnalysis(graph, runtimes=runtimes, work=_WORK, ascent=_WORK)

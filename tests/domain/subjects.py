@@ -19,7 +19,8 @@ from ranum_falsify.domain.linear.bounds import LinearAnalysis
 from ranum_falsify.network import Graph, read, spec_of
 from ranum_falsify.network.order import operands_in
 from ranum_falsify.network.tensors import to_numpy, to_torch
-from ranum_falsify.operators.support.conditions import conditions_of, is_proved, name_bounds
+from ranum_falsify.operators.support.conditions import conditions_of
+from ranum_falsify.operators.support.deciding import find_open, is_proved
 from ranum_falsify.prove.analyses import Analyses, analyses_of
 from ranum_falsify.prove.checked import Checked, check
 from ranum_falsify.validity import Constraint, Finite
@@ -171,7 +172,7 @@ class Subject:
         finite: dict[str, Interval] = {}
 
         def observe(visited: Visited) -> None:
-            held[visited.op.name] = conditions(visited)
+            held[visited.op.name] = conditions(analysis, visited)
 
         inputs = [Interval.box(lower[name], upper[name]) for name in self.graph.input_names]
         analyses = self._analyses(setting)
@@ -184,7 +185,7 @@ class Subject:
                     if (part := analysis.finite_bounds_of(op)) is not None:
                         finite[tensor_of(op)] = part
         bounds |= dict(zip(self.graph.output_names, outputs, strict=True))
-        constants = tuple(v.op.name for v in analysis.folded if not is_proved(v))
+        constants = tuple(v.op.name for v in analysis.folded if not is_proved(analysis, v))
         return Verdict(bounds, held, constants, executed(analyses, inputs, outputs), finite)
 
     def _analyses(self, setting: Setting) -> Analyses:
@@ -283,9 +284,7 @@ def tensor_of(op: Operation) -> str:
     return name
 
 
-def conditions(visited: Visited) -> Held:
-    spec = spec_of(visited.op)
-    known = name_bounds(spec, visited)
+def conditions(analysis: IntervalAnalysis, visited: Visited) -> Held:
     found: list[tuple[Any, bool]] = [(c, True) for c in conditions_of(visited.op)]
-    found += [(c, False) for c in spec.gradient_valid]
-    return tuple((c, bool(c.holds(visited.op, known)), of_validity) for c, of_validity in found)
+    found += [(c, False) for c in spec_of(visited.op).gradient_valid]
+    return tuple((c, not find_open(analysis, visited, (c,)), of_validity) for c, of_validity in found)

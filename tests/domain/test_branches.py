@@ -8,7 +8,7 @@ from onnx.parser import parse_model
 
 from ranum_falsify.domain import Interval, IntervalAnalysis
 from ranum_falsify.network import read
-from ranum_falsify.operators.support.conditions import is_proved
+from ranum_falsify.operators.support.deciding import is_proved
 
 RNG = np.random.default_rng(0)
 
@@ -98,7 +98,7 @@ def test_a_branch_is_proved_under_its_condition(name: str, then: str, proved: bo
     analysis = IntervalAnalysis(graph)
     analysis.run(
         [Interval.box(np.full(3, -1, np.float32), np.full(3, 2, np.float32))],
-        lambda visited: seen.__setitem__(visited.op.name, is_proved(visited)),
+        lambda visited: seen.__setitem__(visited.op.name, is_proved(analysis, visited)),
     )
     assert seen["If_y"] == proved
 
@@ -138,8 +138,9 @@ def test_the_other_branch_is_proved_under_the_opposite() -> None:
         )
     )
     seen: dict[str, bool] = {}
-    IntervalAnalysis(graph).run(
+    analysis = IntervalAnalysis(graph)
+    analysis.run(
         [Interval.box(np.full(3, -1, np.float32), np.full(3, 2, np.float32))],
-        lambda visited: seen.__setitem__(visited.op.name, is_proved(visited)),
+        lambda visited: seen.__setitem__(visited.op.name, is_proved(analysis, visited)),
     )
     assert seen["If_y"]

@@ -21,7 +21,7 @@ from ranum_falsify.domain.kernels import EXACT, Envelope, Record, envelope, fami
 from ranum_falsify.domain.rounding import round_numbers_outward, round_outward
 from ranum_falsify.domain.rules.support import real_functions as functions
 from ranum_falsify.network import Graph, read, spec_of
-from ranum_falsify.operators.support.conditions import is_proved
+from ranum_falsify.operators.support.deciding import is_proved
 from ranum_falsify.replay.replayer import Replayer
 from tests.domain.kernel_subjects import (
     DTYPES,
@@ -124,8 +124,9 @@ def test_gelu_overflows_where_kernels_double_its_operand(runtimes: tuple[Runtime
     visits: list[Visited] = []
     for end in (1.7e38, 1.8e38, math.inf):
         box = Interval.of(torch.full((2,), 1e38), torch.full((2,), end), (2,))
-        IntervalAnalysis(node("Gelu", count=2), runtimes=runtimes).run([box], visits.append)
-    assert [is_proved(visited) for visited in visits] == [True, False, False]
+        analysis = IntervalAnalysis(node("Gelu", count=2), runtimes=runtimes)
+        analysis.run([box], visits.append)
+    assert [is_proved(analysis, visited) for visited in visits] == [True, False, False]
     assert [visited.outputs[0].nan for visited in visits] == [False, False, "torch" in runtimes]
 
 

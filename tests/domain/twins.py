@@ -74,7 +74,7 @@ GATED = [
     Twins(
         "Gelu by erf, factors first",
         "k = Mul(half, x) a = Mul(x, root) e = Erf(a) f = Add(one, e) g = Mul(f, k) t = Add(g, fifth) y = Log(t)",
-        "k = Mul(half, x) a = Mul(x, root) e = Erf(a) f = Add(half, e) g = Mul(f, k) t = Add(g, fifth) y = Log(t)",
+        "k = Mul(half, x) a = Mul(x, root) e = Erf(a) f = Add(two, e) g = Mul(f, k) t = Add(g, fifth) y = Log(t)",
         more="float root = {0.70710677}, float fifth = {0.2}",
     ),
     Twins(

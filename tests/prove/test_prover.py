@@ -213,10 +213,15 @@ def test_side_conditions_exclude_whole_regions() -> None:
 # refinement ------------------------------------------------------------------------------------------------------
 
 
+# Between its operand and its result, no cells follow.
+_UNITS = "e = Constant<value = float[4,4] {1,0,0,0,0,1,0,0,0,0,1,0,0,0,0,1}>()"
+
+
 def _difference() -> Graph:
     # Intervals forget that both sums are of the same inputs.
     return network(
-        "(float[1,3] x) => (float[1,3] y) { r = Relu(x) a = Add(x, r) d = Sub(a, r) "
+        "(float[1,3] x) => (float[1,3] y) { e = Constant<value = float[3,3] {1,0,0,0,1,0,0,0,1}>() r = Relu(x) "
+        "a = Add(x, r) b = MatMul(a, e) c = MatMul(r, e) d = Sub(b, c) "
         "one = Constant<value = float[1] {1.25}>() p = Add(d, one) y = Log(p) }"
     )
 
@@ -230,7 +235,7 @@ def test_linear_bounds_prove_what_intervals_cannot() -> None:
 @pytest.mark.parametrize(("exponent", "holds"), [(-3.0, True), (-16.0, False)])
 def test_linear_bounds_take_constants_as_all_runtimes_compute_them(exponent: float, holds: bool) -> None:
     constant = f"k = Constant<value = float {{{exponent}}}>() c = Exp(k)"
-    text = f"{constant} h = Relu(x) s = Add(h, c) t = Sub(s, h) u = Sub(t, x) v = Add(u, x) y = Log(v)"
+    text = f"{constant} {_UNITS} h = Relu(x) s = Add(h, c) a = MatMul(s, e) b = MatMul(h, e) t = Sub(a, b) y = Log(t)"
     reduced = valid_in_box(network(f"(float[4] x) => (float[4] y) {{ {text} }}"), [(-5.0, 5.0)])
     assert not prove(reduced).holds
     assert prove(reduced, seconds=20.0 if holds else 2.0).holds is holds
@@ -238,7 +243,8 @@ def test_linear_bounds_take_constants_as_all_runtimes_compute_them(exponent: flo
 
 def test_cut_boxes_prove_what_bounds_of_the_whole_cannot() -> None:
     graph = network(
-        "(float[2] x) => (float[2] y) { s = Sin(x) q = Mul(s, x) c = Constant<value = float[1] {0.01}>() "
+        "(float[2] x) => (float[2] y) { e = Constant<value = float[2,2] {1,0,0,1}>() h = MatMul(x, e) "
+        "s = Sin(h) q = Mul(s, x) c = Constant<value = float[1] {0.01}>() "
         "p = Add(q, c) y = Log(p) }"
     )
     # x sin x is 0 or more up to pi, but the product of the whole ranges is not known to be.

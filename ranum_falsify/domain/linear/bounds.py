@@ -119,6 +119,7 @@ class LinearAnalysis(IntervalAnalysis):
             tick: Called before every pass; may raise to end the run.
         """
         super().__init__(graph, runtimes=runtimes, keep=True)
+        self.uses_cells = True
         self._work, self._ascent, self._speed, self._tick = work, ascent, speed, tick
         self._watched = _find_watched(graph, towards)
 

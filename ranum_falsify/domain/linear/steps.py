@@ -249,15 +249,13 @@ class CurveStep(Step):
         # Later steps may compute with the mean and the difference of both lines, so the larger one decides.
         size = torch.maximum(box[0].abs(), box[1].abs())
         slope = torch.maximum(y.lower_slope.abs(), y.upper_slope.abs())
-        offset = torch.maximum(y.lower_offset.abs(), y.upper_offset.abs())
         own = double_share(1)
-        stray = self._error + slope * (self._smallest + own * size) + own * offset
-        return Lines(
-            torch.where(below, y.lower_slope, 0.0),
-            torch.where(below, y.lower_offset - stray, self._results[0]),
-            torch.where(above, y.upper_slope, 0.0),
-            torch.where(above, y.upper_offset + stray, self._results[1]),
-        )
+        stray = self._error + slope * (self._smallest + own * size)
+        low = torch.where(below, y.lower_offset - stray, self._results[0])
+        high = torch.where(above, y.upper_offset + stray, self._results[1])
+        rounded = own * torch.maximum(low.abs(), high.abs())
+        low_slope, high_slope = torch.where(below, y.lower_slope, 0.0), torch.where(above, y.upper_slope, 0.0)
+        return Lines(low_slope, low - rounded, high_slope, high + rounded)
 
     def back(self, weights: Sequence[Tensor], known: object) -> tuple[tuple[Tensor, ...], Tensor]:
         """See :meth:`Step.back`."""

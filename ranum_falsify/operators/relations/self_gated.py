@@ -1,4 +1,4 @@
-"""Products of a number with a function of itself, in several nodes: Swish, HardSwish, Gelu, Mish, x (1 - x), x^3.
+"""Products of a number with a function of itself, in several nodes: Swish, HardSwish, Gelu.
 
 Each is one function of x with known turning points; the product of its parts' bounds would forget their relation.
 """
@@ -23,10 +23,8 @@ from ranum_falsify.domain.rules.support.building import piecewise
 from ranum_falsify.domain.rules.support.real_functions import (
     GELU_TANH_TURN,
     GELU_TURN,
-    MISH_TURN,
     SWISH_TURN,
     gelu,
-    mish,
     swish,
 )
 from ranum_falsify.domain.site import Site
@@ -46,11 +44,8 @@ from ranum_falsify.operators.relations.matching import (
 from ranum_falsify.operators.relations.ramps import find_ramp
 
 __all__ = [
-    "complement",
-    "cube",
     "gelu_by_parts",
     "hard_swish_by_parts",
-    "mish_by_parts",
     "product_form",
     "swish_by_parts",
 ]
@@ -159,37 +154,6 @@ def _swish_error(c: float, site: Site, bounds: Interval) -> float:
 
 def _scaled_swish(c: float, t: Tensor) -> Tensor:
     return swish(c * t) / c
-
-
-def mish_by_parts(site: Site, a: Interval, b: Interval) -> Interval | None:
-    """Bound x tanh(softplus(x))."""
-    for (x, factor), bounds in zip(pairs(site.op), (a, b), strict=True):
-        gate = is_a(factor, "Tanh")
-        inner = None if gate is None else is_a(fields_of(gate)[0], "Softplus")
-        if inner is None or not is_same(fields_of(inner)[0], x):
-            continue
-        kernels = [site.envelope(name) for name in ("Tanh", "Softplus")]
-        error = sum(k.absolute + k.relative for k in kernels) * _size(bounds)
-        return _curve(site, bounds, mish, [MISH_TURN], error)
-    return None
-
-
-def complement(site: Site, a: Interval, b: Interval) -> Interval | None:
-    """Bound x (1 - x), which is at most 1 / 4."""
-    for (x, factor), bounds in zip(pairs(site.op), (a, b), strict=True):
-        rest = is_a(factor, "Sub")
-        if rest is None or constant(fields_of(rest)[0]) != 1 or not is_same(fields_of(rest)[1], x):
-            continue
-        return _curve(site, bounds, lambda t: t * (1 - t), [0.5], 0.0)
-    return None
-
-
-def cube(site: Site, a: Interval, b: Interval) -> Interval | None:
-    """Bound x * x^2, which rises."""
-    for (x, factor), bounds in zip(pairs(site.op), (a, b), strict=True):
-        if is_same(square_of(factor), x):
-            return _curve(site, bounds, lambda t: t**3, [], 0.0)
-    return None
 
 
 # HardSwish ------------------------------------------------------------------------------------------------------

@@ -48,11 +48,8 @@ from ranum_falsify.operators.relations.quotients import (
     standard_score,
 )
 from ranum_falsify.operators.relations.self_gated import (
-    complement,
-    cube,
     gelu_by_parts,
     hard_swish_by_parts,
-    mish_by_parts,
     product_form,
     swish_by_parts,
 )
@@ -77,11 +74,8 @@ _DIFFERENCES = (
 )
 _PRODUCTS = (
     product_with_itself,
-    cube,
-    complement,
     swish_by_parts,
     hard_swish_by_parts,
-    mish_by_parts,
     gelu_by_parts,
     dequantised_product,
     over_reciprocal(standard_score, over_norm, share_of_sum),

@@ -18,7 +18,7 @@ from ranum_falsify.network import Graph
 from ranum_falsify.network.trace import UnfitBranch
 from ranum_falsify.operators.relations.guards import narrow_read
 from ranum_falsify.operators.relations.repeated import narrow_repeated
-from ranum_falsify.operators.support.conditions import is_proved
+from ranum_falsify.operators.support.deciding import is_proved
 from ranum_falsify.operators.support.families import plain
 
 __all__ = ["If", "analysis_of", "report_open"]
@@ -61,7 +61,7 @@ def _branch_bounds(site: Site, field: str, captured: Sequence[Interval], *, trut
 
     def observe(visited: Visited) -> None:
         flagged = any(y.nan or y.overflows for y in visited.outputs)
-        if not flagged and is_proved(visited):
+        if not flagged and is_proved(analysis, visited):
             proved.add(id(visited.op))
 
     pairs = zip(site.op.captured, captured, strict=True)

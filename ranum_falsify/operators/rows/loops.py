@@ -23,7 +23,7 @@ from ranum_falsify.network.subgraphs import hands_on_condition
 from ranum_falsify.network.tensors import torch_dtype
 from ranum_falsify.operators.relations.guards import narrow_read
 from ranum_falsify.operators.rows.control import analysis_of, report_open
-from ranum_falsify.operators.support.conditions import is_proved
+from ranum_falsify.operators.support.deciding import is_proved
 
 __all__ = ["bound_body_inputs", "bound_loop"]
 
@@ -159,7 +159,7 @@ class _Body:
     def _run(self, states: States, proved: set[int] | None, *, rows: bool = False) -> States | None:
         def observe(visited: Visited) -> None:
             flagged = any(y.nan or y.overflows for y in visited.outputs)
-            if proved is not None and not flagged and is_proved(visited):
+            if proved is not None and not flagged and is_proved(self._analysis, visited):
                 proved.add(id(visited.op))
 
         found = self._analysis.run(self.list_inputs(states), observe)

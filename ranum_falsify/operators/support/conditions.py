@@ -17,7 +17,6 @@ __all__ = [
     "computes",
     "conditions_of",
     "gradient_conditions",
-    "is_proved",
     "list_refusals",
     "list_stated_conditions",
     "name_bounds",
@@ -75,12 +74,6 @@ def name_bounds(spec: OperatorSpec, visited: Visited) -> Bounds:
         if x is not None
     }
     return operands | {"output" if i == 0 else f"output_{i}": y for i, y in enumerate(visited.outputs)}
-
-
-def is_proved(visited: Visited) -> bool:
-    """Tell whether all conditions of an operator hold; see :func:`conditions_of`."""
-    bounds = name_bounds(spec_of(visited.op), visited)
-    return all(c.holds(visited.op, bounds) for c in conditions_of(visited.op))
 
 
 class _NoRow(Finite):
