@@ -14,7 +14,7 @@ from ranum_falsify.domain.infinities import Value
 from ranum_falsify.network import Graph, spec_of
 from ranum_falsify.network.order import topological_order
 from ranum_falsify.operators.relations.discarded import list_doubtful
-from ranum_falsify.operators.support.conditions import conditions_of, name_bounds
+from ranum_falsify.operators.support.conditions import is_bounded_valid, name_bounds
 from ranum_falsify.validity import Constraint
 
 __all__ = ["analysis_up_to", "surely_fails"]
@@ -102,7 +102,7 @@ def surely_fails(
         if visited.op is op:
             raise _Decided(fails=is_violated(visited))
         if id(visited.op) in waiting:
-            if not _is_valid(visited):
+            if not is_bounded_valid(visited):
                 raise _Decided(fails=False)
             waiting.discard(id(visited.op))
 
@@ -122,11 +122,3 @@ def surely_fails(
 
 def _ignore(operands: tuple[Value, ...]) -> None:
     """Do nothing."""
-
-
-def _is_valid(visited: Visited) -> bool:
-    conditions = conditions_of(visited.op)
-    if not conditions:
-        return True
-    bounds = name_bounds(spec_of(visited.op), visited)
-    return all(condition.holds(visited.op, bounds) for condition in conditions)

@@ -20,7 +20,7 @@ from ranum_falsify.domain import Interval, IntervalAnalysis, Visited
 from ranum_falsify.domain.attributes import apply_rule
 from ranum_falsify.network import spec_of
 from ranum_falsify.network.contents import nodes_with_branches
-from ranum_falsify.operators.support.conditions import conditions_of, name_bounds
+from ranum_falsify.operators.support.conditions import is_bounded_valid
 
 __all__ = ["find_without_nan", "list_doubtful"]
 
@@ -30,7 +30,7 @@ Mask = np.ndarray
 
 def list_doubtful(analysis: IntervalAnalysis) -> tuple[str, ...]:
     """Return the names of the operators that make constants and are not proved, unless what is invalid is discarded."""
-    unproved = {id(visited.op): visited for visited in analysis.folded if not _is_valid(visited)}
+    unproved = {id(visited.op): visited for visited in analysis.folded if not is_bounded_valid(visited)}
     if not unproved:
         return ()
     masks: dict[int, Mask] = {}
@@ -101,12 +101,7 @@ def _is_valid_beside(analysis: IntervalAnalysis, visited: Visited, invalid: Mask
 
     question: Callable[..., tuple[Interval, ...] | None] = bound
     outputs = analysis.ask(visited.op, question)
-    return outputs is not None and _is_valid(replace(visited, operands=operands, outputs=outputs))
-
-
-def _is_valid(visited: Visited) -> bool:
-    bounds = name_bounds(spec_of(visited.op), visited)
-    return all(c.holds(visited.op, bounds) for c in conditions_of(visited.op))
+    return outputs is not None and is_bounded_valid(replace(visited, operands=operands, outputs=outputs))
 
 
 def _replace(x: Interval, mask: torch.Tensor, place: int) -> Interval:

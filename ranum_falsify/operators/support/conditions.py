@@ -19,6 +19,7 @@ __all__ = [
     "gradient_conditions",
     "list_refusals",
     "list_stated_conditions",
+    "is_bounded_valid",
     "name_bounds",
 ]
 
@@ -74,6 +75,13 @@ def name_bounds(spec: OperatorSpec, visited: Visited) -> Bounds:
         if x is not None
     }
     return operands | {"output" if i == 0 else f"output_{i}": y for i, y in enumerate(visited.outputs)}
+
+
+def is_bounded_valid(visited: Visited) -> bool:
+    """Tell whether the bounds of an operator alone show that it is valid; see :func:`conditions_of`."""
+    conditions = conditions_of(visited.op)
+    bounds = name_bounds(spec_of(visited.op), visited) if conditions else {}
+    return all(condition.holds(visited.op, bounds) for condition in conditions)
 
 
 class _NoRow(Finite):

@@ -103,7 +103,7 @@ class _Decision:
         """Return where some condition is open, as booleans; forget the conditions that are open nowhere."""
         is_open = torch.zeros(count, dtype=torch.bool)
         for condition in list(self._open):
-            own = [cell for cell in _search(self._table, found, condition, count)]
+            own = list(_search(self._table, found, condition, count))
             if not own:
                 self._open.remove(condition)
             is_open[own] = True
