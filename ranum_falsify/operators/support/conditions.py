@@ -17,9 +17,9 @@ __all__ = [
     "computes",
     "conditions_of",
     "gradient_conditions",
+    "is_bounded_valid",
     "list_refusals",
     "list_stated_conditions",
-    "is_bounded_valid",
     "name_bounds",
 ]
 
