@@ -101,8 +101,8 @@ def _mark(y: Interval, *, keeps: bool) -> Interval:
 
 
 def _anything(y: Interval) -> Interval:
-    ends = (torch.full_like(y.lower, sign * math.inf) for sign in (-1, 1))
-    return replace(Interval.of(*ends, y.shape), nan=True)
+    infinite = torch.full_like(y.lower, math.inf)
+    return replace(Interval.of(-infinite, infinite, y.shape), nan=True)
 
 
 def _widen(x: Value) -> Value:

@@ -107,5 +107,5 @@ def _is_valid_beside(analysis: IntervalAnalysis, visited: Visited, invalid: Mask
 def _replace(x: Interval, mask: torch.Tensor, place: int) -> Interval:
     """Return bounds with those at a place of the result for all elements of a mask."""
     lower, upper = (end.expand(mask.shape) for end in x.expand())
-    ends = (torch.where(mask, end.reshape(-1)[place], end) for end in (lower, upper))
-    return Interval.of(*ends, tuple(mask.shape))
+    low, high = (torch.where(mask, end.reshape(-1)[place], end) for end in (lower, upper))
+    return Interval.of(low, high, tuple(mask.shape))

@@ -24,7 +24,8 @@ _NONZERO = NotZero("value", reason="")
 def _find_ignored(op: Operation, target: Tensor) -> Tensor:
     if op.ignore_index is None:
         return torch.zeros_like(target, dtype=torch.bool)
-    return target.long() == op.ignore_index  # int32 cannot hold all that it is compared with
+    ignored: Tensor = target.long() == op.ignore_index  # int32 cannot hold all that it is compared with
+    return ignored
 
 
 def _classes(op: Operation, x: Tensor, target: Tensor) -> Tensor:
