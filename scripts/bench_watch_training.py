@@ -172,7 +172,7 @@ def follow(model: ZooModel, training: Training, given: argparse.Namespace) -> st
     early = f", warned {watch.step - watch.warned[0][0]} steps before" if watch.warned else ", no warning"
     if watch.failure is None:
         return f"documented {documented}; finite for {watch.step} steps{early.replace(' before', ' before the end')}"
-    causes = dict.fromkeys(cause.operator for cause in watch.failure.finding.causes)
+    causes = dict.fromkeys(cause.operator for cause in watch.failure.diagnosis.causes)
     return f"documented {documented}; step {watch.step}: {', '.join(causes) or watch.failure.lines()[1]}{early}"
 
 

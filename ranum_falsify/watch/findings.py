@@ -5,7 +5,7 @@ from __future__ import annotations
 import linecache
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -207,7 +207,7 @@ class Trends:
             "off": f"operand fell from {before:.3g} to {value:.3g} in size",
         }[gauge.kind]
         limit = gauge.text if gauge.kind in ("below", "size") else f"valid where {gauge.text}"
-        return f"{name} at {source_of(line)}: {moved} in {step - began:,} steps; {limit}"
+        return f"{name} at {replace(source_of(line), code='')}: {moved} in {step - began:,} steps; {limit}"
 
 
 def _readings(trace: Trace, call: RecordedCall) -> Iterator[tuple[Gauge, int, float]]:

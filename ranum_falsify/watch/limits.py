@@ -100,7 +100,7 @@ def value_of(gauge: Gauge, ends: Sequence[float], least_size: float) -> float:
         ends: The least and the greatest element of its operand.
         least_size: The least size of an element; read only where it is about that.
     """
-    low, high = ends
+    low, high = ends[0] + 0.0, ends[1] + 0.0  # no -0
     sizes = {"below": high, "above": low - gauge.end, "size": max(abs(low), abs(high)), "off": least_size}
     return sizes[gauge.kind]
 

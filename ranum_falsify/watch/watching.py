@@ -38,7 +38,7 @@ class FailedStep:
 
     Attributes:
         step: Its number, from 0; updates of the optimiser are counted.
-        finding: The operators that made NaN or infinity, and those that handed it on.
+        diagnosis: The operators that made NaN or infinity, and those that handed it on.
         inputs: Names of the inputs of the module that were not finite before.
         weights: Names of the weights and buffers that were not finite before: the last update brought it.
         state: What of the optimiser's state is not finite, as `exp_avg of layer.weight`.
@@ -47,7 +47,7 @@ class FailedStep:
     """
 
     step: int
-    finding: Diagnosis
+    diagnosis: Diagnosis
     inputs: tuple[str, ...]
     weights: tuple[str, ...]
     state: tuple[str, ...]
@@ -57,7 +57,7 @@ class FailedStep:
     def lines(self) -> list[str]:
         """Return the report."""
         lines = [f"step {self.step:,}: the gradient of {_some(self.gradients)} is not finite"]
-        lines += [*dict.fromkeys(map(str, self.finding.causes))][:_SHOWN]
+        lines += [*dict.fromkeys(map(str, self.diagnosis.causes))][:_SHOWN]
         if self.weights:
             brought = f"by the update before (its state: {_some(self.state)})" if self.state else "by the update before"
             lines.append(f"brought {brought}: {_some(self.weights)} was not finite when the step began")
@@ -65,8 +65,8 @@ class FailedStep:
             lines.append(f"brought by the inputs: {_some(self.inputs)} is not finite")
         else:
             lines.append("inputs, weights and the optimiser's state were finite when the step began")
-        if self.finding.carriers:
-            lines.append(f"handed on by {_some(self.finding.carriers)}")
+        if self.diagnosis.carriers:
+            lines.append(f"handed on by {_some(self.diagnosis.carriers)}")
         if self.file is not None:
             lines.append(f"replay: ranum-falsify replay {self.file}")
         return lines
@@ -129,7 +129,8 @@ class Watch:
             raise UsageError(f"watch: every={every} is no number of steps; give 1 or more")
         if then not in ("raise", "warn"):
             raise UsageError(f"watch: then={then!r} is not known; give 'raise' or 'warn'")
-        self.step, self.warned, self.failure = 0, list[tuple[int, str]](), None
+        self.step, self.warned = 0, list[tuple[int, str]]()
+        self.failure: FailedStep | None = None
         self._model, self._every, self._folder, self._then = model, every, Path(folder), then
         self._weights = dict(model.named_parameters())
         self._ids = {id(x) for x in self._weights.values()}
@@ -140,12 +141,10 @@ class Watch:
         self._holds = False
         self._hunted = 0
 
-    failure: FailedStep | None
-
     def __enter__(self) -> Watch:
         """Begin to watch."""
         self._hooks = [
-            register_optimizer_step_pre_hook(self._before_update),
+            register_optimizer_step_pre_hook(self._on_update),
             register_optimizer_step_post_hook(self._after_update),
             self._model.register_forward_pre_hook(self._note_call, with_kwargs=True),
         ]
@@ -196,10 +195,25 @@ class Watch:
     def _mine(self, optimizer: torch.optim.Optimizer) -> bool:
         return any(id(p) in self._ids for group in optimizer.param_groups for p in group["params"])
 
-    def _before_update(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
-        """Look at the gradients; the weights are still those that made them."""
+    def _on_update(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> Any:
+        """Look at the gradients before an update, or after the closure that makes them."""
         if self.failure is not None or not self._mine(optimizer):
-            return
+            return None
+        closure = kwargs.get("closure") or (args[1] if len(args) > 1 else None)
+        if closure is None:
+            self._before_update(optimizer)
+            return None
+
+        def watched() -> Any:
+            loss = closure()
+            if self.failure is None:
+                self._before_update(optimizer)
+            return loss
+
+        return args[:1], {**kwargs, "closure": watched}
+
+    def _before_update(self, optimizer: torch.optim.Optimizer) -> None:
+        """Look at the gradients; the weights are still those that made them."""
         recorder = self._stop()
         failed = self._failed()
         if not failed:
@@ -303,7 +317,7 @@ class Watch:
         file = self._folder / f"step-{self.step}.pt"
         failure = FailedStep(
             step=self.step,
-            finding=finding,
+            diagnosis=finding,
             inputs=tuple(name for name in broken if name.startswith(("batch.", "tensors."))),
             weights=tuple(name for name in broken if name.startswith(("weights.", "buffers."))),
             state=tuple(state),
