@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -44,6 +45,7 @@ class FailedStep:
         state: What of the optimiser's state is not finite, as `exp_avg of layer.weight`.
         gradients: Names of the weights whose gradients are not finite.
         file: Where the step was saved.
+        lost: Whether tensors that it read were changed where that is not seen, so that its replay may differ.
     """
 
     step: int
@@ -52,7 +54,8 @@ class FailedStep:
     weights: tuple[str, ...]
     state: tuple[str, ...]
     gradients: tuple[str, ...]
-    file: Path | None = None
+    file: Path
+    lost: bool
 
     def lines(self) -> list[str]:
         """Return the report."""
@@ -67,12 +70,16 @@ class FailedStep:
             lines.append("inputs, weights and the optimiser's state were finite when the step began")
         if self.diagnosis.carriers:
             lines.append(f"handed on by {_some(self.diagnosis.carriers)}")
-        if self.file is not None:
-            lines.append(f"replay: ranum-falsify replay {self.file}")
+        differs = " (may differ: what the step read was changed in place)" if self.lost else ""
+        lines.append(f"replay: ranum-falsify replay {self.file}{differs}")
         return lines
 
     def __str__(self) -> str:
         return "\n  ".join(self.lines())
+
+
+def _root(name: str) -> str:
+    return name.partition(".")[0]
 
 
 def _some(names: tuple[str, ...]) -> str:
@@ -96,7 +103,9 @@ class _Repeatable:
             if isinstance(leaf, Tensor):
                 yield pytree.keystr(path[1:]).strip("[]'").replace("']['", "."), leaf
 
-    def __call__(self) -> Any:
+    @contextmanager
+    def restored(self) -> Iterator[None]:
+        """Let it draw and cast as it did, and draw on afterwards as if it had not been called again."""
         with ExitStack() as stack:
             stack.enter_context(torch.random.fork_rng())
             torch.set_rng_state(self.random["cpu"])
@@ -105,7 +114,7 @@ class _Repeatable:
             for device, dtype in self.autocast:
                 stack.enter_context(torch.autocast(device, dtype))
             stack.enter_context(torch.enable_grad())
-            return self.function(*self.args, **self.kwargs)
+            yield
 
 
 class Watch:
@@ -171,6 +180,27 @@ class Watch:
             return function(*args, **kwargs)
         finally:
             self._holds = False
+
+    def lightning_callback(self) -> Any:
+        """Return a callback for `Trainer(callbacks=[...])` of Lightning, whose training step can then be repeated.
+
+        Raises:
+            UsageError: Lightning is not installed.
+        """
+        found = [name for name in ("lightning.pytorch", "pytorch_lightning") if importlib.util.find_spec(_root(name))]
+        if not found:
+            raise UsageError("watch: lightning_callback needs Lightning, which is not installed; pip install lightning")
+        watch, base = self, importlib.import_module(found[0]).Callback
+
+        class RememberStep(base):  # type: ignore[misc, valid-type]
+            def on_train_batch_start(self, trainer: Any, module: Any, batch: Any, number: int, *rest: Any) -> None:
+                watch._remember(module.training_step, (batch, number), {})
+                watch._holds = True
+
+            def on_train_batch_end(self, *rest: Any) -> None:
+                watch._holds = False
+
+        return RememberStep()
 
     def _note_call(self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if not self._holds:
@@ -270,20 +300,21 @@ class Watch:
         if self._call is None:
             return None
         buffers = {name: x.clone() for name, x in self._model.named_buffers()}
-        kept, self._holds = {name: x.grad for name, x in self._weights.items()}, True
+        kept, held = {name: x.grad for name, x in self._weights.items()}, self._holds
+        self._holds = True
         recorder = Recorder()
         recorder.trace.random = dict(self._call.random)
         try:
-            with recorder:
-                loss = _loss_in(self._call())
+            with self._call.restored(), recorder:
+                loss = _loss_in(self._call.function(*self._call.args, **self._call.kwargs))
                 if loss is not None:
                     for x in self._weights.values():
                         x.grad = None
                     loss.backward()
-        except RuntimeError:  # the graph of an argument is gone
+        except Exception:  # whatever the user's code raises where it does not expect to be called again
             return None
         finally:
-            self._holds = False
+            self._holds = held
             for name, x in self._weights.items():
                 x.grad = kept[name]
             with torch.no_grad():
@@ -314,7 +345,6 @@ class Watch:
             for key, value in entries.items()
             if isinstance(value, Tensor) and value.is_floating_point() and not bool(value.isfinite().all())
         ]
-        file = self._folder / f"step-{self.step}.pt"
         failure = FailedStep(
             step=self.step,
             diagnosis=finding,
@@ -322,9 +352,10 @@ class Watch:
             weights=tuple(name for name in broken if name.startswith(("weights.", "buffers."))),
             state=tuple(state),
             gradients=failed,
-            file=file,
+            file=self._folder / f"step-{self.step}.pt",
+            lost=trace.lost,
         )
-        save_step(file, trace, failure.lines())
+        save_step(failure.file, trace, failure.lines())
         return failure
 
     def _warn(self, warned: list[str]) -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
+import sys
 import warnings
 from collections.abc import Callable, Iterator
+from importlib.machinery import ModuleSpec
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import torch
@@ -189,6 +193,36 @@ def test_closures_are_followed(tmp_path: Path) -> None:
         optimizer.step(closure)
 
 
+class TestLightning:
+    def test_a_training_step_is_repeated(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        lightning = ModuleType("pytorch_lightning")
+        lightning.__spec__ = ModuleSpec("pytorch_lightning", None)
+        lightning.__dict__["Callback"] = object
+        monkeypatch.setitem(sys.modules, "pytorch_lightning", lightning)
+        monkeypatch.setattr(importlib.util, "find_spec", lambda name: sys.modules.get(name))
+
+        class Module(Scale):
+            def training_step(self, batch: Tensor, number: int) -> Tensor:
+                return torch.log(self(batch) - 2 * number)
+
+        module = Module(lambda w, x: w * x)
+        optimizer = torch.optim.SGD(module.parameters(), 0.0)
+        with pytest.raises(rf.NonFiniteError, match="log gives infinity"), rf.watch(module, folder=tmp_path) as watch:
+            callback = watch.lightning_callback()
+            for number in range(3):
+                callback.on_train_batch_start(None, module, ONES[0], number // 2)
+                optimizer.zero_grad()
+                module.training_step(ONES[0], number // 2).backward()
+                optimizer.step()
+                callback.on_train_batch_end(None, module, None, ONES[0], number // 2)
+        assert watch.step == 2 and watch.failure is not None and not watch.failure.lost
+
+    def test_it_has_to_be_installed(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+        with pytest.raises(rf.UsageError, match="pip install lightning"):
+            rf.watch(nn.Linear(1, 1)).lightning_callback()
+
+
 def test_it_can_go_on(tmp_path: Path) -> None:
     module = Scale(lambda w, x: torch.log(w - x))
     watch = rf.watch(module, every=1, folder=tmp_path, then="warn")
@@ -223,7 +257,6 @@ class TestReplay:
         self, change: dict[str, object], says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         failure = fail(tmp_path, Scale(lambda w, x: torch.log(w - x)), ONES)
-        assert failure.file is not None
         torch.save({**torch.load(failure.file, weights_only=True), **change}, failure.file)
         assert main(["replay", str(failure.file)]) == 2
         said = capsys.readouterr().err.splitlines()
