@@ -103,7 +103,7 @@ class Recorder(TorchDispatchMode):
         self.trace = Trace(random=draw_state())
         self._known: dict[int, tuple[weakref.ref[Tensor], int]] = {}
         self._stored: dict[tuple[int, tuple[int, ...]], int] = {}  # places by memory, for what autograd unpacks
-        self._versions: dict[int, int] = {}
+        self._versions: dict[int, tuple[weakref.ref[Tensor], int]] = {}
         self._ends: list[tuple[Tensor, Tensor] | int | None] = []
         self._forward: dict[int, Line] = {}
 
@@ -146,7 +146,9 @@ class Recorder(TorchDispatchMode):
         """Return what was recorded; nothing may run after this."""
         trace = self.trace
         trace.ends = _fetch(self._ends)
-        trace.lost = any(trace.leaves[place]._version != version for place, version in self._versions.items())
+        trace.lost = any(
+            (x := seen()) is not None and x._version != version for seen, version in self._versions.values()
+        )
         self._known.clear()
         return trace
 
@@ -178,7 +180,8 @@ class Recorder(TorchDispatchMode):
 
     def _add_leaf(self, x: Tensor) -> int:
         place = self._add(x, _LEAF)
-        self.trace.leaves[place], self._versions[place] = x.detach(), x._version
+        # Below autograd, what is detached counts its own versions.
+        self.trace.leaves[place], self._versions[place] = x.detach(), (weakref.ref(x), x._version)
         return place
 
     def _add(self, x: Tensor, kind: _Kind, read: Sequence[Any] = ()) -> int:
