@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -14,12 +13,12 @@ from typing import Any, Literal, TypeVar
 import torch
 from torch import Tensor
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
-from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
 from ranum_falsify.errors import NonFiniteError, UsageError
 from ranum_falsify.watch.findings import Diagnosis, Trends, find_cause
-from ranum_falsify.watch.recorder import Recorder, Trace, draw_state
+from ranum_falsify.watch.recorder import Recorder, Trace
+from ranum_falsify.watch.repeating import Repeatable
 from ranum_falsify.watch.saved import save_step
 
 __all__ = ["FailedStep", "Watch", "WatchWarning", "watch"]
@@ -87,36 +86,6 @@ def _some(names: tuple[str, ...]) -> str:
     return ", ".join(names[:_SHOWN]) + more
 
 
-@dataclass(frozen=True)
-class _Repeatable:
-    """A call of the module, with what decides what it returns."""
-
-    function: Callable[..., Any]
-    args: tuple[Any, ...]
-    kwargs: Mapping[str, Any]
-    random: Mapping[str, Tensor]
-    autocast: tuple[tuple[str, torch.dtype], ...]
-
-    def inputs(self) -> Iterator[tuple[str, Tensor]]:
-        """Yield the tensors among the arguments, by name."""
-        for path, leaf in pytree.tree_leaves_with_path((self.args, dict(self.kwargs))):
-            if isinstance(leaf, Tensor):
-                yield pytree.keystr(path[1:]).strip("[]'").replace("']['", "."), leaf
-
-    @contextmanager
-    def restored(self) -> Iterator[None]:
-        """Let it draw and cast as it did, and draw on afterwards as if it had not been called again."""
-        with ExitStack() as stack:
-            stack.enter_context(torch.random.fork_rng())
-            torch.set_rng_state(self.random["cpu"])
-            if "cuda" in self.random:
-                torch.cuda.set_rng_state(self.random["cuda"])
-            for device, dtype in self.autocast:
-                stack.enter_context(torch.autocast(device, dtype))
-            stack.enter_context(torch.enable_grad())
-            yield
-
-
 class Watch:
     """A training run under watch; made by :func:`watch`.
 
@@ -144,7 +113,7 @@ class Watch:
         self._weights = dict(model.named_parameters())
         self._ids = {id(x) for x in self._weights.values()}
         self._trends = Trends()
-        self._call: _Repeatable | None = None
+        self._call: Repeatable | None = None
         self._recorder: Recorder | None = None
         self._hooks: list[Any] = []
         self._holds = False
@@ -174,7 +143,7 @@ class Watch:
         A step that is not recorded and fails is repeated by itself where the module returns the loss.  Where the loop
         computes the loss, the loop can have this call what does so, forward pass included, without `backward()`.
         """
-        self._remember(function, args, kwargs)
+        self._call = Repeatable.of(function, args, kwargs)
         self._holds = True
         try:
             return function(*args, **kwargs)
@@ -194,7 +163,7 @@ class Watch:
 
         class RememberStep(base):  # type: ignore[misc, valid-type]
             def on_train_batch_start(self, trainer: Any, module: Any, batch: Any, number: int, *rest: Any) -> None:
-                watch._remember(module.training_step, (batch, number), {})
+                watch._call = Repeatable.of(module.training_step, (batch, number), {})
                 watch._holds = True
 
             def on_train_batch_end(self, *rest: Any) -> None:
@@ -204,12 +173,7 @@ class Watch:
 
     def _note_call(self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if not self._holds:
-            self._remember(module, args, kwargs)
-
-    def _remember(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        devices = ("cpu", "cuda") if torch.cuda.is_initialized() else ("cpu",)
-        casts = tuple((d, torch.get_autocast_dtype(d)) for d in devices if torch.is_autocast_enabled(d))
-        self._call = _Repeatable(function, args, kwargs, draw_state(), casts)
+            self._call = Repeatable.of(module, args, kwargs)
 
     def _begin(self) -> None:
         if self.failure is None and (self._hunted or self.step % self._every == 0):
@@ -251,9 +215,8 @@ class Watch:
             if recorder is not None:
                 self._warn(self._trends.add(recorder.finish(), self.step))
             return
-        recorded = self._explain(recorder, failed)
-        if recorded is None:
-            recorded = self._explain(self._repeat(), failed)
+        places = [] if recorder is None else [recorder.place_of(self._weights[name].grad) for name in failed]
+        recorded = self._explain(recorder, [place for place in places if place is not None]) or self._repeat()
         if recorded is None:
             self._withhold(failed)
             return
@@ -278,12 +241,22 @@ class Watch:
                 return ()
             return tuple(name for name, x in grads.items() if not bool(x.isfinite().all()))
 
-    def _explain(self, recorder: Recorder | None, failed: tuple[str, ...]) -> tuple[Trace, Diagnosis] | None:
-        """Return a recorded step with what it says; None where that is nothing."""
+    def _repeat(self) -> tuple[Trace, Diagnosis] | None:
+        """Return the last call of the module with what it says, repeated."""
+        holds, self._holds = self._holds, True
+        repeated = None if self._call is None else self._call.record(self._model)
+        self._holds = holds
+        return None if repeated is None else self._explain(*repeated)
+
+    def _explain(self, recorder: Recorder | None, reached: list[int]) -> tuple[Trace, Diagnosis] | None:
+        """Return a recorded step with what it says; None where that is nothing.
+
+        Args:
+            recorder: The record.
+            reached: Places of the gradients that are not finite.
+        """
         if recorder is None:
             return None
-        places = (recorder.place_of(self._weights[name].grad) for name in failed)
-        reached = [place for place in places if place is not None]
         names = {place: name for name, x in self._named() if (place := recorder.place_of(x)) is not None}
         trace = recorder.finish()
         trace.names = {place: names.get(place, f"tensors.{place}") for place in trace.leaves}
@@ -294,33 +267,6 @@ class Watch:
         yield from ((f"weights.{name}", x) for name, x in self._weights.items())
         yield from ((f"buffers.{name}", x) for name, x in self._model.named_buffers())
         yield from ((f"batch.{name}", x) for name, x in (self._call.inputs() if self._call is not None else ()))
-
-    def _repeat(self) -> Recorder | None:
-        """Return a record of the last call of the module, repeated, with its backward pass where it returns a loss."""
-        if self._call is None:
-            return None
-        buffers = {name: x.clone() for name, x in self._model.named_buffers()}
-        kept, held = {name: x.grad for name, x in self._weights.items()}, self._holds
-        self._holds = True
-        recorder = Recorder()
-        recorder.trace.random = dict(self._call.random)
-        try:
-            with self._call.restored(), recorder:
-                loss = _loss_in(self._call.function(*self._call.args, **self._call.kwargs))
-                if loss is not None:
-                    for x in self._weights.values():
-                        x.grad = None
-                    loss.backward()
-        except Exception:  # whatever the user's code raises where it does not expect to be called again
-            return None
-        finally:
-            self._holds = held
-            for name, x in self._weights.items():
-                x.grad = kept[name]
-            with torch.no_grad():
-                for name, buffer in self._model.named_buffers():
-                    buffer.copy_(buffers[name])
-        return recorder
 
     def _withhold(self, failed: tuple[str, ...]) -> None:
         """Keep the optimiser from changing the weights, so that a step that is recorded can fail as this one did."""
@@ -366,13 +312,6 @@ class Watch:
 
     def _say(self, text: str) -> None:
         warnings.warn(text, WatchWarning, stacklevel=3)
-
-
-def _loss_in(outputs: Any) -> Tensor | None:
-    """Return the loss among what a module returns: a number by itself, `loss`, or the first of several."""
-    found = outputs.get("loss") if isinstance(outputs, Mapping) else getattr(outputs, "loss", outputs)
-    found = found[0] if isinstance(found, tuple | list) and found else found
-    return found if isinstance(found, Tensor) and found.numel() == 1 and found.requires_grad else None
 
 
 def watch(
