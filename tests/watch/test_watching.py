@@ -223,6 +223,18 @@ class TestLightning:
             rf.watch(nn.Linear(1, 1)).lightning_callback()
 
 
+def test_updates_that_a_scaler_skips_are_no_failure(tmp_path: Path) -> None:
+    module = Scale(lambda w, x: (w.half() * x.half()).float())
+    optimizer, scaler = torch.optim.SGD(module.parameters(), 0.0), torch.amp.GradScaler("cpu", init_scale=2.0**20)
+    with rf.watch(module, every=1, folder=tmp_path) as watch:
+        for _ in range(12):
+            optimizer.zero_grad()
+            scaler.scale(module(ONES[0])).backward()
+            scaler.step(optimizer)
+            scaler.update()
+    assert watch.failure is None and 0 < watch.step < 12
+
+
 def test_it_can_go_on(tmp_path: Path) -> None:
     module = Scale(lambda w, x: torch.log(w - x))
     watch = rf.watch(module, every=1, folder=tmp_path, then="warn")
