@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, TypeVar
@@ -15,7 +15,8 @@ from torch import Tensor
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.utils._python_dispatch import _disable_current_modes
 
-from ranum_falsify.errors import NonFiniteError, UsageError
+from ranum_falsify.errors import NonFiniteError, SaveError, UsageError, reason_of
+from ranum_falsify.saving import check_place
 from ranum_falsify.watch.findings import Diagnosis, Trends, find_cause
 from ranum_falsify.watch.recorder import Recorder, Trace
 from ranum_falsify.watch.repeating import Repeatable
@@ -43,7 +44,7 @@ class FailedStep:
         weights: Names of the weights and buffers that were not finite before: the last update brought it.
         state: What of the optimiser's state is not finite, as `exp_avg of layer.weight`.
         gradients: Names of the weights whose gradients are not finite.
-        file: Where the step was saved.
+        file: Where the step was saved; None where it could not be.
         lost: Whether tensors that it read were changed where that is not seen, so that its replay may differ.
     """
 
@@ -53,7 +54,7 @@ class FailedStep:
     weights: tuple[str, ...]
     state: tuple[str, ...]
     gradients: tuple[str, ...]
-    file: Path
+    file: Path | None
     lost: bool
 
     def lines(self) -> list[str]:
@@ -70,7 +71,7 @@ class FailedStep:
         if self.diagnosis.carriers:
             lines.append(f"handed on by {_some(self.diagnosis.carriers)}")
         differs = " (may differ: what the step read was changed in place)" if self.lost else ""
-        lines.append(f"replay: ranum-falsify replay {self.file}{differs}")
+        lines.append(f"replay: ranum-falsify replay {self.file}{differs}" if self.file else "the step is not saved")
         return lines
 
     def __str__(self) -> str:
@@ -107,6 +108,12 @@ class Watch:
             raise UsageError(f"watch: every={every} is no number of steps; give 1 or more")
         if then not in ("raise", "warn"):
             raise UsageError(f"watch: then={then!r} is not known; give 'raise' or 'warn'")
+        try:
+            check_place(Path(folder) / "step.pt")
+        except OSError as error:
+            raise UsageError(
+                f"watch: folder={str(folder)!r} cannot be written ({reason_of(error)}); give another"
+            ) from error
         self.step, self.warned = 0, list[tuple[int, str]]()
         self.failure: FailedStep | None = None
         self._model, self._every, self._folder, self._then = model, every, Path(folder), then
@@ -291,6 +298,7 @@ class Watch:
             for key, value in entries.items()
             if isinstance(value, Tensor) and value.is_floating_point() and not bool(value.isfinite().all())
         ]
+        file = self._folder / f"step-{self.step}.pt"
         failure = FailedStep(
             step=self.step,
             diagnosis=finding,
@@ -298,10 +306,15 @@ class Watch:
             weights=tuple(name for name in broken if name.startswith(("weights.", "buffers."))),
             state=tuple(state),
             gradients=failed,
-            file=self._folder / f"step-{self.step}.pt",
+            file=file,
             lost=trace.lost,
         )
-        save_step(failure.file, trace, failure.lines())
+        try:
+            save_step(file, trace, failure.lines())
+        except SaveError as error:
+            # What ended the run must be told all the same.
+            self._say(str(error))
+            return replace(failure, file=None)
         return failure
 
     def _warn(self, warned: list[str]) -> None:
@@ -341,6 +354,5 @@ def watch(
     Raises:
         UsageError: An argument is invalid.
         NonFiniteError: From within the optimiser's `step`: a gradient is not finite.
-        SaveError: From there: the step cannot be saved.
     """
     return Watch(model, every=every, folder=folder, then=then)

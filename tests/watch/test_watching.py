@@ -235,6 +235,15 @@ def test_updates_that_a_scaler_skips_are_no_failure(tmp_path: Path) -> None:
     assert watch.failure is None and 0 < watch.step < 12
 
 
+def test_a_step_that_cannot_be_saved_is_named_all_the_same(tmp_path: Path) -> None:
+    folder = tmp_path / "gone"
+    folder.mkdir()
+    watch = rf.watch(Scale(lambda w, x: torch.log(w - x)), every=1, folder=folder)
+    folder.rmdir()
+    with pytest.raises(rf.NonFiniteError, match=r"log gives infinity[\s\S]*the step is not saved"):
+        train(watch, watch._model, ONES)
+
+
 def test_it_can_go_on(tmp_path: Path) -> None:
     module = Scale(lambda w, x: torch.log(w - x))
     watch = rf.watch(module, every=1, folder=tmp_path, then="warn")
@@ -247,6 +256,7 @@ class TestReplay:
         module = nn.Sequential(nn.Conv1d(2, 4, 3), nn.BatchNorm1d(4), nn.Dropout(0.5), Scale(lambda w, x: _fall(w, x)))
         failure = fail(tmp_path, module, [torch.randn(3, 2, 8) for _ in range(3)])
         assert failure.file == tmp_path / "step-0.pt"
+        assert failure.file is not None
         saved = torch.load(failure.file, weights_only=True)
         assert {"weights.0.weight", "weights.3.weight", "batch.0"} <= saved["tensors"].keys()
         assert bool((saved["tensors"]["weights.0.weight"] == module[0].weight).all())
@@ -269,6 +279,7 @@ class TestReplay:
         self, change: dict[str, object], says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         failure = fail(tmp_path, Scale(lambda w, x: torch.log(w - x)), ONES)
+        assert failure.file is not None
         torch.save({**torch.load(failure.file, weights_only=True), **change}, failure.file)
         assert main(["replay", str(failure.file)]) == 2
         said = capsys.readouterr().err.splitlines()
@@ -279,7 +290,7 @@ def _fall(w: Tensor, x: Tensor) -> Tensor:
     return torch.log(torch.relu(x) * w)
 
 
-@pytest.mark.parametrize("wrong", [{"every": 0}, {"then": "stop"}])
+@pytest.mark.parametrize("wrong", [{"every": 0}, {"then": "stop"}, {"folder": "/no/such/folder"}])
 def test_arguments_are_checked(wrong: dict[str, object]) -> None:
     with pytest.raises(rf.UsageError, match=f"{next(iter(wrong))}="):
         rf.watch(nn.Linear(1, 1), **wrong)  # type: ignore[arg-type]
