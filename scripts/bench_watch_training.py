@@ -4,9 +4,9 @@
     scripts/bench_watch_training.py [--rounds 7] [--steps 100] [--match REGEX]
     scripts/bench_watch_training.py --zoo [--match REGEX]
 
-A figure is the median of the ratios of processor time of rounds in which both sides take the same steps in turn.  `--zoo` trains the
-zoo's PyTorch programs, on data such as they draw, until a gradient is not finite, and prints which operator was named,
-which one is documented, and how many steps before the first warning came.
+A figure is the median of the ratios of processor time of rounds in which both sides take the same steps in turn.
+`--zoo` trains the zoo's PyTorch programs, on data such as they draw, until a gradient is not finite, and prints which
+operator was named, which one is documented, and how many steps before the first warning came.
 """
 
 from __future__ import annotations
