@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         MemoryShortageError,
         ModelError,
         ModuleError,
+        NonFiniteError,
         PropertyError,
         RanumFalsifyError,
         ReplayError,
@@ -42,16 +43,19 @@ if TYPE_CHECKING:
     )
     from ranum_falsify.fix.repair import Repair
     from ranum_falsify.network.source import Source
+    from ranum_falsify.watch.watching import FailedStep, Watch, WatchWarning, watch
 
 __version__ = "0.1.0"
 __all__ = [
     "BackendError",
     "BoxLike",
     "DeviceError",
+    "FailedStep",
     "MemoryShortageError",
     "Model",
     "ModelError",
     "ModuleError",
+    "NonFiniteError",
     "OperatorReport",
     "Property",
     "PropertyError",
@@ -65,6 +69,8 @@ __all__ = [
     "UnitTests",
     "UpstreamMissingError",
     "UsageError",
+    "Watch",
+    "WatchWarning",
     "__version__",
     "check",
     "confirm",
@@ -74,6 +80,7 @@ __all__ = [
     "load_property",
     "prove",
     "replay",
+    "watch",
 ]
 
 _HOMES = {
@@ -88,6 +95,7 @@ _HOMES = {
     "ranum_falsify.api.result": ("OperatorReport", "Result"),
     "ranum_falsify.fix.repair": ("Repair",),
     "ranum_falsify.network.source": ("Source",),
+    "ranum_falsify.watch.watching": ("FailedStep", "Watch", "WatchWarning", "watch"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

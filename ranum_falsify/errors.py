@@ -12,6 +12,7 @@ __all__ = [
     "MemoryShortageError",
     "ModelError",
     "ModuleError",
+    "NonFiniteError",
     "PropertyError",
     "RanumFalsifyError",
     "ReadingTimeoutError",
@@ -54,6 +55,10 @@ class ModelError(RanumFalsifyError):
 
 class ModuleError(ModelError):
     """A PyTorch module that cannot be exported, or arguments that do not fit it."""
+
+
+class NonFiniteError(RanumFalsifyError):
+    """A training run that is watched, and whose gradients are not finite."""
 
 
 class UnsupportedOperatorError(ModelError):

@@ -48,6 +48,7 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"suite"}),
     frozenset({"report"}),
     frozenset({"api", "testing"}),
+    frozenset({"watch"}),
     frozenset({"cli"}),
 )
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}

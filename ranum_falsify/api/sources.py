@@ -10,12 +10,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from types import FrameType
 
 import onnx
 
 from ranum_falsify.network.source import BACKWARD, Source
 
-__all__ = ["StackFrame", "find_innermost", "find_sources", "is_machinery", "own_folder", "parse_frames"]
+__all__ = ["StackFrame", "find_innermost", "find_line", "find_sources", "is_machinery", "own_folder", "parse_frames"]
 
 _FRAME = re.compile(
     r'^.*?File "(?P<file>.*)", line (?P<line>\d+), in .*$(?:\n(?!.*File ")\s+(?P<code>.*))?', re.MULTILINE
@@ -69,6 +70,23 @@ def find_innermost(frames: Iterable[StackFrame]) -> StackFrame | None:
     known = list(frames)[::-1]
     own = (frame for frame in known if not _is_foreign(frame.file))
     return next(own, next((frame for frame in known if not is_machinery(frame.file)), None))
+
+
+def find_line(frame: FrameType | None) -> tuple[str, int] | None:
+    """Return file and number of the line of the user's own code that runs, as :func:`find_innermost` chooses it.
+
+    Args:
+        frame: The innermost frame.
+    """
+    installed = None
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if not _is_foreign(file):
+            return file, frame.f_lineno
+        if installed is None and not is_machinery(file):
+            installed = file, frame.f_lineno
+        frame = frame.f_back
+    return installed
 
 
 def parse_frames(stack_trace: str) -> list[StackFrame]:

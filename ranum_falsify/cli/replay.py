@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 
 from ranum_falsify.cli.options import ReplayOptions
+from ranum_falsify.cli.options.replay import STEP_SUFFIX
 from ranum_falsify.cli.output import say
 from ranum_falsify.cli.streams import verdict_stands
 
@@ -17,6 +19,8 @@ def run(options: ReplayOptions) -> int:
     Raises:
         RanumFalsifyError: The user's input is invalid.
     """
+    if options.counterexample is not None and options.counterexample.suffix == STEP_SUFFIX:
+        return _replay_step(options.counterexample)
     from ranum_falsify.api.replayed import Playback  # imports torch
     from ranum_falsify.api.replaying import ReplayRequest
     from ranum_falsify.api.runnable import Runnable
@@ -39,3 +43,12 @@ def run(options: ReplayOptions) -> int:
     with verdict_stands():
         say(report.lines())
     return 1 if report.violated else 0
+
+
+def _replay_step(path: Path) -> int:
+    from ranum_falsify.watch.saved import replay_step  # imports torch
+
+    lines, again = replay_step(path)
+    with verdict_stands():
+        say(lines)
+    return 1 if again else 0

@@ -12,9 +12,14 @@ from ranum_falsify.config import Reach
 from ranum_falsify.errors import UsageError
 from ranum_falsify.option import Argument, Option, Switch, Threads, parse_pair, to_paths
 
-__all__ = ["REPLAY_EPILOG", "ReplayOptions"]
+__all__ = ["REPLAY_EPILOG", "STEP_SUFFIX", "ReplayOptions"]
+
+STEP_SUFFIX = ".pt"
+"""How files of training steps end."""
 
 REPLAY_EPILOG = """\
+step-N.pt, a step of training that rf.watch saved, needs no network: PyTorch runs its operators again.
+
 Counterexamples from elsewhere: cex.json says which arrays beside it belong to which network, and is only read. Models
 and properties are opened where you name them; the paths in cex.json are not. Where operators fail, the models decide.
 Where a property over outputs is false, it is needed again: give --property. A .py property is a program, which runs
@@ -29,7 +34,8 @@ class ReplayOptions(PropertyOptions):
     """What `replay` is asked for.
 
     Attributes:
-        counterexample: The counterexample, such as cex.npy, or its cex.json; or cex.vnnlib.txt, in VNN-COMP's format.
+        counterexample: The counterexample, such as cex.npy, or its cex.json; or cex.vnnlib.txt, in VNN-COMP's format;
+            or step-N.pt, a step of training that `rf.watch` saved.
         inputs: An input of the model, as .npy, where there is no counterexample.
         property_path: The property, if it is about outputs; a .py file is a program and runs.
         vnnlib: Read the property as VNN-LIB, whatever its name.

@@ -1,0 +1,205 @@
+#!/usr/bin/env python3
+"""Compare what a training step costs under `rf.watch` and under PyTorch's anomaly mode with what it costs by itself.
+
+    scripts/bench_watch_training.py [--rounds 7] [--steps 100] [--match REGEX]
+    scripts/bench_watch_training.py --zoo [--match REGEX]
+
+A figure is the median of the ratios of processor time of rounds in which both sides take the same steps in turn.
+`--zoo` trains the zoo's PyTorch programs, on data such as they draw, until a gradient is not finite, and prints which
+operator was named, which one is documented, and how many steps before the first warning came.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import ranum_falsify as rf
+from lab.bench.digits import load_pictures
+from lab.bench.timing import load_text, time_pairs
+from ranum_falsify.network.tensors import to_torch
+from ranum_falsify.zoo.catalogue import MODELS
+from ranum_falsify.zoo.feeding import Feeder
+from ranum_falsify.zoo.model import Training, ZooModel
+from ranum_falsify.zoo.train import SEEDS, TrainingBench
+
+Optimizer = Callable[[Training, list[nn.Parameter]], torch.optim.Optimizer]
+
+
+class Language(nn.Module):
+    """A transformer of two layers that predicts the next of 256 symbols."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(256, 256)
+        layer = nn.TransformerEncoderLayer(256, 4, 1024, dropout=0.1, batch_first=True)
+        self.encoder = nn.TransformerEncoder(layer, 2)
+        self.head = nn.Linear(256, 256)
+
+    def forward(self, x: Tensor) -> Tensor:
+        mask = nn.Transformer.generate_square_subsequent_mask(x.shape[1])
+        y: Tensor = self.head(self.encoder(self.embedding(x), mask=mask))
+        return y.flatten(0, 1)
+
+
+class Block(nn.Module):
+    def __init__(self, channels: int, stride: int) -> None:
+        super().__init__()
+        out = channels * stride
+        self.first, self.second = nn.Conv2d(channels, out, 3, stride, 1), nn.Conv2d(out, out, 3, 1, 1)
+        self.norms = nn.ModuleList([nn.BatchNorm2d(out), nn.BatchNorm2d(out)])
+        self.skip = nn.Conv2d(channels, out, 1, stride)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = F.relu(self.norms[0](self.first(x)))
+        return F.relu(self.norms[1](self.second(y)) + self.skip(x))
+
+
+def residual() -> nn.Module:
+    """A ResNet of eight blocks, for pictures of 32 by 32."""
+    blocks = [Block(c, s) for c, s in ((16, 1), (16, 1), (16, 2), (32, 1), (32, 2), (64, 1), (64, 1), (64, 1))]
+    return nn.Sequential(nn.Conv2d(3, 16, 3, 1, 1), *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10))
+
+
+class Trainer:
+    """A module with data, trained as people do."""
+
+    def __init__(self, module: nn.Module, x: Tensor, y: Tensor) -> None:
+        self.module, self._x, self._y = module, x, y
+        self._optimizer = torch.optim.AdamW(module.parameters(), lr=1e-4)
+
+    def train(self, steps: int) -> None:
+        for _ in range(steps):
+            self._optimizer.zero_grad()
+            loss = F.cross_entropy(self.module(self._x), self._y)
+            loss.backward()
+            self._optimizer.step()
+
+
+def subjects() -> dict[str, Trainer]:
+    torch.manual_seed(0)
+    text = torch.randint(0, 256, (8, 64))
+    return {
+        "transformer, 2 layers": Trainer(Language(), text, text.roll(-1, 1).flatten()),
+        "ResNet, 8 blocks": Trainer(residual(), torch.randn(16, 3, 32, 32), torch.randint(0, 10, (16,))),
+    }
+
+
+def processor_seconds(run: Callable[[], object]) -> float:
+    """Return the time of the processor that a call takes, which other programs do not change much."""
+    began = time.process_time()
+    run()
+    return time.process_time() - began
+
+
+def compare(given: argparse.Namespace) -> None:
+    for name, trainer in subjects().items():
+        if not re.search(given.match, name):
+            continue
+        sides: dict[str, tuple[int, Callable[[], AbstractContextManager[object]]]] = {
+            "watch, every=100": (given.steps, lambda trainer=trainer: rf.watch(trainer.module, every=100)),  # type: ignore[misc]
+            "watch, every=1": (10, lambda trainer=trainer: rf.watch(trainer.module, every=1)),  # type: ignore[misc]
+            "anomaly mode": (10, torch.autograd.detect_anomaly),
+            "the same twice": (given.steps, nullcontext),
+        }
+        trainer.train(3)
+        for side, (steps, context) in sides.items():
+
+            def watched(steps: int = steps, context: Callable[[], AbstractContextManager[object]] = context) -> None:
+                with context():
+                    trainer.train(steps)  # noqa: B023
+
+            pairs = time_pairs(
+                lambda: processor_seconds(watched),
+                lambda: processor_seconds(lambda: trainer.train(steps)),  # noqa: B023
+                given.rounds,
+            )
+            low, high = pairs.spread
+            milliseconds = 1000 * pairs.theirs / steps
+            print(f"{name}: {side}: {pairs.ratio:.3f} ({low:.3f} to {high:.3f}) of {milliseconds:.1f} ms", flush=True)
+
+
+class Program(nn.Module):
+    """A program of the zoo: its loss as a function of its weights and a batch."""
+
+    def __init__(self, model: ZooModel, seed: int) -> None:
+        super().__init__()
+        bench = TrainingBench(model, "real")
+        self.task = bench.task(model.defects[0])
+        self.weights = nn.ParameterList([to_torch(x).clone() for x in bench.draw_weights(self.task, seed)])
+
+    def forward(self, *data: Tensor) -> Tensor:
+        return self.task.loss(tuple(self.weights), list(data))
+
+
+OPTIMIZERS: dict[str, Optimizer] = {
+    "SGD": lambda t, w: torch.optim.SGD(w, t.learning_rate),
+    "Momentum": lambda t, w: torch.optim.SGD(w, t.learning_rate, t.momentum),
+    "Adam": lambda t, w: torch.optim.Adam(w, t.learning_rate),
+    "Adagrad": lambda t, w: torch.optim.Adagrad(w, t.learning_rate),
+    "RMSProp": lambda t, w: torch.optim.RMSprop(w, t.learning_rate),
+}
+
+
+def train_programs(given: argparse.Namespace) -> None:
+    for model in MODELS:
+        if model.training is None or not re.search(given.match, model.id) or model.framework not in given.frameworks:
+            continue
+        print(f"{model.id}: {follow(model, model.training, given)}", flush=True)
+
+
+def follow(model: ZooModel, training: Training, given: argparse.Namespace) -> str:
+    program = Program(model, SEEDS[0])
+    feeder = Feeder(model.id, program.task.data, load_pictures(), SEEDS[0])
+    parameters = list(program.parameters())
+    if not parameters:
+        return "nothing to train"
+    optimizer = OPTIMIZERS[training.optimizer](training, parameters)
+    documented = "/".join(dict.fromkeys(defect.operator for defect in model.defects))
+    with tempfile.TemporaryDirectory() as folder, rf.watch(program, every=given.every, folder=folder) as watch:
+        try:
+            for _ in range(given.limit):
+                optimizer.zero_grad()
+                program(*feeder.draw()).backward()
+                optimizer.step()
+        except rf.NonFiniteError:
+            pass
+    early = f", warned {watch.step - watch.warned[0][0]} steps before" if watch.warned else ", no warning"
+    if watch.failure is None:
+        return f"documented {documented}; finite for {watch.step} steps{early.replace(' before', ' before the end')}"
+    causes = dict.fromkeys(cause.operator for cause in watch.failure.diagnosis.causes)
+    return f"documented {documented}; step {watch.step}: {', '.join(causes) or watch.failure.lines()[1]}{early}"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--steps", type=int, default=100, help="steps of a round under every=100")
+    parser.add_argument("--zoo", action="store_true")
+    parser.add_argument("--frameworks", nargs="+", default=["torch"], help="programs written in these")
+    parser.add_argument("--every", type=int, default=1, help="which steps of the zoo's programs are read")
+    parser.add_argument("--limit", type=int, default=1000, help="most steps of a program")
+    parser.add_argument("--match", default="", help="only what this finds in the name")
+    given = parser.parse_args(argv)
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    print(load_text())
+    (train_programs if given.zoo else compare)(given)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
