@@ -38,6 +38,10 @@ WAIVERS: dict[str, tuple[set[str], str]] = {
         {"Concat", "Reshape", "Slice"},
         "writes nodes: one vector of several inputs, and of what a property asks about",
     ),
+    "watch/limits.py": (
+        {"Acos", "Acosh", "Asin", "Atanh", "Div", "Exp", "Log", "Pow", "Reciprocal", "Sqrt"},
+        "PyTorch's operators have no rows: whose conditions are theirs",
+    ),
     "fix/changes.py": ({"Clip"}, "says which nodes were written"),
     "fix/editing.py": (
         {"Add", "Clip", "Constant", "Less", "Max", "Min", "Mul", "Where"},

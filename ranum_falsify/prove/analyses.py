@@ -119,6 +119,7 @@ class Analyses:
         only: Collection[int] | None = None,
         tick: Callable[[], None] = lambda: None,
         decides: bool = True,
+        cells: bool = True,
     ) -> Checked:
         """Analyse the network over a box and check every condition of its operators, as written and as run.
 
@@ -127,15 +128,16 @@ class Analyses:
             only: The written operators to check, by `id`; all if not given.
             tick: Called at every operator; may raise to end the analysis.
             decides: See `ranum_falsify.prove.checked.check`.
+            cells: As well.
         """
-        written = check(self.written, inputs, only=only, tick=tick, decides=decides)
+        written = check(self.written, inputs, only=only, tick=tick, decides=decides, cells=cells)
         if self.execution is None:
             return written
         executed = None
         if self.executed is not None:
             asked = None if only is None else self.execution.runs(frozenset(only))
             boxes = self.execution.inputs(self.executed.graph, inputs)
-            executed = check(self.executed, boxes, only=asked, tick=tick, decides=decides)
+            executed = check(self.executed, boxes, only=asked, tick=tick, decides=decides, cells=cells)
         return self.execution.narrow(written, executed)
 
     def run(self, inputs: Sequence[Interval]) -> Iterator[IntervalAnalysis]:

@@ -57,6 +57,7 @@ class Applications:
         closed: Operators whose conditions were proved by other means, by `id` of application and operator.
         analyses_of: The analyses of an application's graph.
         tick: Called at every operator; may raise to end an analysis.
+        cells: Whether cells count, which whoever checks a proof file does not know.
     """
 
     def __init__(
@@ -66,6 +67,8 @@ class Applications:
         analyses_of: Callable[[NetworkCall], Analyses],
         box: Box,
         tick: Callable[[], None],
+        *,
+        cells: bool = True,
     ) -> None:
         self.problem = problem
         self.graphs = graphs
@@ -74,7 +77,7 @@ class Applications:
         self.closed: set[tuple[int, int]] = set()
         self._checked: dict[int, Checked] = {}
         self._before: tuple[int, Mapping[int, Mapping[int, tuple[str, ...]]]] | None = None
-        self.tick = tick
+        self.tick, self.cells = tick, cells
 
     @cached_property
     def given(self) -> BoundsFrame:
@@ -95,7 +98,7 @@ class Applications:
                 every = {id(op): conditions_of(op) for op in graph.nodes}
                 self._checked[key] = Checked((None,) * len(graph.output_operations), every, {})
             else:
-                self._checked[key] = self.analyses_of(call).check(inputs, tick=self.tick)
+                self._checked[key] = self.analyses_of(call).check(inputs, tick=self.tick, cells=self.cells)
         return self._checked[key]
 
     def inputs(self, call: NetworkCall) -> list[Interval] | None:

@@ -59,6 +59,7 @@ def check(
     only: Collection[int] | None = None,
     tick: Callable[[], None] = lambda: None,
     decides: bool = True,
+    cells: bool = True,
 ) -> Checked:
     """Analyse a graph over a box and check every condition of its operators.
 
@@ -70,9 +71,10 @@ def check(
         only: The operators to check, by `id`; all if not given.
         tick: Called at every operator; may raise to end the analysis.
         decides: Whether cells are cut for conditions that bounds do not prove.
+        cells: Whether cells count at all.
     """
-    found = _check_once(analysis, inputs, only, tick, decides=decides)
-    if analysis.uses_cells or not _may_narrow(analysis.graph, found.open):
+    found = _check_once(analysis, inputs, only, tick, decides=decides and cells)
+    if not cells or analysis.uses_cells or not _may_narrow(analysis.graph, found.open):
         return found
     analysis.uses_cells = True
     try:

@@ -19,7 +19,7 @@ from ranum_falsify.config import ProveConfig
 from ranum_falsify.errors import UsageError
 from ranum_falsify.network.fingerprint import Fingerprint
 from ranum_falsify.properties.problem.problem import Problem
-from ranum_falsify.prove.applications import box_of
+from ranum_falsify.prove.applications import Applications, box_of
 from ranum_falsify.prove.cutting import Cut, cut, is_narrow
 from ranum_falsify.prove.prover import Prover
 
@@ -85,7 +85,7 @@ def _find_cuts(problem: Problem, config: ProveConfig) -> list[Cut | None]:
     def decide(part: Any) -> bool:
         depth = depths.pop()  # below a part that is decided
         if not depth:
-            known = prover.apply(problem, part)
+            known = Applications(problem, prover.graphs, prover.analyses_of, part, prover.tick, cells=False)
             depth = int(all(known.is_valid(goal) for goal in problem.goals))
         elif depth <= _DEEPER:
             depth += 1

@@ -15,11 +15,12 @@ from onnx import helper, numpy_helper, parser
 import ranum_falsify as rf
 from ranum_falsify.api.timekeeper import TimeUp, time_limit
 
+# |a|^2 |b|^2 is at least (a b)^2.
 HARD = parser.parse_model("""
 <ir_version: 10, opset_import: ["" : 21]>
-g (float[8] x) => (float y) <float c = {0.05}> {
-  s = Sin(x) t = Mul(s, s) u = Cos(x) v = Mul(u, u) w = Add(t, v) p = ReduceProd<keepdims = 0>(w) d = Sub(p, c)
-  [log] y = Log(d)
+g (float[8] x) => (float[1] y) <float c = {0.05}, int64[2] parts = {4, 4}> {
+  a, b = Split(x, parts) p = ReduceSumSquare(a) q = ReduceSumSquare(b) m = Mul(a, b) t = ReduceSum(m)
+  s = Mul(t, t) n = Mul(p, q) d = Sub(n, s) e = Add(d, c) [log] y = Log(e)
 }
 """)
 SLACK = 20.0

@@ -287,7 +287,7 @@ class TestAnswers:
     def test_nothing_triggers(self, workshop: Workshop) -> None:
         # Log(x - x + 0.5): the bounds forget that both are one.
         text = """g (float[2] x) => (float[2] y) <float h = {0.5}> {
-            s = Softmax(x) t = Mul(s, s) d = Sub(s, t) a = Add(d, h) b = Sub(a, s) q = Add(b, t) [log] y = Log(q)
+            s = Softmax(x) t = Mul(s, x) d = Sub(s, t) a = Add(d, h) b = Sub(a, s) q = Add(b, t) [log] y = Log(q)
         }"""
         found = confirm(workshop, workshop.model(text), "", "--timeout", "0.5")
         assert found.status == 3, found
