@@ -74,6 +74,8 @@ def multiply_integers(
     fits = sums.shape[-1] == b.shape[-1] and total.shape == sums.shape
     if not fits or (b_scale.ndim > 1 and b_scale.shape[-2:] != (1, b.shape[-1])):
         raise ValueError("scales or zero points have more or fewer elements than the product has columns")
+    if bias is not None and bias.ndim > sums.ndim:
+        raise ValueError("the bias has more dimensions than the product, which ONNX Runtime does not take on")
     return (total if bias is None else total + bias).float()
 
 
