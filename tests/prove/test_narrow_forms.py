@@ -59,7 +59,16 @@ def like(
 
 SEVERAL: list[Operand] = [np.zeros((5, 1), np.uint8), np.array(0.01, np.float32), np.array(128, np.uint8)]
 SEVERAL += [np.full(2, 0.003, np.float32), np.array(9, np.uint8)]
+PRODUCT: list[Operand] = [Spread((1, 3), np.uint8), np.ones((3, 2), np.int8), np.array(0.5, np.float32)]
+PRODUCT += [np.full(2, 0.5, np.float32), None, None]
+FLAT: list[Operand] = [*PRODUCT[:3], np.full((1, 1), 0.5, np.float32), None, None]
 REFUSED = {
+    "of which ONNX Runtime reads one": form("MatMul", Spread((5, 1, 2, 0)), Spread((4, 0, 2))),
+    "where ONNX Runtime ignores it": form("Gemm", Spread((2, 0)), Spread((0, 4)), Spread((4,)), beta=2.0),
+    "elements than the product has columns": form("MatMulIntegerToFloat", *FLAT, domain=MICROSOFT),
+    "more dimensions than the product": form(
+        "MatMulIntegerToFloat", *PRODUCT, np.ones((1, 1, 2), np.float32), domain=MICROSOFT
+    ),
     "several values": form("Constant", value_int=7, value_floats=[2.0]),
     "that it does not have": form("ReduceMin", Spread((3, 0, 3, 1)), opset=7, axes=[4, 6], keepdims=0),
     "along negative axes": form("ArgMin", Spread((0, 4)), axis=-1),
@@ -116,7 +125,9 @@ COLUMNS: list[Operand] = [
     np.ones((5, 0), np.uint8),
 ]
 COLUMNS += [np.ones(0, np.float32), np.ones(0, np.uint8), np.ones(0, np.int32)]
+BARE: dict[str, Any] = {"base_values": [0.0, 0.25, 0.25], "post_transform": "NONE"}
 SOUND = {
+    "an extreme of no leaf": like("TreeEnsembleRegressor", "some MIN", **BARE),
     "magnitudes of the least integers": form("Normalizer", LARGE, domain="ai.onnx.ml", norm="L1"),
     "computed scales": replace(form("MatMulNBits", *QUANTISED, domain=MICROSOFT, **BLOCKS), constants=frozenset({1})),
     "images of nothing": form("Col2Im", Spread((0, 18, 9)), np.array([5, 4]), np.array([3, 2])),
