@@ -12,7 +12,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import cast
 
+import numpy as np
 import torch
 from dnnv.nn import Operation
 
@@ -74,11 +76,21 @@ class Unconditional(IntervalAnalysis):
         fields = (*spec_of(op).operands_of(op), *[None] * len(read))
         return tuple(x if field is kept else _widen(x) for field, x in zip(fields, read, strict=False))
 
+    def find_known(self, field: Operation | np.ndarray) -> Interval | None:
+        """Return the bounds of a field of some node, which may look behind an operator that hides NaN."""
+        return cast(Interval | None, _widen(super().find_known(field)))
+
+    def bounds_given(self, op: Operation, cause: Operation, assumed: Interval) -> Interval:
+        """Return the bounds that hold anyway: where a test fails, what it compares may be NaN."""
+        return cast(Interval, _widen(self.bounds_of(op)))
+
     def select(self, op: Operation, outputs: tuple[Interval, ...], operands: Sequence[Value]) -> tuple[Interval, ...]:
         """Return bounds of all results, valid or not."""
         kept = find_without_nan(op)
         known = (
-            self.find_known(field) for field in spec_of(op).operands_of(op) if field is not None and field is not kept
+            super(Unconditional, self).find_known(field)
+            for field in spec_of(op).operands_of(op)
+            if field is not None and field is not kept
         )
         reads_nan = any(x is not None and x.nan for x in known)
         bounds = name_bounds(spec_of(op), Visited(op=op, operands=tuple(operands), outputs=outputs))
@@ -86,6 +98,7 @@ class Unconditional(IntervalAnalysis):
         if any(condition.refuses for condition in failing):
             raise RunRefusedError
         if not failing:
+            outputs = tuple(_anything(y) if y.overflows else y for y in outputs)
             return tuple(replace(y, nan=True) if reads_nan and y.is_floating else y for y in outputs)
         is_told = is_infinity_aware(spec_of(op).interval) and all(
             isinstance(c, Finite) or c.needs_infinity for c in failing

@@ -49,6 +49,11 @@ SHOWN = {
         f"<{ONE}> {{ p = Log(x) q = IsNaN(p) r = Where(q, z, p) lo = Neg(one) c = Max(r, lo) y = Min(c, one) }}",
         True,
     ),
+    "a test that NaN fails": (
+        f"<{ONE}, float five = {{5}}> {{ l = Log(x) p = Min(l, z) g = Greater(p, z) q = IsNaN(p) r = Where(q, five, p) "
+        "lo = Neg(one) c = Max(r, lo) t = Where(g, z, c) d = Sub(five, t) y = Div(one, d) }",
+        False,
+    ),
     "a limit that NaN passes": (f"<{ONE}> {{ p = Log(x) lo = Neg(one) c = Max(p, lo) y = Min(c, one) }}", False),
 }
 

@@ -37,8 +37,11 @@ def list_doubtful(analysis: IntervalAnalysis) -> tuple[str, ...]:
     for op, arrays in analysis.graph.folded:
         for array, mask in zip(arrays, _follow(analysis, op, arrays, masks, unproved.get(id(op))), strict=True):
             masks[id(array)] = mask
-    read = (x for op in nodes_with_branches(analysis.graph) for x in spec_of(op).operands_of(op))
-    if not any(masks[id(x)].any() for x in read if id(x) in masks):
+    makers = [op for op, _ in analysis.graph.folded]
+    chosen = {id(x) for op in makers for x in spec_of(op).operands_of(op)}
+    read = {id(x) for op in nodes_with_branches(analysis.graph) for x in spec_of(op).operands_of(op)}
+    # What no maker reads goes to somebody else.
+    if not any(mask.any() for key, mask in masks.items() if key in read or key not in chosen):
         return ()
     return tuple(visited.op.name for visited in unproved.values())
 
