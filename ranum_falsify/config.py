@@ -1,21 +1,21 @@
-"""Settings of a run, as frozen values that are passed as arguments; fields with a mark are options, too."""
+"""Settings of a run, as frozen values that are passed as arguments; their fields are the options of all fronts."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
+from ranum_falsify.errors import UsageError
 from ranum_falsify.option import (
-    Group,
     Option,
-    Seed,
-    Switch,
-    Threads,
     parse_duration,
     parse_limit,
     parse_rate,
     parse_seconds,
+    parse_sizes,
+    to_mapping,
     to_names,
     to_settings,
 )
@@ -27,13 +27,14 @@ __all__ = [
     "FixConfig",
     "HalfPrecision",
     "Optimisations",
+    "Options",
     "ProveConfig",
     "Reach",
     "Runtime",
-    "Runtimes",
     "SearchConfig",
     "TrainingConfig",
     "ViolationKind",
+    "runtime_option",
 ]
 
 Runtime = str
@@ -75,9 +76,9 @@ def _unite_runtimes(parts: Iterable[Iterable[Runtime]]) -> tuple[Runtime, ...]:
     return tuple(runtime for runtime in RUNTIMES if runtime in chosen)
 
 
-Runtimes = Annotated[
-    tuple[Runtime, ...], Option("--runtime", metavar="NAME", parse=_parse_runtimes, gather=_unite_runtimes)
-]
+def runtime_option(group: str = "options") -> Option:
+    """Return the option of runtimes, below a heading of the help."""
+    return Option("--runtime", group=group, metavar="NAME", parse=_parse_runtimes, gather=_unite_runtimes)
 
 
 def _parse_means(text: str) -> list[str]:
@@ -109,21 +110,39 @@ class ProveConfig:
     """How to prove.
 
     Attributes:
-        timeout: Seconds for proofs beyond one interval analysis, with linear bounds and by splitting the inputs' box,
-            after a first round of the search; 0 for none.  Where proof and search take turns, each is twice as long as
-            the one before; if the property is about outputs, the first one may take most of the time limit.
-        runtimes: Runtimes that proofs must cover, of onnxruntime, torch, exact; repeat, or separate by commas.
+        prove_timeout: Seconds for proofs beyond one interval analysis, with linear bounds and by splitting the inputs'
+            box, after a first round of the search; 0 for none.  Where proof and search take turns, each is twice as
+            long as the one before; if the property is about outputs, the first one may take most of the time limit.
+        runtime: Runtimes that the answer is about, of onnxruntime, torch, exact; repeat, or separate by commas.  Proofs
+            cover all of them.  Violations are those that ONNX Runtime shows; with torch alone, unless there is no
+            proof, those that PyTorch shows, and the answer says what ONNX Runtime gives.
         try_rewrites: Say of operators that are not proved which passes of `transform`, equal in real arithmetic, would
             make them so; the verdict stays.
     """
 
-    timeout: Annotated[float, Option("--prove-timeout", metavar="SECONDS", parse=parse_duration)] = 10.0
-    runtimes: Runtimes = RUNTIMES
-    try_rewrites: Annotated[bool, Switch()] = False
+    prove_timeout: Annotated[float, Option(group="proof", metavar="SECONDS", parse=parse_duration)] = 10.0
+    runtime: Annotated[Runtime | Sequence[Runtime] | None, runtime_option("proof")] = None
+    try_rewrites: Annotated[bool, Option(group="proof")] = False
+
+    def __post_init__(self) -> None:
+        """Check the values.
+
+        Raises:
+            UsageError: An option does not take its value.
+        """
+        _check_number("prove_timeout", self.prove_timeout, 0)
+        names = (self.runtime,) if isinstance(self.runtime, str) else self.runtime
+        _check_choices("runtime", names or (), RUNTIMES)
+        _put(self, runtime=None if names is None else tuple(one for one in RUNTIMES if one in names))
+
+    @property
+    def runtimes(self) -> tuple[Runtime, ...]:
+        """The runtimes that proofs cover."""
+        return RUNTIMES if self.runtime is None else tuple(self.runtime)
 
 
 @dataclass(frozen=True, kw_only=True)
-class SearchConfig:
+class SearchConfig(ProveConfig):
     """How to look for a counterexample, or for a proof that there is none.
 
     Attributes:
@@ -135,27 +154,50 @@ class SearchConfig:
             no limit.
         device: Torch device, such as cuda:1.
         backend: Attack back ends, tried in order: pgd, dnnf.pgd, foolbox.NAME, cleverhans.NAME.
-        parameters: Parameter of a back end, such as pgd n_steps 200; may be repeated.
+        backend_parameters: Parameter of a back end, such as pgd n_steps 200; may be repeated.
         reach: Count only violations that turn an output non-finite, of which a proof may be, too; or only those that a
             later operator swallows.
         processors: Threads of torch and ONNX Runtime, by default all cores.
-        prove: How to prove what needs no search, None for a search alone.
+        prove: Prove what needs no search; without it, search only.
     """
 
-    n_starts: Annotated[int | None, Option("--n_starts", least=-1)] = None
-    n_steps: Annotated[int, Option("--n_steps")] = 100
-    seed: Seed = 0
-    timeout: Annotated[float | None, Option(metavar="SECONDS", parse=parse_limit)] = 45.0
-    device: Annotated[str, Option(), Switch("--cuda", value="cuda", help="the same as --device cuda")] = "cpu"
-    backend: Annotated[tuple[str, ...], Option(parse=_parse_backend, many=True)] = ("pgd",)
-    parameters: Annotated[
-        Mapping[str, Mapping[str, Any]], Option("--set", metavar=("BACKEND", "PARAM", "VALUE"), gather=to_settings)
+    n_starts: Annotated[int | None, Option("--n_starts", group="search", least=-1)] = None
+    n_steps: Annotated[int, Option("--n_steps", group="search")] = 100
+    seed: Annotated[int, Option(group="search")] = 0
+    timeout: Annotated[float | None, Option(group="search", metavar="SECONDS", parse=parse_limit)] = 45.0
+    device: Annotated[str, Option(group="search", presets={"--cuda": "cuda"})] = "cpu"
+    backend: Annotated[str | Sequence[str], Option(group="search", parse=_parse_backend, many=True)] = ("pgd",)
+    backend_parameters: Annotated[
+        Mapping[str, Mapping[str, Any]],
+        Option("--set", group="search", metavar=("BACKEND", "PARAM", "VALUE"), gather=to_settings),
     ] = field(default_factory=dict)
-    reach: Annotated[Reach | None, Option()] = None
-    processors: Threads = None
-    prove: Annotated[ProveConfig | None, Group("proof"), Switch("--no-prove", value=None, help="search only")] = field(
-        default_factory=ProveConfig
-    )
+    reach: Annotated[Reach | None, Option(group="search")] = None
+    processors: Annotated[int | None, Option("-p --processors --n_proc", group="search", least=1)] = None
+    prove: Annotated[bool, Option(group="proof", off="--no-prove")] = True
+
+    def __post_init__(self) -> None:
+        """Check the values.
+
+        Raises:
+            UsageError: An option does not take its value.
+        """
+        super().__post_init__()
+        for name, least in (("n_starts", None), ("processors", 1)):
+            if (value := getattr(self, name)) is not None:
+                _check_whole(name, value, least)
+        _check_whole("n_steps", self.n_steps, 0)
+        _check_whole("seed", self.seed, 0)
+        if self.timeout is not None:
+            _check_number("timeout", self.timeout, 0)
+            _put(self, timeout=None if math.isinf(self.timeout) else float(self.timeout))
+        if self.reach is not None:
+            _check_choices("reach", (self.reach,), get_args(Reach))
+        _put(self, backend=(self.backend,) if isinstance(self.backend, str) else tuple(self.backend))
+
+    @property
+    def backends(self) -> tuple[str, ...]:
+        """The back ends, in order."""
+        return tuple(self.backend)
 
     @property
     def batch(self) -> int:
@@ -182,7 +224,79 @@ class SearchConfig:
     @property
     def judge(self) -> Runtime:
         """The runtime that must show a violation: PyTorch where proofs are about it alone, else ONNX Runtime."""
-        return "torch" if self.prove is not None and self.prove.runtimes == ("torch",) else "onnxruntime"
+        return "torch" if self.prove and self.runtimes == ("torch",) else "onnxruntime"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options(SearchConfig):
+    """Options of a run: keywords in Python, flags of the command line, keys of `pyproject.toml` and `suite.toml`.
+
+    Attributes:
+        dtype: Treat the networks as if converted to this type; report what must stay in float32.
+        dims: Size of a symbolic dimension of models that are not loaded yet, or a range of sizes such as 1..64, in
+            Python `range(1, 65)`, which are all asked about, in the time of one run; by default 1.
+        strict: Refuse models with operators that are not supported; else ONNX Runtime evaluates these.
+        self_check: Check the installed kernels against the measurements before anything is proved (about a second,
+            once per machine).
+        progress: Called now and then with how far the run has got.
+    """
+
+    dtype: Annotated[HalfPrecision | None, Option()] = None
+    dims: Annotated[
+        Mapping[str, int | range], Option("--dim", metavar="NAME=VALUE", parse=parse_sizes, gather=to_mapping)
+    ] = field(default_factory=dict)
+    strict: Annotated[bool, Option()] = False
+    self_check: Annotated[bool, Option(group="proof", off="--no-self-check")] = True
+    progress: Callable[[Any], None] | None = None
+
+    def __post_init__(self) -> None:
+        """Check the values.
+
+        Raises:
+            UsageError: An option does not take its value.
+        """
+        super().__post_init__()
+        if self.dtype is not None and self.dtype not in get_args(HalfPrecision):
+            known = ", ".join(get_args(HalfPrecision))
+            raise UsageError(f"dtype={self.dtype!r}: is not half precision; give one of {known}")
+        _put(self, dims=dict(self.dims or {}))
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The size of each symbolic dimension.
+
+        Raises:
+            UsageError: One is a range.
+        """
+        ranges = [name for name, size in self.dims.items() if isinstance(size, range)]
+        if ranges:
+            raise UsageError(f"dims: {ranges[0]!r} is a range, where one size is needed; give a whole number")
+        return {name: size for name, size in self.dims.items() if not isinstance(size, range)}
+
+
+def _put(config: Any, **values: Any) -> None:
+    """Put values into a new frozen settings object in the form that they are read in."""
+    for name, value in values.items():
+        object.__setattr__(config, name, value)
+
+
+def _check_whole(name: str, value: Any, least: int | None) -> None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise UsageError(f"{name}={value!r}: is not a whole number; give an integer")
+    _check_number(name, value, least)
+
+
+def _check_number(name: str, value: Any, least: float | None) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
+        raise UsageError(f"{name}={value!r}: is not a number; give one")
+    if least is not None and value < least:
+        raise UsageError(f"{name}={value!r}: is out of range; at least {least:g} is needed")
+
+
+def _check_choices(name: str, values: Iterable[Any], known: Sequence[str]) -> None:
+    for value in values:
+        if value not in known:
+            raise UsageError(f"{name}={value!r}: is unknown; give one of {', '.join(known)}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,22 +308,20 @@ class ConfirmConfig:
         seed: Seed of the first run; the others count up from it.
         timeout: Seconds for the search of one run, and as many for its span.
         nodes: Test only this operator, proved or not; may be repeated.  Without it, all that are not proved.
-        descend: Whether gradients lead the search.
-        span: Whether a span around each test is proved.
+        descend: Let gradients lead the search; else points are sampled at random, for comparison.
+        span: Prove a span around each test.
         device: Torch device, such as cuda:1.
         processors: Threads of torch and ONNX Runtime, by default all cores.
     """
 
-    runs: Annotated[int, Option(least=1)] = 10
-    seed: Seed = 0
-    timeout: Annotated[float, Option(metavar="SECONDS", parse=parse_seconds)] = 10.0
-    nodes: Annotated[tuple[str, ...] | None, Option("--node", metavar="NAME", gather=to_names)] = None
-    descend: Annotated[bool, Switch("--random", value=False, help="only sample points at random, for comparison")] = (
-        True
-    )
-    span: Annotated[bool, Switch("--no-span", value=False, help="do not compute spans around the tests")] = True
-    device: Annotated[str, Option()] = "cpu"
-    processors: Threads = None
+    runs: Annotated[int, Option(group="search", least=1)] = 10
+    seed: Annotated[int, Option(group="search")] = 0
+    timeout: Annotated[float, Option(group="search", metavar="SECONDS", parse=parse_seconds)] = 10.0
+    nodes: Annotated[tuple[str, ...] | None, Option("--node", group="search", metavar="NAME", gather=to_names)] = None
+    descend: Annotated[bool, Option(group="search", off="--random")] = True
+    span: Annotated[bool, Option(group="search", off="--no-span")] = True
+    device: Annotated[str, Option(group="search")] = "cpu"
+    processors: Annotated[int | None, Option("-p --processors --n_proc", group="search", least=1)] = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -228,14 +340,16 @@ class FixConfig:
         runtimes: Runtimes that proofs must cover, of onnxruntime, torch, exact; repeat, or separate by commas.
     """
 
-    by: Annotated[tuple[str, ...], Option(metavar="WAY", parse=_parse_means, gather=_unite_means)] = _MEANS
-    at: Annotated[tuple[str, ...], Option(metavar="PLACE", gather=_unite_places)] = _PLACES
-    nodes: Annotated[tuple[str, ...] | None, Option("--node", metavar="NAME", gather=to_names)] = None
-    timeout: Annotated[float, Option(metavar="SECONDS", parse=parse_seconds)] = 60.0
-    samples: Annotated[int, Option(least=0)] = 256
-    n_starts: Annotated[int, Option("--n_starts", least=0)] = 20
-    seed: Seed = 0
-    runtimes: Runtimes = RUNTIMES
+    by: Annotated[tuple[str, ...], Option(group="repair", metavar="WAY", parse=_parse_means, gather=_unite_means)] = (
+        _MEANS
+    )
+    at: Annotated[tuple[str, ...], Option(group="repair", metavar="PLACE", gather=_unite_places)] = _PLACES
+    nodes: Annotated[tuple[str, ...] | None, Option("--node", group="repair", metavar="NAME", gather=to_names)] = None
+    timeout: Annotated[float, Option(group="repair", metavar="SECONDS", parse=parse_seconds)] = 60.0
+    samples: Annotated[int, Option(group="repair")] = 256
+    n_starts: Annotated[int, Option("--n_starts", group="repair")] = 20
+    seed: Annotated[int, Option(group="repair")] = 0
+    runtimes: Annotated[tuple[Runtime, ...], runtime_option("repair")] = RUNTIMES
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -248,12 +362,12 @@ class TrainingConfig:
         learning_rate: Its learning rate.
         steps: Number of training steps; the search follows them all, so that many take long.
         batches: Number of different batches, which the steps take in turn.
-        clamp: Whether trained weights are put back into the property's ranges after each step.
+        clamp: Put trained weights back into the property's ranges after each step.
     """
 
-    training: Annotated[bool, Switch()] = False
-    optimizer: Annotated[Literal["sgd", "momentum", "adam", "rmsprop", "adagrad"], Option()] = "sgd"
-    learning_rate: Annotated[float, Option(metavar="RATE", parse=parse_rate)] = 1.0
-    steps: Annotated[int, Option("--training-steps", least=1)] = 1
-    batches: Annotated[int, Option(least=1)] = 1
-    clamp: Annotated[bool, Switch()] = False
+    training: Annotated[bool, Option(group="training")] = False
+    optimizer: Annotated[Literal["sgd", "momentum", "adam", "rmsprop", "adagrad"], Option(group="training")] = "sgd"
+    learning_rate: Annotated[float, Option(group="training", metavar="RATE", parse=parse_rate)] = 1.0
+    steps: Annotated[int, Option("--training-steps", group="training", least=1)] = 1
+    batches: Annotated[int, Option(group="training", least=1)] = 1
+    clamp: Annotated[bool, Option(group="training")] = False

@@ -11,8 +11,20 @@ import mmap
 import zlib
 from pathlib import Path
 
-__all__ = ["is_compressed", "largest_content", "may_have_external_data", "sha256"]
+__all__ = ["is_compressed", "largest_content", "may_have_external_data", "name_foreign", "sha256"]
 
+_FOREIGN = {
+    b"PK\x03\x04": (
+        "is an archive, such as a model of PyTorch or Keras; export it to ONNX with torch.onnx.export or tf2onnx, "
+        "unpack what is only packed, or give the module to ranum_falsify.check(module, (x,)) in Python"
+    ),
+    b"\x80\x02": (
+        "is a pickle, such as an old PyTorch model; export the module with torch.onnx.export, or give it to "
+        "ranum_falsify.check(module, (x,)) in Python"
+    ),
+    b"\x89HDF": "is an HDF5 file, such as a Keras model; export the model to ONNX with tf2onnx",
+}
+"""What files of other formats are, by their first bytes, with what to do; no ONNX model begins so."""
 _MAGIC = b"\x1f\x8b"
 _KEY = b"location"
 """A reference to external data holds it."""
@@ -34,6 +46,17 @@ def is_compressed(path: Path) -> bool:
     """
     with path.open("rb") as stream:
         return stream.read(2) == _MAGIC
+
+
+def name_foreign(path: Path) -> str:
+    """Return what a file is that cannot be an ONNX model, and what to do; empty where it can be one.
+
+    Raises:
+        OSError: It cannot be read.
+    """
+    with path.open("rb") as stream:
+        start = stream.read(max(map(len, _FOREIGN)))
+    return next((text for magic, text in _FOREIGN.items() if start.startswith(magic)), "")
 
 
 def largest_content(path: Path) -> int:

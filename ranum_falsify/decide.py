@@ -117,10 +117,10 @@ def _decide(context: SearchContext, search: OperatorSearch | ClauseSearch, *, pr
     """Prove and search in turns, until the property is decided or time is up."""
     config, budget = context.config, context.budget
     prover = None
-    if config.prove is not None and proves:
+    if config.prove and proves:
         graphs = {id(call): model.graph for call, model in zip(context.problem.calls, context.models, strict=True)}
         drive = _drive(context)
-        prover = Prover(context.problem, config.prove, graphs, tick=budget.check, drive=drive, reach=config.reach)
+        prover = Prover(context.problem, config, graphs, tick=budget.check, drive=drive, reach=config.reach)
         context.report(Progress(stage="prove", done=0.0, text="interval analysis"))
         with budget.time_proof():
             context.proof = prover.analyse()
@@ -137,14 +137,14 @@ def _decide(context: SearchContext, search: OperatorSearch | ClauseSearch, *, pr
 def _search_and_refine(context: SearchContext, search: OperatorSearch | ClauseSearch, prover: Prover | None) -> None:
     """Search one whole round, prove, and search again as the settings say."""
     config = context.config
-    is_first = config.backend[0] == "pgd"
+    is_first = config.backends[0] == "pgd"
     if is_first:
         search.run()
     if prover is not None and not search.is_done:
         _refine(context, search, prover)
     if isinstance(search, ClauseSearch) and search.is_unfinished and not (search.is_done or context.proof.holds):
         search.run()
-    for number, backend in enumerate(config.backend):
+    for number, backend in enumerate(config.backends):
         if search.is_done or context.proof.holds:
             return
         if backend != "pgd":
@@ -173,7 +173,7 @@ def _pace(context: SearchContext, search: ClauseSearch, prover: Prover | None) -
     if prover is not None and not is_over():
         _refine(context, search, prover, least=(_WHOLE_TURN if prover.may_cut else _WIDE_TURN) * limit, cuts=False)
     while not is_over():
-        proves = prover is not None and prover.config.timeout > 0 and not prover.is_exhausted
+        proves = prover is not None and prover.config.prove_timeout > 0 and not prover.is_exhausted
         if prover is not None and proves:
             _refine(context, search, prover, most=turn(_CUT_GROWTH))
         until = time.monotonic() + turn(_FIND_GROWTH)
@@ -209,7 +209,7 @@ def _take_turns(context: SearchContext, search: OperatorSearch | ClauseSearch, p
     def is_over() -> bool:
         return search.has_found or search.is_done or context.proof.holds or context.budget.expired
 
-    searches = "pgd" in context.config.backend and context.varies
+    searches = "pgd" in context.config.backends and context.varies
     times = 1.0
     while not is_over():
         until = time.monotonic() + times * _TURN
@@ -246,11 +246,10 @@ def _refine(
         most: Seconds, if that is more than these.
         cuts: Whether boxes are cut.
     """
-    assert context.config.prove is not None
     now, violated = time.monotonic(), search.found.keys() if isinstance(search, OperatorSearch) else ()
     if context.problem.is_pure_validity and not _is_worthwhile(context.proof, violated):
         return
-    share = context.config.prove.timeout * times
+    share = context.config.prove_timeout * times
     share = min(max(share, least), most) if share else 0.0
     deadline = min(
         now + (min(share, now - context.budget.began) if violated else share),

@@ -1,4 +1,4 @@
-"""What the field of a settings class says about its option on the command line, as `Annotated` metadata.
+"""How the field of a settings class is an option, as `Annotated` metadata, and how words become its value.
 
 The rest is said by the field itself: its name is the option's unless `names` has others, its type says what values it
 takes, its default is the option's, and its line in the docstring of the class is the help.
@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 __all__ = [
+    "MODEL",
+    "PROPERTY",
     "Argument",
-    "Group",
     "Option",
-    "Seed",
-    "Switch",
-    "Threads",
     "parse_duration",
     "parse_gigabytes",
     "parse_limit",
@@ -38,52 +36,42 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Option:
-    """An option with a value.
+    """An option.
 
     Attributes:
         names: Its spellings, separated by spaces; the field's name with dashes where empty.  `--prop.NAME` stands for
             all options that begin so, each giving the value of one name.
+        group: The heading that it stands below in the help.
         metavar: What stands for its value in the help; several of them are as many words.
         parse: From a word to its value; raises ValueError with a message that says what is wrong.  By the field's type
             where None.
-        least: The smallest whole number.
-        bare: Its value where no word follows.
-        many: Whether it takes any number of words.
-        count: Of a value that may begin with a minus sign: how many words it takes, given the first; they are joined by
-            commas.
-        in_files: Whether it may stand in a file.
         gather: From the values of all its occurrences to the field's; without it, the last occurrence counts.  Raises
             ValueError.
+        many: Whether one occurrence takes any number of words.
+        count: Of a value that may begin with a minus sign: how many words it takes, given the first; they are joined by
+            commas.
+        bare: Its value where no word follows.
+        least: The smallest whole number.
+        off: The spellings that say no, of an option without a value.
+        presets: Values that have an option of their own: `--cuda` for `--device cuda`.
+        in_files: Whether it may stand in a file.
+        reads: The file that it names, as messages ask for it; it must exist.
     """
 
     names: str = ""
     _: KW_ONLY
+    group: str = "options"
     metavar: str | tuple[str, ...] = ""
     parse: Callable[[str], Any] | None = None
-    least: int = 0
-    bare: str = ""
+    gather: Callable[[list[Any]], Any] | None = None
     many: bool = False
     count: Callable[[str], int] | None = None
+    bare: str = ""
+    least: int = 0
+    off: str = ""
+    presets: Mapping[str, Any] = field(default_factory=dict)
     in_files: bool = True
-    gather: Callable[[list[Any]], Any] | None = None
-
-
-@dataclass(frozen=True)
-class Switch:
-    """An option without a value, which gives the field one.
-
-    Attributes:
-        names: Its spellings, separated by spaces; the field's name with dashes where empty.
-        value: What it gives the field.
-        help: Its help, where it is not the field's.
-        in_files: Whether it may stand in a file.
-    """
-
-    names: str = ""
-    _: KW_ONLY
-    value: Any = True
-    help: str = ""
-    in_files: bool = True
+    reads: str = ""
 
 
 @dataclass(frozen=True)
@@ -92,22 +80,17 @@ class Argument:
 
     Attributes:
         metavar: What stands for it in the help.
-        bare: Its value where no word follows.
         many: Whether any number may follow.
-        missing: The message where it is required and not given.
+        reads: The file that it names, as messages ask for it; it must exist.
     """
 
     metavar: str
     _: KW_ONLY
     many: bool = False
-    missing: str = ""
+    reads: str = ""
 
 
-@dataclass(frozen=True)
-class Group:
-    """The heading that options stand below in the help: that of a field, or of all fields of a settings class."""
-
-    title: str
+MODEL, PROPERTY = "an ONNX model", "a property file"
 
 
 # from words to values -------------------------------------------------------------------------------------------------
@@ -237,10 +220,3 @@ def to_settings(triples: Iterable[tuple[str, str, str]]) -> Mapping[str, Mapping
         except (ValueError, SyntaxError, MemoryError, RecursionError):
             values[owner][name] = text
     return values
-
-
-Seed = Annotated[int, Option()]
-"""A seed."""
-
-Threads = Annotated[int | None, Option("-p --processors --n_proc", least=1)]
-"""How many threads libraries use, None for as many as they choose."""

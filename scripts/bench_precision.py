@@ -59,7 +59,7 @@ def line(path: Path, key: tuple[str, str], given: argparse.Namespace) -> str:
     graph = read(path, dims=MODELS[key], fixed=FIXED.get(key))
     text = statement(graph)
     config = SearchConfig(
-        n_starts=given.n_starts, timeout=given.timeout, processors=1, prove=ProveConfig(timeout=given.timeout / 4)
+        n_starts=given.n_starts, timeout=given.timeout, processors=1, prove=ProveConfig(prove_timeout=given.timeout / 4)
     )
     single = falsify(problem(text, networks={"N": graph}), config)
     half = falsify(problem(text, networks={"N": convert_precision(graph, given.dtype)}), config)

@@ -56,7 +56,7 @@ from tests.search.search_kit import natural, valid_in_box  # noqa: E402
 
 __all__ = ["main"]
 
-_SEARCH = SearchConfig(n_starts=8, n_steps=4, seed=0, timeout=None, processors=1, prove=None)
+_SEARCH = SearchConfig(n_starts=8, n_steps=4, seed=0, timeout=None, processors=1, prove=False)
 _LONGER_SEARCH = replace(_SEARCH, n_starts=40, n_steps=40)
 
 
@@ -186,7 +186,7 @@ def _hash_of_bounds(analysis: IntervalAnalysis) -> str:
 
 
 def _describe_proof(problem: Problem) -> str:
-    return f"holds={Prover(problem, ProveConfig(timeout=0.0)).analyse().holds}"
+    return f"holds={Prover(problem, ProveConfig(prove_timeout=0.0)).analyse().holds}"
 
 
 def _describe_search(problem: Problem, config: SearchConfig) -> str:

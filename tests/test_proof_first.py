@@ -19,7 +19,7 @@ SIGMOID_LOG = network("(float[4] x) => (float[4] y) { s = Sigmoid(x) y = Log(s) 
 
 
 def run(reduced: Problem, *runtimes: str, prove_timeout: float = 5.0, **config: object) -> Answer:
-    prove = ProveConfig(timeout=prove_timeout, runtimes=runtimes or RUNTIMES)
+    prove = ProveConfig(prove_timeout=prove_timeout, runtime=runtimes or RUNTIMES)
     settings = {"n_starts": 20, "n_steps": 20, "timeout": 30.0, "processors": 1} | config
     return falsify(reduced, SearchConfig(prove=prove, **settings))  # type: ignore[arg-type]
 
@@ -131,7 +131,7 @@ def test_the_timeout_ends_the_proof_too() -> None:
 
 
 def test_a_search_alone_proves_nothing() -> None:
-    result = falsify(natural("log_mel_safe"), SearchConfig(n_starts=5, n_steps=2, processors=1, prove=None))
+    result = falsify(natural("log_mel_safe"), SearchConfig(n_starts=5, n_steps=2, processors=1, prove=False))
     assert (result.verdict, result.runtimes) == ("unknown", ())
     assert set(verdicts(result).values()) == {"open"}
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
-from typing import TypeVar, Unpack
+from dataclasses import fields, replace
+from typing import Any, TypeVar
 
 from ranum_falsify.api.loading import Loaded, load
 from ranum_falsify.api.models import Model, ModelLike
@@ -13,18 +14,39 @@ from ranum_falsify.api.properties import Property, PropertyLike, network_of, pro
 from ranum_falsify.api.result import Result
 from ranum_falsify.api.running import answer, keep_list, kernel_notices, take_time
 from ranum_falsify.api.samples import load_networks
-from ranum_falsify.api.settings import Options, Settings, settings_of
 from ranum_falsify.api.sizes import UNREAD, ask_each, join_answers, list_sizes
 from ranum_falsify.api.timekeeper import TimeUp, time_limit
+from ranum_falsify.config import Options, Runtime
 from ranum_falsify.errors import ReadingTimeoutError, UsageError
 from ranum_falsify.search.result import Answer
 
-__all__ = ["answer_loaded", "ask_all_sizes", "falsify", "in_time", "map_models", "prove"]
+__all__ = ["answer_loaded", "ask_all_sizes", "falsify", "in_time", "map_models", "prove", "take"]
 
 T = TypeVar("T")
 
 
-def falsify(model: ModelLike | Mapping[str, ModelLike], property: PropertyLike, **options: Unpack[Options]) -> Result:
+def take(options: Mapping[str, Any], runtime: Runtime | None = None) -> Options:
+    """Return options that were given by keyword.
+
+    Args:
+        options: The options.
+        runtime: The runtime that the answer is about where they name none, None for all.
+
+    Raises:
+        TypeError: There is no such option.
+        UsageError: An option does not take its value.
+    """
+    known = [each.name for each in fields(Options)]
+    for name in options:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"options: {', '.join(known)}"
+            raise TypeError(f"there is no option {name!r}; {hint}")
+    given = Options(**options)
+    return replace(given, runtime=runtime) if given.runtime is None else given
+
+
+def falsify(model: ModelLike | Mapping[str, ModelLike], property: PropertyLike, **options: Any) -> Result:
     """Prove a property of models, or search for a counterexample, as the command line does.
 
     Args:
@@ -37,54 +59,53 @@ def falsify(model: ModelLike | Mapping[str, ModelLike], property: PropertyLike, 
         TypeError: There is no such option.
         RanumFalsifyError: The model, the property or an option is invalid; one line says what to do.
     """
-    return ask_all_sizes(settings_of(options), lambda one: _ask(model, property, one))
+    return ask_all_sizes(take(options), lambda one: _ask(model, property, one))
 
 
-def prove(model: ModelLike | Mapping[str, ModelLike], property: PropertyLike, **options: Unpack[Options]) -> Result:
+def prove(model: ModelLike | Mapping[str, ModelLike], property: PropertyLike, **options: Any) -> Result:
     """Prove a property of models without searching for a counterexample; the verdict is `holds` or `unknown`.
 
     Args and errors are those of `falsify`.
     """
-    settings = settings_of(options)
-    if settings.config.prove is None:
+    given = take(options)
+    if not given.prove:
         raise UsageError("prove=False: nothing would be done; call falsify for a search alone")
-    settings = replace(settings, config=replace(settings.config, n_starts=0))
-    return ask_all_sizes(settings, lambda one: _ask(model, property, one))
+    return ask_all_sizes(replace(given, n_starts=0), lambda one: _ask(model, property, one))
 
 
-def _ask(model: ModelLike | Mapping[str, ModelLike], property: PropertyLike, settings: Settings) -> Result:
+def _ask(model: ModelLike | Mapping[str, ModelLike], property: PropertyLike, options: Options) -> Result:
     def read() -> Loaded:
         prop = property_of(property)
-        return load(prop, map_models(model, prop, settings.sizes, strict=settings.strict), dtype=settings.dtype)
+        return load(prop, map_models(model, prop, options.sizes, strict=options.strict), dtype=options.dtype)
 
-    return answer_loaded(*in_time(read, settings))
+    return answer_loaded(*in_time(read, options))
 
 
-def ask_all_sizes(settings: Settings, ask: Callable[[Settings], Result]) -> Result:
+def ask_all_sizes(options: Options, ask: Callable[[Options], Result]) -> Result:
     """Ask about every size of the symbolic dimensions that have a range, in the time of one run.
 
     Args:
-        settings: The settings.
+        options: The options.
         ask: Asks about one size of each.
 
     Returns:
         The answer about all of them; what it shows beside the verdict is about one.
     """
-    sizes = list_sizes(settings.dims)
+    sizes = list_sizes(options.dims)
 
     def ask_one(one: Mapping[str, int], share: float | None) -> Result | ReadingTimeoutError:
         try:
-            return ask(replace(settings, dims=one, config=replace(settings.config, timeout=share)))
+            return ask(replace(options, dims=one, timeout=share))
         except ReadingTimeoutError as error:
             return error
 
-    asked = ask_each(sizes, settings.config.timeout, ask_one, _answer_of)
+    asked = ask_each(sizes, options.timeout, ask_one, _answer_of)
     results = [result for result in asked if isinstance(result, Result)]
     if not results:
-        raise _out_of_time(settings)
+        raise _out_of_time(options)
     if len(sizes) == 1:
         return results[0]
-    position, joined = join_answers(settings.dims, sizes, [_answer_of(one) for one in asked])
+    position, joined = join_answers(options.dims, sizes, [_answer_of(one) for one in asked])
     shown = asked[position]
     return replace(shown if isinstance(shown, Result) else results[0], answer=joined)
 
@@ -93,33 +114,32 @@ def _answer_of(asked: Result | ReadingTimeoutError) -> Answer:
     return asked.answer if isinstance(asked, Result) else UNREAD
 
 
-def in_time(read: Callable[[], T], settings: Settings) -> tuple[T, Settings]:
-    """Read something within the timeout; also return the settings with the time that is left.
+def in_time(read: Callable[[], T], options: Options) -> tuple[T, Options]:
+    """Read something within the timeout; also return the options with the time that is left.
 
     Raises:
         ReadingTimeoutError: The timeout has passed.
     """
     began = time.monotonic()
     try:
-        with time_limit(settings.config.timeout):
+        with time_limit(options.timeout):
             found = read()
     except TimeUp as error:
-        raise _out_of_time(settings) from error
-    return found, replace(settings, config=take_time(settings.config, time.monotonic() - began))
+        raise _out_of_time(options) from error
+    return found, take_time(options, time.monotonic() - began)
 
 
-def _out_of_time(settings: Settings) -> ReadingTimeoutError:
-    return ReadingTimeoutError(f"timeout={settings.config.timeout:g}: was up before all was read; give more time")
+def _out_of_time(options: Options) -> ReadingTimeoutError:
+    return ReadingTimeoutError(f"timeout={options.timeout:g}: was up before all was read; give more time")
 
 
-def answer_loaded(loaded: Loaded, settings: Settings) -> Result:
+def answer_loaded(loaded: Loaded, options: Options) -> Result:
     """Return the answer to what was loaded."""
-    config = settings.config
-    notices = kernel_notices(config, settings.self_check)
+    notices = kernel_notices(options, options.self_check)
     began = time.monotonic()
-    found = answer(loaded, config, notices=notices, progress=settings.progress)
-    kept = keep_list(loaded, take_time(config, time.monotonic() - began))
-    return Result(answer=found, loaded=loaded, config=config, kept=kept)
+    found = answer(loaded, options, notices=notices, progress=options.progress)
+    kept = keep_list(loaded, take_time(options, time.monotonic() - began))
+    return Result(answer=found, loaded=loaded, config=options, kept=kept)
 
 
 def map_models(

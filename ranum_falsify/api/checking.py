@@ -4,25 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, Unpack
+from typing import Any
 
 import torch
 
-from ranum_falsify.api.asking import ask_all_sizes
+from ranum_falsify.api.asking import ask_all_sizes, take
 from ranum_falsify.api.boxes import BoxLike
 from ranum_falsify.api.models import ModelLike, model_of
 from ranum_falsify.api.question import ValidityQuestion
 from ranum_falsify.api.result import Result
 from ranum_falsify.api.samples import sample_box
-from ranum_falsify.api.settings import Options, Settings, settings_of
 from ranum_falsify.api.weights import DEFAULT_WEIGHTS, FreeLike, WeightsLike
-from ranum_falsify.config import Runtime
+from ranum_falsify.config import Options
 from ranum_falsify.errors import UsageError
 
 __all__ = ["check"]
-
-_OF_FILES: tuple[Runtime, ...] = ("onnxruntime",)
-_OF_MODULES: tuple[Runtime, ...] = ("torch",)
 
 
 def check(
@@ -36,7 +32,7 @@ def check(
     gradient: bool = False,
     free: FreeLike | None = None,
     weights: WeightsLike = DEFAULT_WEIGHTS,
-    **options: Unpack[Options],
+    **options: Any,
 ) -> Result:
     """Ask whether an operator of a model can receive input on which it makes NaN or infinity.
 
@@ -74,13 +70,12 @@ def check(
     if isinstance(model, torch.nn.Module):
         from ranum_falsify.api.modules import check_module  # imports the exporter
 
-        return check_module(model, args, kwargs, question, settings_of(options, runtimes=_OF_MODULES))
+        return check_module(model, args, kwargs, question, take(options, "torch"))
     if args is not None or kwargs:
         raise UsageError("args: an ONNX model has no example call; box says what its inputs range over")
-    settings = settings_of(options, runtimes=_OF_FILES)
 
-    def ask(one: Settings) -> Result:
+    def ask(one: Options) -> Result:
         find_samples = partial(sample_box, box=box)
         return question.ask(lambda: model_of(model, one.sizes, strict=one.strict, find_samples=find_samples), one)
 
-    return ask_all_sizes(settings, ask)
+    return ask_all_sizes(take(options, "onnxruntime"), ask)

@@ -38,7 +38,7 @@ def illustrate(
     left = [operator for operator in answer.operators if operator.verdict != "proved"]
     ranked = sorted(left, key=lambda operator: (operator.verdict != "violated", bool(operator.after)))
     nodes = [(operator.network, operator.node) for operator in ranked[:_MOST_OPERATORS]]
-    return as_json(answer, _look_around(nodes, loaded, config.prove or ProveConfig(), patience) if nodes else ())
+    return as_json(answer, _look_around(nodes, loaded, config, patience) if nodes else ())
 
 
 def _look_around(

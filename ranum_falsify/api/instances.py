@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ranum_falsify.api.asking import answer_loaded, ask_all_sizes
+from ranum_falsify.api.asking import answer_loaded, ask_all_sizes, take
 from ranum_falsify.api.assignments import assignment_of
 from ranum_falsify.api.illustrating import ILLUSTRATION_SECONDS, illustrate
 from ranum_falsify.api.loading import Loaded, load
@@ -25,9 +25,8 @@ from ranum_falsify.api.question import ValidityQuestion, load_statement
 from ranum_falsify.api.result import Result
 from ranum_falsify.api.running import take_time
 from ranum_falsify.api.samples import load_networks, sample_box
-from ranum_falsify.api.settings import Settings, settings_of
 from ranum_falsify.building import ModelBuilder
-from ranum_falsify.config import RUNTIMES
+from ranum_falsify.config import Options
 from ranum_falsify.errors import RanumFalsifyError, SaveError
 from ranum_falsify.network.guards import memory_limit
 from ranum_falsify.network.optimised import optimiser
@@ -65,16 +64,16 @@ def warm_up() -> None:
     hidden = m.Relu(m.MatMul(x, np.array([[1.0, -1.0], [1.0, 1.0]], dtype=np.float32)))
     m.output(m.ReduceSum(m.Exp(hidden), np.array([1])), [1, 1])
     model = load_model(m.build())
-    settings = settings_of({"n_starts": 4, "n_steps": 2, "prove_timeout": 0.1, "processors": 1})
+    options = Options(n_starts=4, n_steps=2, prove_timeout=0.1, processors=1)
     instance = Instance(id="warm", category="", model="", property="", networks={})
     _write(
         Answered(status="unknown"),
-        ValidityQuestion(box=(-1.0, 1.0)).ask(lambda: model, settings),
+        ValidityQuestion(box=(-1.0, 1.0)).ask(lambda: model, options),
         Task(instance=instance, stem="warm/warm"),
         _LEAST_PATIENCE,
     )
     for limit in _WARM_LIMITS:
-        answer_loaded(load(load_property(_WARM.format(limit=limit)), {"N": model}), settings)
+        answer_loaded(load(load_property(_WARM.format(limit=limit)), {"N": model}), options)
 
 
 def prepare(*, clean: bool) -> None:
@@ -96,19 +95,19 @@ def answer(task: Task) -> Answered:
     places = _Places(task.places, Path(task.folder))
     preparation = 0.0
 
-    def ask(settings: Settings) -> Result:
+    def ask(options: Options) -> Result:
         nonlocal preparation
         started = time.monotonic()
         with memory_limit(task.memory):
-            loaded = _load(task.instance, places, settings)
+            loaded = _load(task.instance, places, options)
         spent = time.monotonic() - started
         preparation += spent
-        return answer_loaded(loaded, replace(settings, config=take_time(settings.config, spent)))
+        return answer_loaded(loaded, take_time(options, spent))
 
     try:
-        settings = _settings_of(task)
-        limit = settings.config.timeout
-        result = ask_all_sizes(settings, ask)
+        options = _options_of(task)
+        limit = options.timeout
+        result = ask_all_sizes(options, ask)
     except RanumFalsifyError as error:
         raise type(error)(places.name(str(error))) from error
     seconds = time.monotonic() - began - preparation
@@ -151,15 +150,15 @@ class _Places:
         return replace(found, name=path, path=self.folder / path, source=source, parameters=instance.parameters)
 
 
-def _settings_of(task: Task) -> Settings:
+def _options_of(task: Task) -> Options:
     instance = task.instance
-    runtimes = RUNTIMES if instance.property_path is not None else ("onnxruntime",)
+    runtime = None if instance.property_path is not None else "onnxruntime"
     options = {"processors": task.processors, **instance.options, "timeout": instance.timeout}
     if options.get("n_starts", 0) < 0 and instance.timeout is not None:
         options.setdefault("prove_timeout", _PROOFS * instance.timeout)
     if isinstance(options.get("dims"), Mapping):
         options["dims"] = {name: _size_of(size) for name, size in options["dims"].items()}
-    return settings_of(options, runtimes=runtimes)
+    return take(options, runtime)
 
 
 def _size_of(size: Any) -> Any:
@@ -167,20 +166,20 @@ def _size_of(size: Any) -> Any:
     return range(size[0], size[1] + 1) if isinstance(size, list) else size
 
 
-def _load(instance: Instance, places: _Places, settings: Settings) -> Loaded:
+def _load(instance: Instance, places: _Places, options: Options) -> Loaded:
     if instance.property_path is None:
         (path,) = instance.networks.values()
         question = _question(instance.question)
         find_samples = partial(sample_box, box=question.box)
-        found = load_model(places.find(path), dims=settings.sizes, strict=settings.strict, find_samples=find_samples)
+        found = load_model(places.find(path), dims=options.sizes, strict=options.strict, find_samples=find_samples)
         model = places.rename(found, path)
         statement = question.make_statement(model)
-        return load_statement(statement, model, dtype=settings.dtype)
+        return load_statement(statement, model, dtype=options.dtype)
     prop = places.load_property(instance)
     paths = {name or network_of(prop): path for name, path in instance.networks.items()}
     given = {name: places.find(path) for name, path in paths.items()}
-    models = load_networks(prop, given, {name: settings.sizes for name in given}, strict=settings.strict)
-    return load(prop, {name: places.rename(one, paths[name]) for name, one in models.items()}, dtype=settings.dtype)
+    models = load_networks(prop, given, {name: options.sizes for name in given}, strict=options.strict)
+    return load(prop, {name: places.rename(one, paths[name]) for name, one in models.items()}, dtype=options.dtype)
 
 
 def _question(given: Mapping[str, Any]) -> ValidityQuestion:

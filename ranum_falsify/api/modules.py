@@ -16,8 +16,8 @@ from ranum_falsify.api.exporting import Exported, export
 from ranum_falsify.api.models import Model, load_model
 from ranum_falsify.api.question import ValidityQuestion
 from ranum_falsify.api.result import Result
-from ranum_falsify.api.settings import Settings
 from ranum_falsify.api.tracing import TrainingStep
+from ranum_falsify.config import Options
 from ranum_falsify.errors import UsageError
 from ranum_falsify.network import Graph
 from ranum_falsify.network.functions import first_line
@@ -27,7 +27,7 @@ __all__ = ["check_module"]
 
 
 def check_module(
-    module: torch.nn.Module, args: Any, kwargs: Mapping[str, Any] | None, question: ValidityQuestion, settings: Settings
+    module: torch.nn.Module, args: Any, kwargs: Mapping[str, Any] | None, question: ValidityQuestion, options: Options
 ) -> Result:
     """Ask a question about a module; see `check`.
 
@@ -42,7 +42,7 @@ def check_module(
         exported = export(module, () if args is None else args, kwargs, gradient=question.gradient)
         return exported, load_model(exported.model)
 
-    (exported, model), settings = in_time(read, settings)
+    (exported, model), options = in_time(read, options)
     model = replace(model, source=replace(model.source, path=type(module).__name__))
     compare_export(exported, model.graph)
     asked = replace(
@@ -52,8 +52,8 @@ def check_module(
         # The backward pass is part of the model.
         gradient=False,
     )
-    result = asked.ask(lambda: model, settings)
-    return replace(result, answer=_Blame(exported, settings).put_on(result.answer))
+    result = asked.ask(lambda: model, options)
+    return replace(result, answer=_Blame(exported, options).put_on(result.answer))
 
 
 def _box_of(exported: Exported, graph: Graph, box: BoxLike | None) -> BoxLike:
@@ -75,11 +75,11 @@ class _Blame:
 
     Attributes:
         exported: The module.
-        settings: What the answer is about.
+        options: What the answer is about.
     """
 
     exported: Exported
-    settings: Settings
+    options: Options
     _runs: dict[int, ModuleRun | str] = field(default_factory=dict)
 
     def put_on(self, answer: Answer) -> Answer:
@@ -88,7 +88,7 @@ class _Blame:
         operators = []
         for operator in answer.operators:
             operator = replace(operator, source=self.exported.sources.get(operator.node))
-            if operator.counterexample is not None and self.settings.dtype is None:
+            if operator.counterexample is not None and self.options.dtype is None:
                 operator = self._show(operator, operator.counterexample, notices)
             operators.append(operator)
         found = next((o.counterexample for o in operators if o.counterexample is not None), None)
@@ -130,8 +130,7 @@ class _Blame:
             f"{operator.node} ({operator.op_type}){place}: {model} gives {gives}, "
             f"the module itself {run if isinstance(run, str) else _describe(run)}"
         )
-        config = self.settings.config.prove
-        if config is not None and "onnxruntime" in config.runtimes:
+        if self.options.prove and "onnxruntime" in self.options.runtimes:
             return replace(operator, runtimes=tuple(runtime for runtime in operator.runtimes if runtime != "torch"))
         return OperatorResult(
             network=operator.network,

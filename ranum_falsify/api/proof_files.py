@@ -19,7 +19,7 @@ def proof_of(answer: Answer, loaded: Loaded, config: SearchConfig) -> bytes:
     Raises:
         UsageError: The verdict is not `holds`, or the question is none that proof files are about.
     """
-    if answer.verdict != "holds" or config.prove is None:
+    if answer.verdict != "holds" or not config.prove:
         raise UsageError(f"no proof file is written: the verdict is {answer.verdict}")
     if any(operator.verdict != "proved" for operator in answer.operators):
         raise UsageError("no proof file is written: the verdict is about outputs alone; ask without --reach output")
@@ -33,4 +33,4 @@ def proof_of(answer: Answer, loaded: Loaded, config: SearchConfig) -> bytes:
         "versions": versions(),
     }
     source = next(iter(loaded.sources.networks.values()))
-    return make_proof(loaded.problem, config.prove, source, facts)
+    return make_proof(loaded.problem, config, source, facts)

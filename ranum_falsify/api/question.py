@@ -11,10 +11,9 @@ from ranum_falsify.api.loading import Loaded, load
 from ranum_falsify.api.models import Model
 from ranum_falsify.api.properties import Property
 from ranum_falsify.api.result import Result
-from ranum_falsify.api.settings import Settings
 from ranum_falsify.api.statement import NETWORK, InputRange, Statement
 from ranum_falsify.api.weights import DEFAULT_WEIGHTS, FreeLike, WeightsLike, describe_weights, weight_ranges
-from ranum_falsify.config import HalfPrecision
+from ranum_falsify.config import HalfPrecision, Options
 from ranum_falsify.errors import UsageError
 
 __all__ = ["ValidityQuestion", "load_statement"]
@@ -41,12 +40,12 @@ class ValidityQuestion:
     free: FreeLike | None = None
     weights: WeightsLike = DEFAULT_WEIGHTS
 
-    def ask(self, read: Callable[[], Model], settings: Settings) -> Result:
+    def ask(self, read: Callable[[], Model], options: Options) -> Result:
         """Answer the question about a model.
 
         Args:
             read: Reads the model.
-            settings: How to answer; the timeout is for reading, too.
+            options: How to answer; the timeout is for reading, too.
 
         Raises:
             RanumFalsifyError: The model cannot be read, or the question does not fit it.
@@ -55,9 +54,9 @@ class ValidityQuestion:
         def state() -> tuple[Statement, Loaded]:
             model = read()
             statement = self.make_statement(model)
-            return statement, load_statement(statement, model, dtype=settings.dtype)
+            return statement, load_statement(statement, model, dtype=options.dtype)
 
-        (statement, loaded), left = in_time(state, settings)
+        (statement, loaded), left = in_time(state, options)
         return replace(answer_loaded(loaded, left), statement=statement)
 
     def make_statement(self, model: Model) -> Statement:

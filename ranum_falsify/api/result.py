@@ -11,7 +11,7 @@ import numpy as np
 
 from ranum_falsify.api.loading import Loaded
 from ranum_falsify.api.statement import Statement
-from ranum_falsify.config import Optimisations, ProveConfig, Reach, Runtime, SearchConfig, ViolationKind
+from ranum_falsify.config import Optimisations, Reach, Runtime, SearchConfig, ViolationKind
 from ranum_falsify.escaping import escape
 from ranum_falsify.lazy import cached_property
 from ranum_falsify.network.source import Source
@@ -177,7 +177,7 @@ class Result:
 
     @cached_property
     def _operand_bounds(self) -> OperandBounds:
-        return operand_bounds(self.loaded.problem, self.config.prove or ProveConfig())
+        return operand_bounds(self.loaded.problem, self.config)
 
     def to_json(self) -> dict[str, Any]:
         """Return the report as `--json` writes it; docs/json.md explains it. `save` first writes the files."""
@@ -190,7 +190,7 @@ class Result:
         Raises:
             PropertyError: There is no such node.
         """
-        asked = self.loaded.problem, node, self.config.prove or ProveConfig()
+        asked = self.loaded.problem, node, self.config
         return _join_lines(explanation(histories(*asked), list_varying(*asked)))
 
     def save(self, path: str | Path) -> Saved:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from typing import TypeVar
 
 from ranum_falsify.api.cache import keep_inputs
 from ranum_falsify.api.kernels import check_kernels
@@ -28,15 +29,17 @@ _PATIENCE = 0.5
 _SHARE = 0.25
 """Share of the timeout that is kept for each part of the answer that comes after the verdict."""
 
+Config = TypeVar("Config", bound=SearchConfig)
 
-def take_time(config: SearchConfig, seconds: float) -> SearchConfig:
+
+def take_time(config: Config, seconds: float) -> Config:
     """Return settings with less time."""
     return config if config.timeout is None else replace(config, timeout=max(config.timeout - seconds, 0.0))
 
 
 def kernel_notices(config: SearchConfig, self_check: bool) -> tuple[str, ...]:
     """Check the installed kernels where proofs rest on them; return what users should know of them."""
-    return check_kernels().notices if self_check and config.prove is not None else ()
+    return check_kernels().notices if self_check and config.prove else ()
 
 
 def answer(
@@ -60,7 +63,7 @@ def answer(
         with time_limit(None if config.timeout is None else config.timeout + _PATIENCE):
             result = _decide(loaded, config, progress)
     except TimeUp:  # where nothing was being proved or searched any more
-        runtimes = () if config.prove is None else config.prove.runtimes
+        runtimes = config.runtimes if config.prove else ()
         assumptions = assumptions_of(loaded.problem, runtimes)
         result = Answer(verdict="unknown", interrupted="timeout", assumptions=assumptions)
     assert result.assumptions is not None
@@ -84,14 +87,12 @@ def _decide(loaded: Loaded, config: SearchConfig, progress: Callable[[Progress],
     reserved = _reserve(loaded, config)
     within = config if config.timeout is None else replace(config, timeout=config.timeout - reserved)
     result = falsify(loaded.problem, within, progress=progress)
-    if config.prove is not None and config.prove.try_rewrites and loaded.problem.is_pure_validity:
-        result = _try_rewrites(
-            loaded, result, config.prove, math.inf if config.timeout is None else began + config.timeout
-        )
+    if config.prove and config.try_rewrites and loaded.problem.is_pure_validity:
+        result = _try_rewrites(loaded, result, config, math.inf if config.timeout is None else began + config.timeout)
     return result
 
 
-def _try_rewrites(loaded: Loaded, result: Answer, prove: ProveConfig, deadline: float) -> Answer:
+def _try_rewrites(loaded: Loaded, result: Answer, config: ProveConfig, deadline: float) -> Answer:
     """Return an answer in which operators that are not proved say after which passes they are."""
     wanted = {(operator.network, operator.node) for operator in result.operators if operator.verdict != "proved"}
     if not wanted:
@@ -100,7 +101,10 @@ def _try_rewrites(loaded: Loaded, result: Answer, prove: ProveConfig, deadline: 
 
     began = time.monotonic()
     found = prove_after_rewriting(
-        loaded.problem, prove, wanted, deadline=min(deadline, began + (prove.timeout or ProveConfig().timeout))
+        loaded.problem,
+        config,
+        wanted,
+        deadline=min(deadline, began + (config.prove_timeout or ProveConfig().prove_timeout)),
     )
     operators = (
         replace(operator, proved_after_rewriting=tuple(found.passes.get((operator.network, operator.node), ())))
@@ -113,10 +117,10 @@ def _try_rewrites(loaded: Loaded, result: Answer, prove: ProveConfig, deadline: 
 
 def _reserve(loaded: Loaded, config: SearchConfig) -> float:
     """Return how much of the time is for what comes after the answer: `keep_list`, and proofs after rewriting."""
-    if config.prove is None or config.timeout is None:
+    if not config.prove or config.timeout is None:
         return 0.0
-    parts = (loaded.sources.dtype is not None) + (config.prove.try_rewrites and loaded.problem.is_pure_validity)
-    return min(config.prove.timeout, _SHARE * config.timeout) * parts
+    parts = (loaded.sources.dtype is not None) + (config.try_rewrites and loaded.problem.is_pure_validity)
+    return min(config.prove_timeout, _SHARE * config.timeout) * parts
 
 
 def keep_list(loaded: Loaded, config: SearchConfig) -> KeepList | None:
@@ -124,18 +128,17 @@ def keep_list(loaded: Loaded, config: SearchConfig) -> KeepList | None:
 
     Args:
         loaded: The property; None is returned unless it is of converted networks.
-        config: How to prove, and what is left of the timeout; `timeout` of the proof is the time for this list too.
+        config: How to prove, and what is left of the timeout; `prove_timeout` is the time for this list too.
 
     Returns:
         None where there is no time.
     """
-    prove = config.prove
-    if prove is None or loaded.sources.dtype is None or config.timeout == 0:
+    if not config.prove or loaded.sources.dtype is None or config.timeout == 0:
         return None
     left = math.inf if config.timeout is None else config.timeout
-    deadline = time.monotonic() + min(prove.timeout, left)
+    deadline = time.monotonic() + min(config.prove_timeout, left)
     with suppress(TimeUp), time_limit(None if config.timeout is None else left + _PATIENCE):
-        return float32_nodes(loaded.graphs, lambda keep: _list_open(loaded, prove, keep), deadline=deadline)
+        return float32_nodes(loaded.graphs, lambda keep: _list_open(loaded, config, keep), deadline=deadline)
     return None
 
 

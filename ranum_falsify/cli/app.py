@@ -16,12 +16,13 @@ from functools import partial
 from importlib import import_module
 from typing import NoReturn
 
+from ranum_falsify.cli.commands import COMMANDS
 from ranum_falsify.cli.ending import end_by_signals, end_process
-from ranum_falsify.cli.options import PROGRAM, parse
+from ranum_falsify.cli.front import parse
 from ranum_falsify.cli.output import say_safely
 from ranum_falsify.cli.paths import check_paths
 from ranum_falsify.cli.streams import complain, discard, open_streams, settle
-from ranum_falsify.cli.usage import ERROR_STATUS
+from ranum_falsify.cli.usage import ERROR_STATUS, PROGRAM
 from ranum_falsify.errors import OUT_OF_MEMORY, RanumFalsifyError, is_out_of_memory
 from ranum_falsify.escaping import escape
 from ranum_falsify.starting import pause_collector
@@ -30,8 +31,6 @@ __all__ = ["main", "run"]
 
 _INTERRUPTED, _CLOSED = 130, 141
 _LONGEST = 1000  # characters of an error's line
-_MODULES = {"check-proof": "check_proof", "simplify": "transform", "suite compare": "suite_compare"}
-"""Modules of commands that are not named like them; each has a function `run`."""
 _ENDABLE = ("check", "falsify")
 """Commands that may end the process where a library does not return in time."""
 
@@ -92,7 +91,7 @@ def _command(arguments: list[str], *, owns_process: bool) -> Callable[[], int]:
     with pause_collector():
         import ranum_falsify.upstream  # noqa: F401 - raises where DNNV or DNNF is missing
 
-        module = import_module(f"ranum_falsify.cli.{_MODULES.get(command.name, command.name)}")
+        module = import_module(f"ranum_falsify.cli.{COMMANDS[command.name].runner}")
     if command.name in _ENDABLE:
         return partial(module.run, command.options, owns_process=owns_process)
     return partial(module.run, command.options)

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any
 from ranum_falsify.api.sizes import UNREAD, ask_each, join_answers, list_sizes
 from ranum_falsify.api.timekeeper import TimeUp, time_limit
 from ranum_falsify.cli.files import write_json
-from ranum_falsify.cli.options import PROGRAM, SearchOptions
+from ranum_falsify.cli.options.search import AskOptions
 from ranum_falsify.cli.output import say
 from ranum_falsify.cli.paths import base_for
 from ranum_falsify.cli.progress import ProgressDisplay
 from ranum_falsify.cli.reports import record_of, write_reports
 from ranum_falsify.cli.streams import complain, verdict_stands
-from ranum_falsify.config import ProveConfig
+from ranum_falsify.cli.usage import PROGRAM
 from ranum_falsify.report import json_report, text
 from ranum_falsify.report.counterexample import Origin, Saved, save
 from ranum_falsify.report.explanation import explanation
@@ -48,7 +48,7 @@ Load = Callable[[Mapping[str, int]], "Loaded"]
 """Reads what is asked, in some sizes of symbolic dimensions."""
 
 
-def ask(options: SearchOptions, asked: Instance, load: Load, *, owns_process: bool) -> int:
+def ask(options: AskOptions, asked: Instance, load: Load, *, owns_process: bool) -> int:
     """Prove or search, and report.
 
     Args:
@@ -64,10 +64,10 @@ def ask(options: SearchOptions, asked: Instance, load: Load, *, owns_process: bo
         RanumFalsifyError: The user's input is invalid.
     """
     reporter = _Reporter(options, asked, base_for(options))
-    if options.config.backend != ("pgd",):
+    if options.backends != ("pgd",):
         from ranum_falsify.search.attacks import check_backends  # imports torch
 
-        check_backends(options.config)
+        check_backends(options)
     with pause_collector():  # takes longer than some timeouts
         import ranum_falsify.api.question
         import ranum_falsify.operators  # noqa: F401
@@ -76,16 +76,16 @@ def ask(options: SearchOptions, asked: Instance, load: Load, *, owns_process: bo
     leave = partial(_leave, reporter) if owns_process else None
     if options.list_operators or options.explain is not None:
         return _show(options, _read(options, partial(load, sizes[0]), leave)[0], reporter)
-    end = math.inf if options.config.timeout is None else time.monotonic() + options.config.timeout
+    end = math.inf if options.timeout is None else time.monotonic() + options.timeout
 
     def ask_one(one: Mapping[str, int], share: float | None) -> tuple[Answer, Loaded | None]:
-        limited = dataclasses.replace(options, config=dataclasses.replace(options.config, timeout=share))
+        limited = dataclasses.replace(options, timeout=share)
         spare = 0.0 if share is None else max(end - time.monotonic() - share, 0.0)
         loaded, left = _read(limited, partial(load, one), leave, spare)
         return (UNREAD if loaded is None else _search(loaded, left)), loaded
 
     began = time.monotonic()
-    answers = ask_each(sizes, options.config.timeout, ask_one, lambda asked: asked[0])
+    answers = ask_each(sizes, options.timeout, ask_one, lambda asked: asked[0])
     return _conclude(answers, sizes, reporter, _subtract_time(options, time.monotonic() - began))
 
 
@@ -93,7 +93,7 @@ def _conclude(
     answers: Sequence[tuple[Answer, Loaded | None]],
     sizes: Sequence[Mapping[str, int]],
     reporter: _Reporter,
-    left: SearchOptions,
+    left: AskOptions,
 ) -> int:
     """Report the answer for all sizes; return the exit status."""
     position, result = 0, answers[0][0]
@@ -105,27 +105,27 @@ def _conclude(
     else:
         from ranum_falsify.api.running import keep_list  # imports torch
 
-        reporter.report(result, loaded, keep_list(loaded, left.config))
+        reporter.report(result, loaded, keep_list(loaded, left))
     return STATUS[result.verdict]
 
 
 def _read(
-    options: SearchOptions, load: Callable[[], Loaded], leave: Callable[[], None] | None, spare: float = 0.0
-) -> tuple[Loaded | None, SearchOptions]:
+    options: AskOptions, load: Callable[[], Loaded], leave: Callable[[], None] | None, spare: float = 0.0
+) -> tuple[Loaded | None, AskOptions]:
     """Return what is asked, None if time is up, and the options with the time that is left.
 
     `spare` are the seconds that are left of the whole run beyond the timeout of these options.
     """
     began = time.monotonic()
     try:
-        with time_limit(options.config.timeout, overdue=leave, spare=spare):
+        with time_limit(options.timeout, overdue=leave, spare=spare):
             loaded = load()
     except TimeUp:
         return None, options
     return loaded, _subtract_time(options, time.monotonic() - began)
 
 
-def _show(options: SearchOptions, loaded: Loaded | None, reporter: _Reporter) -> int:
+def _show(options: AskOptions, loaded: Loaded | None, reporter: _Reporter) -> int:
     """Show what needs no answer, unless time was up before it was read; return the exit status."""
     if loaded is None:
         reporter.report(UNREAD)
@@ -135,7 +135,7 @@ def _show(options: SearchOptions, loaded: Loaded | None, reporter: _Reporter) ->
     else:
         from ranum_falsify.prove.explaining import histories, list_varying  # imports torch
 
-        shown = loaded.problem, options.explain, options.config.prove or ProveConfig()
+        shown = loaded.problem, options.explain, options
         say(explanation(histories(*shown), list_varying(*shown)))
     return 0
 
@@ -147,20 +147,20 @@ def _leave(reporter: _Reporter) -> None:
     os._exit(STATUS[UNREAD.verdict])
 
 
-def _subtract_time(options: SearchOptions, seconds: float) -> SearchOptions:
+def _subtract_time(options: AskOptions, seconds: float) -> AskOptions:
     """Subtract the time that reading took from the timeout."""
-    if options.config.timeout is None:
+    if options.timeout is None:
         return options
-    left = max(options.config.timeout - seconds, 0.0)
-    return dataclasses.replace(options, config=dataclasses.replace(options.config, timeout=left))
+    left = max(options.timeout - seconds, 0.0)
+    return dataclasses.replace(options, timeout=left)
 
 
-def _search(loaded: Loaded, options: SearchOptions) -> Answer:
+def _search(loaded: Loaded, options: AskOptions) -> Answer:
     from ranum_falsify.api.running import answer, kernel_notices  # imports torch
 
-    kernels = kernel_notices(options.config, options.self_check)
+    kernels = kernel_notices(options, options.self_check)
     with ProgressDisplay(options.verbosity) as progress:
-        return answer(loaded, options.config, notices=kernels, progress=progress)
+        return answer(loaded, options, notices=kernels, progress=progress)
 
 
 @dataclass(frozen=True)
@@ -174,7 +174,7 @@ class _Reporter:
         began: When the run began.
     """
 
-    options: SearchOptions
+    options: AskOptions
     asked: Instance
     base: Base | None
     began: float = field(default_factory=time.monotonic)
@@ -192,7 +192,7 @@ class _Reporter:
         if self.options.report is not None and loaded is not None:
             from ranum_falsify.api.illustrating import illustrate  # imports torch
 
-            facts["illustration"] = illustrate(result, loaded, self.options.config)
+            facts["illustration"] = illustrate(result, loaded, self.options)
         if self.options.json is not None:
             folder = Path.cwd() if self.options.json == "-" else Path(self.options.json).parent
             with verdict_stands():
@@ -201,7 +201,7 @@ class _Reporter:
             from ranum_falsify.api.proof_files import proof_of  # imports torch
 
             with verdict_stands():
-                save_together({self.options.proof: proof_of(result, loaded, self.options.config)})
+                save_together({self.options.proof: proof_of(result, loaded, self.options)})
         write_reports(self.options, lambda: self._record(result, saved, facts))
         if self.options.json != "-":
             count = 0 if loaded is None else len({call.network for call in loaded.problem.calls})

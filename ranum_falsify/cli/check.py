@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from ranum_falsify.api.sizes import list_sizes
 from ranum_falsify.cli.asking import ask
 from ranum_falsify.cli.files import check_writable, write_text
-from ranum_falsify.cli.options import PROGRAM, CheckOptions
+from ranum_falsify.cli.options.check import CheckOptions
+from ranum_falsify.cli.usage import PROGRAM
 from ranum_falsify.suite.instance import Instance
 
 if TYPE_CHECKING:
@@ -33,6 +35,7 @@ def run(options: CheckOptions, *, owns_process: bool = False) -> int:
     Raises:
         RanumFalsifyError: The user's input is invalid.
     """
+    options = options if options.runtime is not None else replace(options, runtime="onnxruntime")
     if options.print_property is not None:
         _print_property(options, options.print_property)
         return 0
@@ -43,7 +46,7 @@ def run(options: CheckOptions, *, owns_process: bool = False) -> int:
         property="",
         networks={_NETWORK: str(options.model)},
         question=_question(options),
-        timeout=options.config.timeout,
+        timeout=options.timeout,
     )
     return ask(options, asked, lambda sizes: _load(options, sizes), owns_process=owns_process)
 
@@ -95,6 +98,5 @@ def _print_property(options: CheckOptions, target: str) -> None:
 
     with memory_limit(options.memory):
         _, statement = _state(options, list_sizes(options.dims)[0])
-    prove = options.config.prove
-    runtime = "--no-prove" if prove is None else f"--runtime {','.join(prove.runtimes)}"
+    runtime = f"--runtime {','.join(options.runtimes)}" if options.prove else "--no-prove"
     write_text(target, f"# {PROGRAM} THIS_FILE --network {_NETWORK} MODEL {runtime}\n{statement.text()}")

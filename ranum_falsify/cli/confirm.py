@@ -13,11 +13,12 @@ import numpy as np
 from ranum_falsify.api.loading import Loaded
 from ranum_falsify.api.making_tests import Workshop
 from ranum_falsify.cli.files import check_writable, is_stream, output_folder, write_json
-from ranum_falsify.cli.options import PROGRAM, ConfirmOptions
+from ranum_falsify.cli.options.confirm import ConfirmOptions
 from ranum_falsify.cli.output import say
 from ranum_falsify.cli.progress import ProgressDisplay
 from ranum_falsify.cli.reading import load_files
 from ranum_falsify.cli.streams import complain, verdict_stands
+from ranum_falsify.cli.usage import PROGRAM
 from ranum_falsify.confirm.arrays import write_arrays
 from ranum_falsify.errors import UsageError
 from ranum_falsify.escaping import json_text
@@ -50,7 +51,7 @@ def run(options: ConfirmOptions) -> int:
         dtype=options.dtype,
         memory=options.memory,
     )
-    if options.training.training:
+    if options.training:
         from ranum_falsify.cli.confirm_training import run as run_training
 
         return run_training(options, loaded)
@@ -78,7 +79,7 @@ class _Work:
         self._full = False
         self._workshop = Workshop(
             loaded,
-            options.config,
+            options,
             name=options.property_path.name,
             self_check=options.self_check,
             store=self._store,

@@ -11,10 +11,11 @@ from typing import Any
 from ranum_falsify.api.loading import Loaded
 from ranum_falsify.api.training import TrainedOperator, TrainingWorkshop
 from ranum_falsify.cli.files import check_writable, output_folder, write_json
-from ranum_falsify.cli.options import PROGRAM, ConfirmOptions
+from ranum_falsify.cli.options.confirm import ConfirmOptions
 from ranum_falsify.cli.output import say
 from ranum_falsify.cli.progress import ProgressDisplay
 from ranum_falsify.cli.streams import complain, verdict_stands
+from ranum_falsify.cli.usage import PROGRAM
 from ranum_falsify.confirm.training.rules import describe_training
 from ranum_falsify.escaping import json_text
 from ranum_falsify.report.json_report import FORMAT
@@ -38,7 +39,7 @@ def run(options: ConfirmOptions, loaded: Loaded) -> int:
         check_writable("--plot", options.plot)
     began, interrupted = time.monotonic(), ""
     trained: list[TrainedOperator] = []
-    workshop = TrainingWorkshop(loaded, options.config, options.training)
+    workshop = TrainingWorkshop(loaded, options, options)
     try:
         with ProgressDisplay(options.verbosity) as progress:
             trained.extend(workshop.work(progress))
@@ -117,7 +118,7 @@ def _notices(trained: list[TrainedOperator]) -> list[str]:
 def _report(
     trained: list[TrainedOperator], options: ConfirmOptions, seconds: float, interrupted: str
 ) -> dict[str, Any]:
-    config, training = options.config, options.training
+    config, training = options, options
     return {
         "format": FORMAT,
         "operators": [_operator(operator, options) for operator in trained],

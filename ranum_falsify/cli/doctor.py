@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 
 from ranum_falsify.api.kernels import check_kernels, measure_kernels
-from ranum_falsify.cli.options import DoctorOptions
+from ranum_falsify.cli.options.doctor import DoctorOptions
 from ranum_falsify.cli.output import say
 from ranum_falsify.cli.progress import ProgressDisplay
 from ranum_falsify.domain.kernels import Record, families

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ranum_falsify.cli.asking import ask
-from ranum_falsify.cli.options import FalsifyOptions
+from ranum_falsify.cli.options.search import FalsifyOptions
 from ranum_falsify.cli.reading import load_files
 from ranum_falsify.suite.instance import Instance
 
@@ -48,6 +48,6 @@ def run(options: FalsifyOptions, *, owns_process: bool = False) -> int:
         property_path=str(options.property_path),
         vnnlib=options.vnnlib,
         parameters=options.parameters,
-        timeout=options.config.timeout,
+        timeout=options.timeout,
     )
     return ask(options, asked, load, owns_process=owns_process)

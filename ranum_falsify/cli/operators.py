@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import ranum_falsify.operators  # noqa: F401 - fills the registry
-from ranum_falsify.cli.options import OperatorsOptions
+from ranum_falsify.cli.options.operators import OperatorsOptions
 from ranum_falsify.cli.output import say, say_json
 from ranum_falsify.network import OperatorSpec, list_supported
 from ranum_falsify.network.model_file import OLDEST_OPSET
@@ -38,9 +38,9 @@ class OperatorRow:
 
 def run(options: OperatorsOptions) -> int:
     """Print the table."""
-    if options.style == "json":
+    if options.json:
         say_json([_as_object(row) for row in rows()])
-    elif options.style == "markdown":
+    elif options.markdown:
         say(markdown_table().split("\n"))
     else:
         say(_text_table())

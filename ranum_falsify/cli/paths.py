@@ -6,11 +6,14 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ranum_falsify.cli.files import check_writable, is_stream
-from ranum_falsify.cli.options import CheckOptions, PropertyOptions, SearchOptions
-from ranum_falsify.errors import ModelError, PropertyError, UsageError
+from ranum_falsify.cli.options.search import AskOptions
+from ranum_falsify.cli.parser import list_options
+from ranum_falsify.content import name_foreign
+from ranum_falsify.errors import UsageError, reason_of
+from ranum_falsify.option import MODEL
 from ranum_falsify.report.places import Base, base_of, is_assignment
 
-__all__ = ["base_for", "check_files", "check_outputs", "check_paths", "list_reports"]
+__all__ = ["base_for", "check_outputs", "check_paths", "list_reports"]
 
 
 def check_paths(options: object) -> None:
@@ -19,33 +22,38 @@ def check_paths(options: object) -> None:
     Raises:
         RanumFalsifyError: A file is missing, or cannot be written.
     """
-    if isinstance(options, CheckOptions):
-        check_files(None, {"": options.model})
-    elif isinstance(options, PropertyOptions):
-        check_files(getattr(options, "property_path", None), options.networks)
-    if isinstance(options, SearchOptions):
+    for option in list_options(type(options)):
+        if option.mark.reads:
+            given = getattr(options, option.field)
+            for path in (
+                given.values() if isinstance(given, Mapping) else given if isinstance(given, tuple) else [given]
+            ):
+                if path is not None:
+                    _check_file(path, option.mark.reads)
+    if isinstance(options, AskOptions):
         base_for(options)
 
 
-def check_files(property_path: Path | None, networks: Mapping[str, Path]) -> None:
-    """Check that files exist.
+def _check_file(path: Path, wanted: str) -> None:
+    """Check that a file exists, and is no model of another format.
 
     Raises:
-        PropertyError: The property file is missing.
-        ModelError: A model file is missing.
+        UsageError: It does not, or is.
     """
-    if property_path is not None and not property_path.is_file():
-        raise PropertyError(f"{property_path}: {_absence(property_path)}; give the path of a property file")
-    for path in networks.values():
-        if not path.is_file():
-            raise ModelError(f"{path}: {_absence(path)}; give the path of an ONNX model")
+    if path.is_dir() and wanted.startswith("a folder"):
+        return
+    if not path.is_file():
+        what = "is a folder" if path.is_dir() else "is not a file" if path.exists() else "no such file"
+        raise UsageError(f"{path}: {what}; give the path of {wanted}")
+    try:
+        foreign = name_foreign(path) if wanted == MODEL else ""
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read ({reason_of(error)}); check the path") from error
+    if foreign:
+        raise UsageError(f"{path}: {foreign}")
 
 
-def _absence(path: Path) -> str:
-    return "is a folder" if path.is_dir() else "is not a file" if path.exists() else "no such file"
-
-
-def base_for(options: SearchOptions) -> Base | None:
+def base_for(options: AskOptions) -> Base | None:
     """Check that the outputs can be written; return where counterexamples go, None for nowhere."""
     report = None if options.json in (None, "-") or is_stream(Path(options.json)) else Path(options.json)
     base = None
@@ -67,7 +75,7 @@ def base_for(options: SearchOptions) -> Base | None:
     return base
 
 
-def _check_reports(options: SearchOptions, others: Mapping[Path, str]) -> None:
+def _check_reports(options: AskOptions, others: Mapping[Path, str]) -> None:
     """Check that the reports of a run can be written, each to a file of its own.
 
     Args:
@@ -98,7 +106,7 @@ def check_outputs(outputs: Mapping[str, Path], others: Mapping[Path, str]) -> No
             raise UsageError(f"{option} {path}: is the file of {other}, too; choose another name")
 
 
-def list_reports(options: SearchOptions) -> dict[str, Path]:
+def list_reports(options: AskOptions) -> dict[str, Path]:
     """Return the reports that other programs read, by the options that name them."""
     named = {"--report": options.report, "--junit": options.junit, "--sarif": options.sarif}
     return {option: path for option, path in named.items() if path is not None}

@@ -5,8 +5,7 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
-from ranum_falsify.cli.options import ReplayOptions
-from ranum_falsify.cli.options.replay import STEP_SUFFIX
+from ranum_falsify.cli.options.replay import STEP_SUFFIX, ReplayOptions
 from ranum_falsify.cli.output import say
 from ranum_falsify.cli.streams import verdict_stands
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ranum_falsify.cli.options import ReportOptions
+from ranum_falsify.cli.options.report import ReportOptions
 from ranum_falsify.cli.output import say
 from ranum_falsify.cli.paths import check_outputs
 from ranum_falsify.cli.reports import SUITE_MAKERS

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ranum_falsify.cli.options import SearchOptions
+from ranum_falsify.cli.options.search import AskOptions
 from ranum_falsify.cli.paths import list_reports
 from ranum_falsify.cli.streams import verdict_stands
 from ranum_falsify.escaping import json_text
@@ -46,7 +46,7 @@ def record_of(asked: Instance, report: Mapping[str, Any], saved: Saved, seconds:
     )
 
 
-def write_reports(options: SearchOptions, make_record: Callable[[], InstanceRecord]) -> None:
+def write_reports(options: AskOptions, make_record: Callable[[], InstanceRecord]) -> None:
     """Write the reports of a run; a failure is told and does not prevent the others.
 
     Args:

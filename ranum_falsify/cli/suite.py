@@ -9,11 +9,12 @@ from collections.abc import Mapping
 import psutil
 
 from ranum_falsify.cli.files import check_writable
-from ranum_falsify.cli.options import PROGRAM, SuiteOptions
+from ranum_falsify.cli.options.suite import SuiteOptions
 from ranum_falsify.cli.output import say
 from ranum_falsify.cli.streams import complain
 from ranum_falsify.cli.suite_groups import read_group
 from ranum_falsify.cli.suite_progress import SuiteDisplay, describe_counts
+from ranum_falsify.cli.usage import PROGRAM
 from ranum_falsify.errors import RanumFalsifyError, UsageError
 from ranum_falsify.suite.cluster.kinds import make_crew
 from ranum_falsify.suite.compare.reading import read_times

@@ -8,17 +8,23 @@ from pathlib import Path
 from types import EllipsisType
 from typing import Any
 
-from ranum_falsify.cli.options.falsify import finish_search
-from ranum_falsify.cli.options.fields import add_fields
-from ranum_falsify.cli.options.pyproject import SettingsFile
-from ranum_falsify.cli.options.suite import PropertyGroup, QuestionGroup, to_api
-from ranum_falsify.cli.usage import PROGRAM, Parser
+from ranum_falsify.cli.options.shared import CommonOptions
+from ranum_falsify.cli.options.suite import PropertyGroup, QuestionGroup, to_keywords
+from ranum_falsify.cli.parser import Parser
+from ranum_falsify.cli.settings_file import SettingsFile
+from ranum_falsify.cli.usage import PROGRAM
 from ranum_falsify.errors import UsageError
 from ranum_falsify.suite.listing.toml import GroupOptions
 
 __all__ = ["read_group"]
 
 _QUESTION = ("box", "only", "nodes", "gradient", "free", "weights")
+
+
+@cache
+def _make_parser(settings: Any) -> Parser:
+    """Return a parser of the options of a class: a suite may have thousands of groups."""
+    return Parser(settings, name=PROGRAM)
 
 
 def read_group(path: Path, title: str, table: Mapping[str, Any], has_properties: bool) -> GroupOptions:
@@ -33,26 +39,19 @@ def read_group(path: Path, title: str, table: Mapping[str, Any], has_properties:
     Raises:
         UsageError: There is no such option, or it does not take that value.
     """
-    settings = PropertyGroup if has_properties else QuestionGroup
-    values = finish_search(SettingsFile(path, table, title).read("", _make_parser(settings), {"": settings}), ())
+    settings: type[CommonOptions] = PropertyGroup if has_properties else QuestionGroup
+    values = settings.finish(SettingsFile(path, table, title).read(table, _make_parser(settings)), ())
     for name in ("memory", "networks"):
         if name in values:
             raise UsageError(f"{path}: [{title}] {name}: is no option of a group; see docs/suites.md")
     question = {name: values[name] for name in _QUESTION if name in values}
+    options = to_keywords(values)
     return GroupOptions(
         question=question | ({"box": _plain_box(question["box"])} if "box" in question else {}),
-        options=to_api(values),
+        timeout=options.pop("timeout", None),
+        options=options,
         parameters=values.get("parameters", {}),
-        timeout=values.get("config.timeout"),
     )
-
-
-@cache
-def _make_parser(settings: type) -> Parser:
-    """Return a parser of the options of a class: a suite may have thousands of groups."""
-    parser = Parser(prog=PROGRAM)
-    add_fields(parser, settings)
-    return parser
 
 
 def _plain_box(box: Mapping[str | EllipsisType, Any]) -> dict[str, Any]:

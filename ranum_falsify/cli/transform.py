@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ranum_falsify.cli.files import check_writable, is_stream, write_json
-from ranum_falsify.cli.options import SimplifyOptions, TransformOptions
 from ranum_falsify.cli.options.check import Bounds
+from ranum_falsify.cli.options.transform import SimplifyOptions, TransformOptions
 from ranum_falsify.cli.output import say
-from ranum_falsify.cli.paths import check_files
 from ranum_falsify.cli.reading import box_of_file, state_file
 from ranum_falsify.cli.streams import verdict_stands
 from ranum_falsify.cli.transform_text import list_passes, report_pass, summarise
@@ -138,7 +137,6 @@ def _read(options: TransformOptions | SimplifyOptions) -> _Given:
         if isinstance(options, SimplifyOptions) or options.property_path is None:
             return _Given(read_model(options.model), dims=options.dims)
         path = options.property_path
-        check_files(path, {"MODEL": options.model})
         if options.tools is not None:
             stated = state_file(
                 path, options.model, parameters=options.parameters, dims=options.dims, vnnlib=options.vnnlib

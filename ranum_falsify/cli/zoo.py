@@ -13,7 +13,7 @@ from onnx import numpy_helper
 
 from ranum_falsify.api.cache import cache_folder
 from ranum_falsify.building import BoxedVariable
-from ranum_falsify.cli.options import ZooBuild, ZooDetect, ZooList, ZooOptions, ZooShow, ZooTrain
+from ranum_falsify.cli.options.zoo import ZooBuild, ZooDetect, ZooList, ZooOptions, ZooShow, ZooTrain
 from ranum_falsify.cli.output import say, say_json
 from ranum_falsify.errors import UsageError, reason_of
 from ranum_falsify.saving import save_together

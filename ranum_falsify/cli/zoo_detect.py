@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ranum_falsify.cli.files import check_writable, is_stream, write_json
-from ranum_falsify.cli.options import ZooDetect
+from ranum_falsify.cli.options.zoo import ZooDetect
 from ranum_falsify.cli.output import say
 from ranum_falsify.cli.progress import ProgressDisplay
 from ranum_falsify.cli.streams import verdict_stands

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ranum_falsify.cli.files import check_writable, is_stream, output_folder, write_json
-from ranum_falsify.cli.options import ZooTrain
+from ranum_falsify.cli.options.zoo import ZooTrain
 from ranum_falsify.cli.output import say
 from ranum_falsify.cli.progress import ProgressDisplay
 from ranum_falsify.cli.streams import verdict_stands

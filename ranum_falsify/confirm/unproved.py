@@ -26,7 +26,7 @@ class Unproved:
     """
 
     def __init__(self, problem: Problem) -> None:
-        self.proof: Proof = Prover(problem, ProveConfig(timeout=0.0)).analyse()
+        self.proof: Proof = Prover(problem, ProveConfig(prove_timeout=0.0)).analyse()
         self._proved: dict[tuple[int, str], Operation] = {}
         self._open: dict[tuple[int, str], Operation] = {}
         for number, goal in enumerate(problem.goals):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import onnx
 
-from ranum_falsify.config import FixConfig, ProveConfig, SearchConfig
+from ranum_falsify.config import FixConfig, SearchConfig
 from ranum_falsify.decide import falsify
 from ranum_falsify.errors import ReplayError, UsageError, is_interruption
 from ranum_falsify.fix.abstraction.clipping import find_clips, list_clippable
@@ -271,7 +271,8 @@ class Repairing:
             n_starts=self._config.n_starts,
             seed=self._config.seed,
             timeout=seconds,
-            prove=ProveConfig(timeout=seconds / 2, runtimes=self._config.runtimes),
+            prove_timeout=seconds / 2,
+            runtime=self._config.runtimes,
         )
         return falsify(problem, config)
 

@@ -92,7 +92,7 @@ class RepairSubject:
         self.deadline = deadline
         self.runtimes = runtimes
         self._reload = reload
-        self._config = ProveConfig(runtimes=runtimes)
+        self._config = ProveConfig(runtime=runtimes)
         self.sites = GuardSites(self.call.graph)
 
     @property
@@ -145,7 +145,7 @@ class RepairSubject:
         proof = prover.analyse()
         if refine and not proof.holds:
             now = time.monotonic()
-            proof = prover.refine(min(now + self._config.timeout, now + (self.deadline - now) / 4))
+            proof = prover.refine(min(now + self._config.prove_timeout, now + (self.deadline - now) / 4))
         return _assessment(problem, proof, self._config)
 
     def bounds_of(self, nodes: Collection[str]) -> Mapping[str, Mapping[str, Interval]]:

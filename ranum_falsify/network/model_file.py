@@ -13,7 +13,7 @@ import numpy as np
 import onnx
 from google.protobuf.message import DecodeError
 
-from ranum_falsify.content import is_compressed, largest_content
+from ranum_falsify.content import is_compressed, largest_content, name_foreign
 from ranum_falsify.errors import ModelError
 from ranum_falsify.network.functions import first_line, inline_functions
 from ranum_falsify.network.guards import TOO_MUCH_MEMORY, OversizeError, allow_for, content_of
@@ -25,6 +25,7 @@ __all__ = [
     "OLDEST_OPSET",
     "check_external_data",
     "check_structure",
+    "describe_wrong",
     "fix_model",
     "free_first_dimension",
     "free_model",
@@ -56,7 +57,7 @@ def load_model(path: Path) -> onnx.ModelProto:
         model = onnx.load_model_from_string(model_bytes(path))
         onnx.load_external_data_for_model(model, check_external_data(model, path))
     except DecodeError as error:
-        raise ModelError(f"{path}: not an ONNX model, or truncated; export it again") from error
+        raise ModelError(f"{path}: {describe_wrong(path)}") from error
     except MemoryError as error:
         raise ModelError(f"{path}: {TOO_MUCH_MEMORY}") from error
     except (onnx.checker.ValidationError, ValueError, OSError) as error:
@@ -91,6 +92,11 @@ def model_bytes(path: Path) -> bytes:
         raise ModelError(f"{path}: {error}; {_OVERSIZE}") from error
     except (OSError, EOFError, zlib.error) as error:
         raise ModelError(f"{path}: cannot be read ({first_line(error)}); give the whole file") from error
+
+
+def describe_wrong(path: Path) -> str:
+    """Return what a file is that holds no ONNX model, and what to do."""
+    return name_foreign(path) or "not an ONNX model, or truncated; export it again"
 
 
 def _names(graph: onnx.GraphProto) -> Iterator[str | bytes]:

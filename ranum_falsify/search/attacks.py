@@ -74,9 +74,9 @@ def check_backends(config: SearchConfig) -> None:
     Raises:
         BackendError: There is no such back end, its package is not installed, or a setting does not fit.
     """
-    for name in config.backend:
+    for name in config.backends:
         if name != "pgd":
-            attack_of(name).check(config.parameters.get(name, {}))
+            attack_of(name).check(config.backend_parameters.get(name, {}))
 
 
 def attack_of(name: str) -> Attack:

@@ -38,7 +38,7 @@ class BackendSearch:
         self.context = context
         self.search = search
         self.attack = attack_of(name)
-        self._parameters = dict(context.config.parameters.get(name, {}))
+        self._parameters = dict(context.config.backend_parameters.get(name, {}))
         config = context.config
         self._starts: int = self._parameters.pop("n_starts", -1 if config.is_endless else config.batch)
 

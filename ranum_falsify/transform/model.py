@@ -15,7 +15,7 @@ from google.protobuf.message import DecodeError
 from ranum_falsify.errors import ModelError, SaveError, reason_of
 from ranum_falsify.network.functions import first_line
 from ranum_falsify.network.guards import TOO_MUCH_MEMORY
-from ranum_falsify.network.model_file import check_external_data, model_bytes
+from ranum_falsify.network.model_file import check_external_data, describe_wrong, model_bytes
 from ranum_falsify.saving import save_together
 
 __all__ = [
@@ -51,7 +51,7 @@ def read_model(path: Path) -> ir.Model:
     except MemoryError as error:
         raise ModelError(f"{path}: {TOO_MUCH_MEMORY}") from error
     except DecodeError as error:
-        raise ModelError(f"{path}: not an ONNX model, or truncated; export it again") from error
+        raise ModelError(f"{path}: {describe_wrong(path)}") from error
     except (onnx.checker.ValidationError, ValueError, KeyError, TypeError, OSError) as error:
         raise ModelError(f"{path}: cannot be loaded ({first_line(error)}); export it again") from error
     return model

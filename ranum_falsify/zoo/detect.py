@@ -216,7 +216,7 @@ def analysis_of(
     analyses = []
     for _ in range(rounds):
         began = time.perf_counter()
-        proof = Prover(problem, ProveConfig(timeout=0.0, runtimes=runtimes)).analyse()
+        proof = Prover(problem, ProveConfig(prove_timeout=0.0, runtime=runtimes)).analyse()
         analyses.append(time.perf_counter() - began)
     return Analysis(
         model=model,

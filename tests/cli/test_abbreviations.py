@@ -4,7 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from ranum_falsify.cli.options import ConfirmOptions, FalsifyOptions, OperatorsOptions, ReplayOptions, ZooBuild, parse
+from ranum_falsify.cli.front import parse
+from ranum_falsify.cli.options.confirm import ConfirmOptions
+from ranum_falsify.cli.options.operators import OperatorsOptions
+from ranum_falsify.cli.options.replay import ReplayOptions
+from ranum_falsify.cli.options.search import FalsifyOptions
+from ranum_falsify.cli.options.zoo import ZooBuild
 from tests.cli.workshop import Workshop
 
 
@@ -18,16 +23,16 @@ class TestMainCommand:
     def test_options_of_dnnf(self) -> None:
         given = options("--net", "N", "m.onnx", "--n_st", "10", "--save", "v.npy", "--see", "7", "--back", "dnnf.pgd")
         assert given.networks == {"N": Path("m.onnx")}
-        assert (given.config.n_starts, given.config.seed, given.config.backend) == (10, 7, ("dnnf.pgd",))
+        assert (given.n_starts, given.seed, given.backend) == (10, 7, ("dnnf.pgd",))
         assert given.save_violation == Path("v.npy")
-        assert options("--n_p", "2", "--cu").config == options("-p", "2", "--cuda").config
-        assert options("--pro", "3").config.processors == 3
+        assert options("--n_p", "2", "--cu") == options("-p", "2", "--cuda")
+        assert options("--pro", "3").processors == 3
         assert options("--verb").verbosity == 1 and options("--q").verbosity == -1
         assert options("--vnn").vnnlib
 
     def test_our_own_options(self) -> None:
         given = options("--n_ste=5", "--no-p", "--time", "3", "--list")
-        assert (given.config.n_steps, given.config.prove, given.config.timeout) == (5, None, 3.0)
+        assert (given.n_steps, given.prove, given.timeout) == (5, False, 3.0)
         assert given.list_operators
 
     @pytest.mark.parametrize(
@@ -36,7 +41,7 @@ class TestMainCommand:
             ("--no", ["--no-prove", "--no-self-check"]),
             ("--n_", ["--n_starts", "--n_steps", "--n_proc"]),
             ("--ver", ["--verbose", "--version"]),
-            ("--prov", None),
+            ("--prove-t", None),
         ],
     )
     def test_ambiguous_ones_name_the_candidates(
@@ -61,7 +66,7 @@ class TestMainCommand:
     ("arguments", "expected"),
     [
         (["replay", "cex.npy", "--net", "N", "m.onnx"], ReplayOptions(counterexample=Path("cex.npy"))),
-        (["operators", "--mark"], OperatorsOptions(style="markdown")),
+        (["operators", "--mark"], OperatorsOptions(markdown=True)),
         (["zoo", "build", "--o", "zoo"], ZooBuild(out=Path("zoo"))),
         (["confirm", "p.py", "--ou", "d", "--prop.l=1"], ConfirmOptions(property_path=Path("p.py"), out=Path("d"))),
     ],
@@ -70,7 +75,7 @@ class TestMainCommand:
 def test_subcommands(arguments: list[str], expected: object) -> None:
     given = parse(arguments).options
     assert type(given) is type(expected)
-    for name in ("counterexample", "style", "out"):
+    for name in ("counterexample", "markdown", "out"):
         assert getattr(given, name, None) == getattr(expected, name, None)
 
 

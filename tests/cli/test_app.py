@@ -100,7 +100,7 @@ class TestStart:
         assert (run.status, run.err) == (0, "")
         for option in ("--network", "--n_starts", "--save-violation", "--seed", "--cuda", "--vnnlib", "--processors"):
             assert option in run.out
-        for option in ("--backend", "--set", "--prop.NAME", "--verbose", "--quiet", "--debug", "--version", "--json"):
+        for option in ("--backend", "--set", "--prop", "--verbose", "--quiet", "--debug", "--version", "--json"):
             assert option in run.out
 
     def test_a_property_named_like_a_command_is_reachable(

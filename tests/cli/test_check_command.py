@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ranum_falsify.cli.options import CheckOptions, parse
+from ranum_falsify.cli.front import parse
+from ranum_falsify.cli.options.check import CheckOptions
 from tests.cli.workshop import LOG, QUOTIENT, SAFE, Outcome, Workshop
 
 LOOKUP = """g (int64[1, 2] ids, bool[1] flag, float[1, 3, 32, 32] image) => (float[1, 2, 2] y)
@@ -113,14 +114,16 @@ class TestAnswers:
         ("--box z=0,1", "box: the model has no input 'z'; it has x (float32 [1, 2])"),
         ("--box 0 nan", "box: input 'x': NaN cannot be a bound"),
         ("--box 1 0", "box: input 'x': lower bound 1 is above upper bound 0"),
-        ("--box 0 one", "argument --box: '0,one' is not a range; write LO HI, or NAME=LO,HI"),
-        ("--box 0,1,2", "argument --box: '0,1,2' is not a range"),
-        ("--box x=", "argument --box: '' is not a range"),
-        ("--box =0,1", "argument --box: '=0,1' names no input"),
-        ("--box 0 1 --box 1 2", "--box is given twice for all inputs"),
-        ("--box x=0,1 --box x=1,2", "--box x is given twice"),
-        ("--box", "argument --box: expected one argument"),
-        ("--weights x", "argument --weights: 'x' is not a range"),
+        ("--box 0 one", "--box: '0,one' is not a range; write LO HI, or NAME=LO,HI"),
+        ("--box 0,1,2", "--box: '0,1,2' is not a range"),
+        ("--box x=", "--box: '' is not a range"),
+        ("--box =0,1", "--box: '=0,1' names no input"),
+        ("--box 0 1 --box 1 2", "--box: is given twice for all inputs"),
+        ("--box x=0,1 --box x=1,2", "--box: x is given twice"),
+        ("--box", "--box requires an argument"),
+        ("--weights x", "--weights: 'x' is not a range"),
+        ("--box 1", "--box: 1 is one number, where a range is needed; write LO HI"),
+        ("--weights 0.2", "--weights: no weights range; name some with --free NAME"),
         ("--free nothing", "no initializer is named 'nothing'"),
         ("--only Lgo", "Lgo"),
         ("--nodes lgarithm", "lgarithm"),

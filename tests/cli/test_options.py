@@ -1,36 +1,29 @@
 """Options are made from the fields of the settings classes: what a field says is what the command line does."""
 
 import re
-from dataclasses import dataclass, field
-from typing import Annotated
+import shlex
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Annotated, Any
 
 import pytest
 
-from ranum_falsify.cli.options import FalsifyOptions, parse
-from ranum_falsify.cli.options.fields import add_fields, build, list_options, read
-from ranum_falsify.cli.usage import Parser
-from ranum_falsify.config import ConfirmConfig, SearchConfig
+import ranum_falsify as rf
+from ranum_falsify.cli.commands import COMMANDS, MAIN
+from ranum_falsify.cli.front import make_parser, parse
+from ranum_falsify.cli.options.shared import CommonOptions
+from ranum_falsify.cli.options.suite import PropertyGroup, SuiteOptions
+from ranum_falsify.cli.parser import Parser, list_options
+from ranum_falsify.config import ConfirmConfig, FixConfig, Options, TrainingConfig
 from ranum_falsify.errors import UsageError
-from ranum_falsify.option import Argument, Group, Option, Switch, to_mapping
+from ranum_falsify.option import Argument, Option, to_mapping
 from tests.cli.workshop import Workshop
-
-COMMANDS = [
-    "",
-    "confirm",
-    "replay",
-    "report",
-    "operators",
-    "doctor",
-    "examples",
-    "zoo list",
-    "zoo show",
-    "zoo build",
-    "zoo detect",
-]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Oven:
+class Oven(CommonOptions):
     """How to bake.
 
     Attributes:
@@ -39,95 +32,155 @@ class Oven:
         timer: Minutes.
     """
 
-    heat: Annotated[int, Option("--oven-heat -o", least=20)] = 180
-    timer: Annotated[float, Option(parse=float, metavar="MIN")] = 2.5
+    heat: Annotated[int, Option("--oven-heat -o", least=20, group="oven")] = 180
+    timer: Annotated[float, Option(parse=float, metavar="MIN", group="oven")] = 2.5
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cake:
+class Cake(Oven):
     """What to bake.
 
     Attributes:
         names: Names of the cake.
-        oven: How to bake it.
         toppings: ONNX toppings.
-        size: Size.
-        notes: Notes.
+        soft: Whether it is soft.
+        shape: Its shape.
+        notes: Notes, as --note.NAME=TEXT.
     """
 
     names: Annotated[tuple[str, ...], Argument("NAME", many=True)] = ()
-    oven: Annotated[Oven | None, Group("oven"), Switch("--raw", value=None, help="no oven")] = field(
-        default_factory=Oven
-    )
     toppings: Annotated[tuple[str, ...], Option("--top", many=True)] = ()
-    size: Annotated[int, Switch("--small", value=1, help="small"), Switch("--big", value=3, help="big")] = 2
-    shape: Annotated[str, Option(metavar="SHAPE"), Switch("--round", value="disc", help="round")] = "square"
-    notes: Annotated[dict[str, str], Option("--note.NAME", metavar="TEXT", gather=to_mapping)] = field(
+    soft: Annotated[bool, Option(off="--crisp")] = True
+    shape: Annotated[str, Option(metavar="SHAPE", presets={"--round": "disc"})] = "square"
+    notes: Annotated[Mapping[str, str], Option("--note.NAME", metavar="TEXT", gather=to_mapping)] = field(
         default_factory=dict
     )
 
 
-def bake(*arguments: str) -> Cake:
-    parser = Parser(prog="bake")
-    add_fields(parser, Cake)
-    cake = build(Cake, read(parser, Cake, arguments))
-    assert isinstance(cake, Cake)
-    return cake
+def bake(*arguments: str) -> dict[str, Any]:
+    return Parser(Cake, name="bake").read(arguments)
 
 
-class TestFields:
-    def test_nothing_given_leaves_the_defaults(self) -> None:
-        assert bake() == Cake()
+class TestParser:
+    def test_what_is_not_given_is_left_out(self) -> None:
+        assert bake() == {}
 
     def test_each_kind_of_option(self) -> None:
-        given = bake("a", "--oven-heat", "99", "--top", "x", "y", "--small", "--round", "--note.k=-1", "--note.l", "-2")
-        assert given == Cake(
-            names=("a",), oven=Oven(heat=99), toppings=("x", "y"), size=1, shape="disc", notes={"k": "-1", "l": "-2"}
-        )
-        assert bake("a", "b", "-o", "20", "--timer=1").oven == Oven(heat=20, timer=1.0)
-        assert bake("--raw").oven is None
+        words = "a --oven-heat 99 --top x y --crisp --round --note.k=-1 --note.l -2"
+        assert bake(*words.split()) == {
+            "names": ("a",),
+            "heat": 99,
+            "toppings": ("x", "y"),
+            "soft": False,
+            "shape": "disc",
+            "notes": {"k": "-1", "l": "-2"},
+        }
+        assert bake("a", "b", "-o", "20", "--timer=1") == {"names": ("a", "b"), "heat": 20, "timer": 1.0}
+        assert bake("--timer", "1", "--timer", "2", "--crisp", "--soft") == {"timer": 2.0, "soft": True}
 
     @pytest.mark.parametrize(
         ("words", "says"),
         [
-            ("--oven-heat 19", "argument --oven-heat/-o: 19 is out of range; at least 20 is needed"),
-            ("--raw --timer 2", "--raw and --timer contradict each other"),
+            ("--oven-heat 19", "--oven-heat: 19 is out of range; at least 20 is needed"),
             ("--shape oval --round", "--round and --shape oval contradict each other"),
-            ("--small --big", "not allowed with argument"),
-            ("--note.a=1 --note.a=2", "--note.NAME a is given twice"),
+            ("--note.a=1 --note.a=2", "--note.a: is given twice"),
             ("--note.a", "--note.a: a value is missing; write --note.NAME=VALUE"),
-            ("--oven-heet=3", "unrecognized arguments: --oven-heet=3; did you mean --oven-heat?; bake --help"),
-            ("--zzz", "unrecognized arguments: --zzz; bake --help lists the options"),
+            ("--oven-heet=3", "Unknown option: --oven-heet=3. Did you mean --oven-heat?; bake --help"),
+            ("--zzz", "Unknown option: --zzz"),
         ],
     )
     def test_what_is_wrong_is_told(self, words: str, says: str) -> None:
         with pytest.raises(UsageError, match=re.escape(says)):
             bake(*words.split())
 
-    def test_the_help_is_the_line_of_the_docstring(self) -> None:
-        parser = Parser(prog="bake")
-        add_fields(parser, Cake)
-        text = " ".join(parser.format_help().split())
-        assert "degrees, more than 50 % of which are upper heat (default: 180)" in text
-        assert "--top TOPPINGS [TOPPINGS ...] ONNX toppings" in text
-        assert re.search(r"oven: --raw +no oven .* --timer MIN minutes \(default: 2.5\)", text)
+    def test_the_help_is_the_line_of_the_docstring(self, capsys: pytest.CaptureFixture[str]) -> None:
+        with pytest.raises(SystemExit):
+            bake("--help")
+        text = " ".join(re.sub("[│╭╮╰╯─]", " ", capsys.readouterr().out).split())
+        assert "--oven-heat -o HEAT degrees, more than 50 % of which are upper heat [default: 180]" in text
+        assert "--top TOPPINGS ONNX toppings" in text and "--round the same as --shape disc" in text
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_every_option_is_explained(workshop: Workshop, command: str) -> None:
-    run = workshop.run(*command.split(), "--help")
-    assert run.status == 0
-    options = re.findall(r"^  (-.*?)(?:  (.*))?\n( {20}.*)?", run.out, re.MULTILINE)
-    assert len(options) >= 2
-    assert [option for option, text, more in options if not (text.strip() or more.strip())] == []
+def test_every_option_is_explained_and_every_example_is_one(command: str) -> None:
+    parser = make_parser(command)
+    assert [option.name for option in parser.options if not option.text] == []
+    parse(shlex.split(f"{'' if command == MAIN else command} {COMMANDS[command].example}"))
 
 
-@pytest.mark.parametrize("settings", [SearchConfig, ConfirmConfig, FalsifyOptions])
-def test_every_field_of_the_settings_is_an_option(settings: type) -> None:
-    given = {option.path.split(".")[0] for option in list_options(settings)}
-    assert given == set(settings.__dataclass_fields__)  # type: ignore[attr-defined]
+@pytest.mark.parametrize(
+    ("settings", "front"),
+    [
+        (Options, SuiteOptions),
+        (Options, PropertyGroup),
+        (ConfirmConfig, "confirm"),
+        (TrainingConfig, "confirm"),
+        (FixConfig, "fix"),
+    ],
+)
+def test_every_field_of_the_settings_is_an_option(settings: type[Any], front: Any) -> None:
+    front = COMMANDS[front].load() if isinstance(front, str) else front
+    given = {option.field for option in list_options(front)}
+    assert {each.name for each in fields(settings)} - given <= {"progress"}
+
+
+def test_a_new_search_option_is_one_field(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    @dataclass(frozen=True, kw_only=True)
+    class Asked(Options, CommonOptions):
+        """What is asked.
+
+        Attributes:
+            patience: How long to wait.
+        """
+
+        patience: Annotated[int, Option(group="search")] = 3
+
+    assert Parser(Asked, name="ask").read(["--patience", "4"]) == {"patience": 4}
+    assert Asked(patience=5).patience == 5
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_of_commands_and_options(workshop: Workshop, shell: str) -> None:
+    script = workshop.run("completion", shell).out
+    for word in ("check-proof", "compare", "detect", "n_starts", "save-violation", "no-prove", "float16"):
+        assert word in script
+    if shell == "bash":
+        subprocess.run(["bash", "-n"], input=script, text=True, check=True)
+
+
+class TestCommands:
+    def test_alone_it_lists_them_with_examples(self, workshop: Workshop) -> None:
+        run = workshop.run()
+        assert run.status == 2, "0 would say that a property holds"
+        for name, form in COMMANDS.items():
+            assert f"ranum-falsify {'' if name == MAIN else f'{name} '}{form.example}".rstrip() in run.out
+
+    @pytest.mark.parametrize(
+        "words", ["help", "help check", "help suite compare", "help zoo", "zoo --help", "check -h"]
+    )
+    def test_help(self, workshop: Workshop, words: str) -> None:
+        run = workshop.run(*words.split())
+        assert (run.status, run.err) == (0, "")
+        assert f"ranum-falsify {words.replace('help', '').strip(' -h')}".strip() in run.out
+
+    @pytest.mark.parametrize(
+        ("word", "says"),
+        [("chek", "did you mean check?"), ("zo", "did you mean zoo"), ("checks.py", "checks.py: no such file")],
+    )
+    def test_what_is_nearly_a_command(self, workshop: Workshop, word: str, says: str) -> None:
+        assert says in workshop.run(word, "m.onnx" if "." not in word else "--seed=1").error
 
 
 def test_defaults_are_those_of_the_classes() -> None:
-    assert parse(["p.py"]).options.config == SearchConfig()
-    assert parse(["confirm", "p.py"]).options.config == ConfirmConfig()
+    asked = parse(["p.py"]).options
+    assert {each.name: getattr(asked, each.name) for each in fields(Options)} == vars(Options())
+    assert parse(["confirm", "p.py"]).options.runs == ConfirmConfig().runs
+
+
+def test_python_takes_the_same_names(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match="there is no option 'sed'; did you mean 'seed'?"):
+        rf.prove("m.onnx", "p.py", sed=1)
+    with pytest.raises(UsageError, match=r"seed=-1: is out of range; at least 0 is needed"):
+        rf.prove("m.onnx", "p.py", seed=-1)

@@ -178,7 +178,7 @@ class _Bed:
         return True
 
     def _prove(self) -> Prover:
-        prover = Prover(self.problem, ProveConfig(runtimes=("onnxruntime",)))
+        prover = Prover(self.problem, ProveConfig(runtime=("onnxruntime",)))
         prover.analyse()
         return prover
 
@@ -195,7 +195,7 @@ class _Bed:
     def _bounds(self, lower: Feeds, upper: Feeds) -> Interval:
         (call,) = self.problem.calls
         inputs = [Interval.box(lower[name], upper[name]) for name in self.graph.input_names]
-        analysis = Prover(self.problem, ProveConfig(runtimes=("onnxruntime",))).analyses_of(call).written
+        analysis = Prover(self.problem, ProveConfig(runtime=("onnxruntime",))).analyses_of(call).written
         analysis.run(inputs)
         for _, name, bounds in list_bounds(analysis):
             if name == self.name:

@@ -157,7 +157,7 @@ CASES = [
 
 def proof_of(case: Rewritten, *runtimes: Runtime) -> Proof:
     problem = valid_in_box(read(parse(case.text, case.opset)), case.bounds)
-    return Prover(problem, ProveConfig(runtimes=runtimes)).analyse()
+    return Prover(problem, ProveConfig(runtime=runtimes)).analyse()
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
@@ -184,7 +184,7 @@ def test_infinite_constants_of_other_operators_excuse_none() -> None:
         "{ c = Conv(x, w, b) y = Mul(c, k) r = Reshape(x, one) z = Min(r, far) }"
     )
     model.graph.initializer[-1].CopyFrom(onnx.numpy_helper.from_array(np.full(1, np.inf, np.float32), "far"))
-    proof = Prover(valid_in_box(read(model), [(-1e20, -1e20)]), ProveConfig(runtimes=("onnxruntime",))).analyse()
+    proof = Prover(valid_in_box(read(model), [(-1e20, -1e20)]), ProveConfig(runtime=("onnxruntime",))).analyse()
     assert {o.node for o in proof.operators.values() if o.proved} == {"Reshape_r", "Min_z"}
 
 
@@ -194,7 +194,7 @@ def test_names_like_those_of_onnx_runtime_are_those_of_other_tensors() -> None:
         f"g (float[1,1,1,1] x) => (float[1,1,1,1] {clash}, float[1,1,1,1] z) <float[1,1,1,1] w = {{1e20}},"
         f" float[1,1,1] k = {{1e20}}> {{ c = Conv(x, w) {clash} = Mul(c, k) z = Tanh(x) }}"
     )
-    proof = Prover(valid_in_box(read(model), [(0.0, 1e-10)]), ProveConfig(runtimes=("onnxruntime",))).analyse()
+    proof = Prover(valid_in_box(read(model), [(0.0, 1e-10)]), ProveConfig(runtime=("onnxruntime",))).analyse()
     assert {o.node for o in proof.operators.values() if o.proved} == {"Tanh_z"}
 
 
@@ -217,7 +217,7 @@ def test_operators_that_run_as_written_stay_proved() -> None:
 def test_only_the_runtime_that_rewrites_is_concerned() -> None:
     graph = read(parse("g (float[2,2] x) => (float[2,2] y) { a = Transpose(x) y = MatMul(a, x) }"))
     for runtimes in (("torch",), ("exact",), ("torch", "exact")):
-        Prover(valid_in_box(graph, [(0.0, 1.0)]), ProveConfig(runtimes=runtimes)).analyse()
+        Prover(valid_in_box(graph, [(0.0, 1.0)]), ProveConfig(runtime=runtimes)).analyse()
     assert graph not in optimised_module._found
 
 
@@ -243,11 +243,11 @@ def test_bounds_of_outputs_enclose_both_graphs() -> None:
     )
     inner = "And(N(v0)[0, 0, 0, 0] >= 0, N(v0)[0, 0, 0, 0] <= 0)"
     reduced = problem(in_box([(-2.0, -1.0)], inner), networks={"N": read(parse(text))})
-    assert Prover(reduced, ProveConfig(runtimes=("torch", "exact"))).analyse().holds
+    assert Prover(reduced, ProveConfig(runtime=("torch", "exact"))).analyse().holds
     session = onnxruntime.InferenceSession(parse(text).SerializeToString(), providers=["CPUExecutionProvider"])
     (output,) = session.run(None, {"x": np.full((1, 1, 1, 1), -1, np.float32)})
     # One version of ONNX Runtime leaves the padding out of the maximum, another does not.
-    assert Prover(reduced, ProveConfig(runtimes=("onnxruntime",))).analyse().holds == bool((output == 0).all())
+    assert Prover(reduced, ProveConfig(runtime=("onnxruntime",))).analyse().holds == bool((output == 0).all())
 
 
 def test_nothing_is_proved_for_onnx_runtime_of_a_model_that_it_refuses() -> None:
@@ -255,7 +255,7 @@ def test_nothing_is_proved_for_onnx_runtime_of_a_model_that_it_refuses() -> None
     proof = Prover(valid_in_box(graph, [(0.0, 1.0)]), ProveConfig()).analyse()
     (notice,) = proof.notices
     assert not proof.holds and "network N for ONNX Runtime, which does not load it" in notice
-    proof = Prover(valid_in_box(graph, [(0.0, 1.0)]), ProveConfig(runtimes=("torch",))).analyse()
+    proof = Prover(valid_in_box(graph, [(0.0, 1.0)]), ProveConfig(runtime=("torch",))).analyse()
     assert proof.holds and not proof.notices
 
 
@@ -270,7 +270,7 @@ def test_a_constant_whose_folding_takes_much_memory_is_not_taken_for_one_that_st
     session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
     (y,) = session.run(None, {"x": np.zeros((1, 1, 1, 1), np.float32)})
     assert np.isnan(y).all()  # w times k is infinite
-    proof = Prover(valid_in_box(read(model), [(0.0, 1e-30)]), ProveConfig(runtimes=("onnxruntime",))).analyse()
+    proof = Prover(valid_in_box(read(model), [(0.0, 1e-30)]), ProveConfig(runtime=("onnxruntime",))).analyse()
     assert not proof.holds and any("needs too much memory" in notice for notice in proof.notices)
 
 

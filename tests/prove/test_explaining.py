@@ -35,7 +35,7 @@ def test_runtimes_have_bounds_of_their_own() -> None:
     graph = network("(float[2] x) => (float[2] y) { [squash] s = Sigmoid(x) [log] y = Log(s) }")
     reduced = valid_in_box(graph, [(-20.0, 0.0)])
     lows = {
-        runtime: histories(reduced, "log", ProveConfig(runtimes=(runtime,)))["N: log (Log)"][0].bounds[0]
+        runtime: histories(reduced, "log", ProveConfig(runtime=(runtime,)))["N: log (Log)"][0].bounds[0]
         for runtime in ("onnxruntime", "torch")
     }
     assert lows["onnxruntime"] == 0 < lows["torch"]

@@ -55,7 +55,7 @@ def test_parts_that_may_overflow_are_not_proved(text: str) -> None:
     for size, holds in ((1.5e38, False), (1e30, True)):
         graph = read(model_of(text, size))
         bounds = [(1.0, 1.0), (2.2 * size, 2.2 * size)][: len(graph.inputs)]
-        prover = Prover(valid_in_box(graph, bounds), ProveConfig(runtimes=("onnxruntime",)))
+        prover = Prover(valid_in_box(graph, bounds), ProveConfig(runtime=("onnxruntime",)))
         proof = prover.analyse()
         if not holds:
             proof = prover.refine(time.monotonic() + 2)

@@ -21,7 +21,7 @@ NEED_FREE_WEIGHTS = {"std_exp", "variance_exp"}
 
 
 def prove(reduced: Problem, *runtimes: str, seconds: float = 0.0) -> Proof:
-    prover = Prover(reduced, ProveConfig(runtimes=runtimes) if runtimes else ProveConfig())
+    prover = Prover(reduced, ProveConfig(runtime=runtimes) if runtimes else ProveConfig())
     proof = prover.analyse()
     return prover.refine(time.monotonic() + seconds) if seconds else proof
 

@@ -53,7 +53,7 @@ REFUSED = {
 
 
 def prove(reduced: Problem, *runtimes: Runtime) -> Prover:
-    prover = Prover(reduced, ProveConfig(runtimes=runtimes) if runtimes else ProveConfig())
+    prover = Prover(reduced, ProveConfig(runtime=runtimes) if runtimes else ProveConfig())
     prover.analyse()
     return prover
 
@@ -314,7 +314,7 @@ def test_what_an_output_hides_is_violated(monkeypatch: pytest.MonkeyPatch) -> No
     wrong = replace(spec_of(floor), interval=lambda op, a: Interval.fill(1.0, 2.0, a.shape, a.dtype))
     monkeypatch.setitem(registry._BY_NODE, type(floor), wrong)
     reduced = valid_in_box(graph, [(0.25, 0.75)])
-    answer = falsify(reduced, SearchConfig(prove=ProveConfig(runtimes=("onnxruntime",))))
+    answer = falsify(reduced, SearchConfig(runtime=("onnxruntime",)))
     (found,) = (o for o in answer.operators if o.verdict == "violated")
     assert (found.node, found.reach) == ("log", "masked") and answer.starts == 0
 
@@ -375,7 +375,7 @@ def test_what_a_wrong_rule_hides_is_violated(inner: str, monkeypatch: pytest.Mon
     wrong = replace(spec_of(sub), interval=lambda op, a, b: Interval.fill(1.0, 2.0, a.shape, a.dtype))
     reduced = problem(in_box([(1.0, 2.0)], inner), networks={"N": graph})
     monkeypatch.setitem(registry._BY_NODE, type(sub), wrong)
-    answer = falsify(reduced, SearchConfig(prove=ProveConfig(runtimes=("onnxruntime",))))
+    answer = falsify(reduced, SearchConfig(runtime=("onnxruntime",)))
     assert answer.verdict == "violated" and answer.starts == 0
     assert any("a fault of ranum-falsify" in notice for notice in answer.notices)
 
@@ -387,7 +387,7 @@ def test_outputs_whose_shape_a_fixed_input_decides_are_compared_too(monkeypatch:
     wrong = replace(spec_of(neg), interval=lambda op, a: Interval.fill(1.0, 2.0, a.shape, a.dtype))
     reduced = valid_in_box(graph, [(1.0, 2.0), (3, 3)])
     monkeypatch.setitem(registry._BY_NODE, type(neg), wrong)
-    answer = falsify(reduced, SearchConfig(timeout=2.0, prove=ProveConfig(runtimes=("onnxruntime",))))
+    answer = falsify(reduced, SearchConfig(timeout=2.0, runtime=("onnxruntime",)))
     assert answer.verdict != "holds" and any("a fault of ranum-falsify" in notice for notice in answer.notices)
 
 
@@ -397,4 +397,4 @@ def test_outputs_of_which_nothing_is_known_may_have_the_shape_that_a_fixed_input
         " { c = Greater(x, one) w = Where(c, x, nan) y = Expand(w, n) }"
     )
     reduced = valid_in_box(network(text), [(2.0, 3.0), (3, 3)])
-    assert falsify(reduced, SearchConfig(prove=ProveConfig(runtimes=("onnxruntime",)))).verdict == "holds"
+    assert falsify(reduced, SearchConfig(runtime=("onnxruntime",))).verdict == "holds"

@@ -41,7 +41,7 @@ def test_the_condition_that_fails_is_named(body: str, constant: float, x: float,
 def test_a_search_names_the_condition_that_fails() -> None:
     graph = read(unchecked("g (float[4] x) => (float[4] y) <float k = {2}> { y = Pow(x, k) }"))
     for runtime in RUNTIMES[:2]:
-        prove = ProveConfig(runtimes=(runtime,))
+        prove = ProveConfig(runtime=(runtime,))
         (power,) = found(search(valid_in_box(graph, [(-1e30, -1e25)]), prove=prove)).values()
         assert power.constraint == OVERFLOW
 

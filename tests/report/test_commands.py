@@ -4,7 +4,10 @@ import dataclasses
 import shlex
 from typing import Any
 
-from ranum_falsify.cli.options import CheckOptions, FalsifyOptions, ReplayOptions, parse
+from ranum_falsify.cli.front import parse
+from ranum_falsify.cli.options.check import CheckOptions
+from ranum_falsify.cli.options.replay import ReplayOptions
+from ranum_falsify.cli.options.search import FalsifyOptions
 from ranum_falsify.report.commands import commands_of
 from ranum_falsify.report.run_report import report_of
 from tests.report.records import make_operator, make_record, make_report
@@ -26,7 +29,7 @@ def test_a_property_file() -> None:
     assert isinstance(asked, FalsifyOptions)
     assert (str(asked.property_path), asked.vnnlib, asked.parameters) == ("my prop.txt", True, {"lb": "-1"})
     assert {name: str(path) for name, path in asked.networks.items()} == {"N": "-m.onnx"}
-    assert (asked.dims, asked.config.seed, asked.config.timeout) == ({"batch": 3}, 7, 2.5)
+    assert (asked.dims, asked.seed, asked.timeout) == ({"batch": 3}, 7, 2.5)
     assert isinstance(again, ReplayOptions)
 
 

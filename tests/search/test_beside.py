@@ -112,7 +112,7 @@ def test_a_saturated_sigmoid_fails_on_onnx_runtime_alone() -> None:
     assert (log.op_type, log.runtimes) == ("Log", ("onnxruntime",))
 
 
-TORCH = SearchConfig(n_starts=20, n_steps=20, processors=1, prove=ProveConfig(runtimes=("torch",)))
+TORCH = SearchConfig(n_starts=20, n_steps=20, processors=1, runtime=("torch",))
 
 
 def test_an_answer_about_torch_leaves_out_what_onnx_runtime_alone_shows() -> None:

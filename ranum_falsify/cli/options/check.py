@@ -3,27 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from types import EllipsisType
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
-from ranum_falsify.cli.options.shared import CommonOptions, SearchOptions
-from ranum_falsify.cli.usage import PROGRAM
-from ranum_falsify.config import ProveConfig, SearchConfig
-from ranum_falsify.option import Argument, Group, Option, Switch, to_mapping, to_names
+from ranum_falsify.cli.options.search import AskOptions
+from ranum_falsify.cli.options.shared import CommonOptions, Values
+from ranum_falsify.errors import UsageError
+from ranum_falsify.option import MODEL, Argument, Option, to_mapping, to_names
 
-__all__ = ["CHECK_EPILOG", "Bounds", "Box", "CheckOptions"]
-
-CHECK_EPILOG = """\
-Without --box, images range over [0, 1], other floating numbers over [-1, 1], indices over the table that they choose
-from, labels of a loss over its classes; the verdict says so. Counterexamples are run again by
-`ranum-falsify replay cex.json --network N MODEL`.
-
-exit status: 0 holds, 1 violated, 2 usage or input error, 3 unknown
-"""
-_MISSING = f"check: no model is given; write {PROGRAM} check MODEL --box LO HI"
+__all__ = ["Bounds", "Box", "CheckOptions", "QuestionOptions", "box_option"]
 
 _INTEGER = re.compile(r"[+-]?\d{1,20}")
 
@@ -49,7 +40,10 @@ def _parse_box(text: str) -> tuple[str | EllipsisType, Bounds]:
     name, equals, bounds = text.rpartition("=")
     if equals and not name:
         raise ValueError(f"{text!r} names no input; write LO HI, or NAME=LO,HI")
-    return name or ..., _parse_bounds(bounds)
+    found = _parse_bounds(bounds)
+    if not name and not isinstance(found, tuple):
+        raise ValueError(f"{text} is one number, where a range is needed; write LO HI, or NAME={text} for one input")
+    return name or ..., found
 
 
 def _unite_boxes(pairs: Iterable[tuple[str | EllipsisType, Bounds]]) -> Mapping[str | EllipsisType, Bounds]:
@@ -67,11 +61,13 @@ def _unite_free(names: list[str]) -> Literal["all"] | tuple[str, ...]:
     return "all" if names == ["all"] else to_names(names)
 
 
-Box = Annotated[
-    Mapping[str | EllipsisType, Bounds] | None,
-    Option(metavar="LO HI", parse=_parse_box, count=_count_bounds, gather=_unite_boxes),
-]
+Box = Mapping[str | EllipsisType, Bounds] | None
 """What inputs range over, by name; an ellipsis stands for those without a range of their own."""
+
+
+def box_option(group: str) -> Option:
+    """Return the option of a box, below a heading of the help."""
+    return Option(group=group, metavar="LO HI", parse=_parse_box, count=_count_bounds, gather=_unite_boxes)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,28 +84,40 @@ class QuestionOptions(CommonOptions):
         weights: Share of each value by which they vary, or LO,HI for all.
     """
 
-    model: Annotated[Path, Argument("MODEL", missing=_MISSING)]
-    box: Annotated[Box, Group("question")] = None
-    only: Annotated[tuple[str, ...] | None, Option(metavar="OP", gather=_unite_types), Group("question")] = None
-    nodes: Annotated[tuple[str, ...] | None, Option(metavar="NAME", gather=to_names), Group("question")] = None
-    gradient: Annotated[bool, Switch(), Group("question")] = False
-    free: Annotated[
-        Literal["all"] | tuple[str, ...], Option(metavar="NAME", gather=_unite_free), Group("question")
-    ] = ()
-    weights: Annotated[Bounds, Option(metavar="SHARE", parse=_parse_bounds, count=lambda _: 1), Group("question")] = 0.1
+    model: Annotated[Path, Argument("MODEL", reads=MODEL)]
+    box: Annotated[Box, box_option("question")] = None
+    only: Annotated[tuple[str, ...] | None, Option(group="question", metavar="OP", gather=_unite_types)] = None
+    nodes: Annotated[tuple[str, ...] | None, Option(group="question", metavar="NAME", gather=to_names)] = None
+    gradient: Annotated[bool, Option(group="question")] = False
+    free: Annotated[Literal["all"] | tuple[str, ...], Option(group="question", metavar="NAME", gather=_unite_free)] = ()
+    weights: Annotated[Bounds, Option(group="question", metavar="SHARE", parse=_parse_bounds, count=lambda _: 1)] = 0.1
+
+    @classmethod
+    def finish(cls, values: Values, typed: Collection[str]) -> Values:
+        """Check that there are weights to vary.
+
+        Raises:
+            UsageError: There are none.
+        """
+        if "weights" in typed and not values.get("free"):
+            raise UsageError("--weights: no weights range; name some with --free NAME, or all with --free all")
+        return super().finish(values, typed)
 
 
 @dataclass(frozen=True, kw_only=True)
-class CheckOptions(SearchOptions, QuestionOptions):
+class CheckOptions(AskOptions, QuestionOptions):
     """What `check` is asked for.
 
     Attributes:
-        config: How to search.
         print_property: Print the property that this asks, as a file for the main command, or write it to PATH; do not
             search.
     """
 
-    config: Annotated[SearchConfig, Group("search")] = field(
-        default_factory=lambda: SearchConfig(prove=ProveConfig(runtimes=("onnxruntime",)))
-    )
-    print_property: Annotated[str | None, Option(metavar="PATH", bare="-", in_files=False), Group("output")] = None
+    epilog: ClassVar[str] = """\
+Without --box, images range over [0, 1], other floating numbers over [-1, 1], indices over the table that they choose
+from, labels of a loss over its classes; the verdict says so. Counterexamples are run again by
+`ranum-falsify replay cex.json --network N MODEL`.
+
+exit status: 0 holds, 1 violated, 2 usage or input error, 3 unknown"""
+
+    print_property: Annotated[str | None, Option(metavar="PATH", bare="-", in_files=False, group="output")] = None

@@ -5,28 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, ClassVar
 
-from ranum_falsify.cli.options.check import Box
-from ranum_falsify.cli.options.shared import Memory, PropertyOptions, Sizes
-from ranum_falsify.config import Runtimes
+from ranum_falsify.cli.options.check import Box, box_option
+from ranum_falsify.cli.options.shared import MemoryOptions, PropertyOptions
+from ranum_falsify.config import Runtime, runtime_option
 from ranum_falsify.errors import UsageError
-from ranum_falsify.option import Argument, Option, to_names
+from ranum_falsify.option import PROPERTY, Argument, Option, parse_sizes, to_mapping, to_names
 
-__all__ = ["CHECK_PROOF_EPILOG", "CheckProofOptions"]
-
-CHECK_PROOF_EPILOG = """\
-The question is what the options, or the property, say; the file has to be about that. A checker that shares nothing
-with what made the proof bounds each operator again, of the model and of what ONNX Runtime's optimiser makes of it.
-
-exit status: 0 accepted, 1 rejected, 2 usage or input error, 3 not checked: an operator that can fail was not shown
-not to
-"""
-_MISSING = "check-proof: no proof is given; write ranum-falsify check-proof PROOF --network N MODEL --box LO HI"
+__all__ = ["CheckProofOptions"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class CheckProofOptions(PropertyOptions):
+class CheckProofOptions(MemoryOptions, PropertyOptions):
     """What `check-proof` is asked for.
 
     Attributes:
@@ -36,16 +27,23 @@ class CheckProofOptions(PropertyOptions):
         free: The weight of this ONNX name ranges too, as --box NAME=LO,HI says; may be repeated.
         dims: Size of a symbolic dimension of the model's inputs; by default 1.
         runtimes: Runtimes that the proof must cover, of onnxruntime, torch, exact; repeat, or separate by commas.
-        memory: Memory that checking may use beyond what the file sizes explain; by default 0.35.
     """
 
-    proof: Annotated[Path, Argument("PROOF", missing=_MISSING)]
-    property_path: Annotated[Path | None, Argument("PROPERTY")] = None
-    box: Box = None
+    epilog: ClassVar[str] = """\
+The question is what the options, or the property, say; the file has to be about that. A checker that shares nothing
+with what made the proof bounds each operator again, of the model and of what ONNX Runtime's optimiser makes of it.
+
+exit status: 0 accepted, 1 rejected, 2 usage or input error, 3 not checked: an operator that can fail was not shown
+not to"""
+
+    proof: Annotated[Path, Argument("PROOF", reads="a proof file")]
+    property_path: Annotated[Path | None, Argument("PROPERTY", reads=PROPERTY)] = None
+    box: Annotated[Box, box_option("options")] = None
     free: Annotated[tuple[str, ...], Option(metavar="NAME", gather=to_names)] = ()
-    dims: Sizes = field(default_factory=dict)
-    runtimes: Runtimes = ("onnxruntime",)
-    memory: Memory = None
+    dims: Annotated[
+        Mapping[str, int | range], Option("--dim", metavar="NAME=VALUE", parse=parse_sizes, gather=to_mapping)
+    ] = field(default_factory=dict)
+    runtimes: Annotated[tuple[Runtime, ...], runtime_option()] = ("onnxruntime",)
 
     def __post_init__(self) -> None:
         """Check that there is one model and one question."""

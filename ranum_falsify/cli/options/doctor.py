@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from ranum_falsify.cli.options.shared import CommonOptions, SelfCheck
-from ranum_falsify.option import Switch
+from ranum_falsify.cli.options.shared import CommonOptions
+from ranum_falsify.option import Option
 
 __all__ = ["DoctorOptions"]
 
@@ -16,9 +16,10 @@ class DoctorOptions(CommonOptions):
     """What `doctor` does: whether it checks the installed kernels, or measures them.
 
     Attributes:
+        self_check: Check the installed kernels against the measurements.
         measure: Measure the kernels of installed versions that were not measured on this family of processors (about 2
             minutes each, once per machine).
     """
 
-    self_check: SelfCheck = True
-    measure: Annotated[bool, Switch(in_files=False)] = False
+    self_check: Annotated[bool, Option(off="--no-self-check")] = True
+    measure: Annotated[bool, Option(in_files=False)] = False

@@ -20,4 +20,4 @@ class ExamplesOptions(CommonOptions):
         folder: Where the folders networks and properties go; created if its parent exists.
     """
 
-    folder: Annotated[Path, Argument("DIR", missing="examples: no folder is given; write ranum-falsify examples DIR")]
+    folder: Annotated[Path, Argument("DIR")]

@@ -6,15 +6,25 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from ranum_falsify.cli.options.shared import CommonOptions
-from ranum_falsify.option import Switch
+from ranum_falsify.errors import UsageError
+from ranum_falsify.option import Option
 
 __all__ = ["OperatorsOptions"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class OperatorsOptions(CommonOptions):
-    """How `operators` prints its table: `text`, `json` or `markdown`."""
+    """How `operators` prints its table.
 
-    style: Annotated[
-        str, Switch("--json", value="json", help="as JSON"), Switch("--markdown", value="markdown", help="as Markdown")
-    ] = "text"
+    Attributes:
+        json: As JSON.
+        markdown: As Markdown.
+    """
+
+    json: Annotated[bool, Option()] = False
+    markdown: Annotated[bool, Option()] = False
+
+    def __post_init__(self) -> None:
+        """Check that there is at most one form."""
+        if self.json and self.markdown:
+            raise UsageError("--json and --markdown contradict each other; give one of them")

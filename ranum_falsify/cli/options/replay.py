@@ -5,32 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, ClassVar
 
-from ranum_falsify.cli.options.shared import Memory, PropertyOptions, Verbosity
+from ranum_falsify.cli.options.shared import MemoryOptions, PropertyOptions, VerboseOptions
 from ranum_falsify.config import Reach
 from ranum_falsify.errors import UsageError
-from ranum_falsify.option import Argument, Option, Switch, Threads, parse_pair, to_paths
+from ranum_falsify.option import PROPERTY, Argument, Option, parse_pair, to_paths
 
-__all__ = ["REPLAY_EPILOG", "STEP_SUFFIX", "ReplayOptions"]
+__all__ = ["STEP_SUFFIX", "ReplayOptions"]
 
 STEP_SUFFIX = ".pt"
 """How files of training steps end."""
 
-REPLAY_EPILOG = """\
-step-N.pt, a step of training that rf.watch saved, needs no network: PyTorch runs its operators again.
-
-Counterexamples from elsewhere: cex.json says which arrays beside it belong to which network, and is only read. Models
-and properties are opened where you name them; the paths in cex.json are not. Where operators fail, the models decide.
-Where a property over outputs is false, it is needed again: give --property. A .py property is a program, which runs
-with all your rights; a .vnnlib property is data.
-
-exit status: 0 nothing fails, 1 violated, 2 usage or input error
-"""
-
 
 @dataclass(frozen=True, kw_only=True)
-class ReplayOptions(PropertyOptions):
+class ReplayOptions(VerboseOptions, MemoryOptions, PropertyOptions):
     """What `replay` is asked for.
 
     Attributes:
@@ -39,22 +28,29 @@ class ReplayOptions(PropertyOptions):
         inputs: An input of the model, as .npy, where there is no counterexample.
         property_path: The property, if it is about outputs; a .py file is a program and runs.
         vnnlib: Read the property as VNN-LIB, whatever its name.
-        memory: Memory that reading may use beyond what the file sizes explain; by default 0.35.
         reach: Count only violations that turn an output non-finite, or only those that a later operator swallows.
         processors: Threads of ONNX Runtime, by default all cores.
-        verbosity: -1 quiet, 0, 1 verbose.
     """
 
+    epilog: ClassVar[str] = """\
+step-N.pt, a step of training that rf.watch saved, needs no network: PyTorch runs its operators again.
+
+Counterexamples from elsewhere: cex.json says which arrays beside it belong to which network, and is only read. Models
+and properties are opened where you name them; the paths in cex.json are not. Where operators fail, the models decide.
+Where a property over outputs is false, it is needed again: give --property. A .py property is a program, which runs
+with all your rights; a .vnnlib property is data.
+
+exit status: 0 nothing fails, 1 violated, 2 usage or input error"""
+
     counterexample: Annotated[Path | None, Argument("COUNTEREXAMPLE")] = None
-    inputs: Annotated[Mapping[str, Path], Option("--input", metavar="NAME=FILE", parse=parse_pair, gather=to_paths)] = (
-        field(default_factory=dict)
-    )
-    property_path: Annotated[Path | None, Option("--property", metavar="PATH", in_files=False)] = None
-    vnnlib: Annotated[bool, Switch()] = False
-    memory: Memory = None
+    inputs: Annotated[
+        Mapping[str, Path],
+        Option("--input", metavar="NAME=FILE", parse=parse_pair, gather=to_paths, reads="an .npy file"),
+    ] = field(default_factory=dict)
+    property_path: Annotated[Path | None, Option("--property", metavar="PATH", in_files=False, reads=PROPERTY)] = None
+    vnnlib: Annotated[bool, Option()] = False
     reach: Annotated[Reach | None, Option()] = None
-    processors: Threads = None
-    verbosity: Verbosity = 0
+    processors: Annotated[int | None, Option("-p --processors --n_proc", least=1)] = None
 
     def __post_init__(self) -> None:
         """Check that there is exactly one thing to replay."""

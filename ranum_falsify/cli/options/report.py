@@ -4,17 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, ClassVar
 
-from ranum_falsify.cli.options.shared import CommonOptions, OutputPath
-from ranum_falsify.option import Argument, Group, Option
+from ranum_falsify.cli.options.shared import CommonOptions
+from ranum_falsify.option import Argument, Option
 
-__all__ = ["REPORT_EPILOG", "ReportOptions"]
-
-REPORT_EPILOG = """\
-The main command and `check` write the same about a single run: --report PATH, --junit PATH, --sarif PATH.
-"""
-_MISSING = "report: no results are given; write ranum-falsify report results.jsonl -o report.html"
+__all__ = ["ReportOptions"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +23,10 @@ class ReportOptions(CommonOptions):
         sarif: Write the violated operators here, in SARIF 2.1.0.
     """
 
-    results: Annotated[tuple[Path, ...], Argument("RESULTS", many=True, missing=_MISSING)]
-    output: Annotated[Path | None, Option("-o --output", metavar="PATH", in_files=False), Group("output")] = None
-    junit: OutputPath = None
-    sarif: OutputPath = None
+    epilog: ClassVar[str] = """\
+The main command and `check` write the same about a single run: --report PATH, --junit PATH, --sarif PATH."""
+
+    results: Annotated[tuple[Path, ...], Argument("RESULTS", many=True, reads="the results of a suite")]
+    output: Annotated[Path | None, Option("-o --output", metavar="PATH", in_files=False, group="output")] = None
+    junit: Annotated[Path | None, Option(metavar="PATH", group="output")] = None
+    sarif: Annotated[Path | None, Option(metavar="PATH", group="output")] = None

@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, ClassVar
 
-from ranum_falsify.cli.options.check import Box
-from ranum_falsify.cli.options.shared import CommonOptions, Memory, ReportPath, Verbosity
-from ranum_falsify.cli.usage import PROGRAM
+from ranum_falsify.cli.options.check import Box, box_option
+from ranum_falsify.cli.options.shared import CommonOptions, MemoryOptions, VerboseOptions
 from ranum_falsify.errors import UsageError
 from ranum_falsify.option import (
+    MODEL,
+    PROPERTY,
     Argument,
-    Group,
     Option,
-    Seed,
-    Switch,
     parse_duration,
     parse_pair,
     parse_size,
@@ -25,16 +23,8 @@ from ranum_falsify.option import (
     to_paths,
 )
 
-__all__ = ["TRANSFORM_EPILOG", "PassOptions", "SimplifyOptions", "TransformOptions"]
+__all__ = ["PassOptions", "SimplifyOptions", "TransformOptions"]
 
-TRANSFORM_EPILOG = """\
-Each pass is verified after it ran: the structure of the new model, its outputs on samples, and that no operator
-receives invalid input where none did before. Where a pass does not keep its promise, the new model is not written; the
-model before the pass is (OUT.checkpoint.onnx), and the input that shows it (OUT.failing.npy).
-
-exit status: 0 verified and written, 1 a pass did not keep its promise, 2 usage or input error,
-             3 written, but operators outside --only are left
-"""
 _TOOLS = ("vnncomp",)
 _NO_OUTPUT = "say where the new model goes, with -o OUT"
 
@@ -50,7 +40,7 @@ def _parse_tools(text: str) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PassOptions(CommonOptions):
+class PassOptions(VerboseOptions, MemoryOptions, CommonOptions):
     """How passes are run and verified.
 
     Attributes:
@@ -65,34 +55,51 @@ class PassOptions(CommonOptions):
         samples: Inputs to draw and to compare the models on; by default 64, or fewer where one takes long, but 8.
         seed: Seed of the samples.
         processors: Threads of ONNX Runtime.
-        memory: Memory that reading may use beyond what the file size explains; by default 0.35.
         json: Write what each pass did as JSON; - for standard output, in place of the text.
-        verbosity: -1 only what fails, 0, 1 every node that is left.
     """
 
-    output: Annotated[Path | None, Option("-o --output", metavar="PATH", in_files=False), Group("output")] = None
+    epilog: ClassVar[str] = """\
+Each pass is verified after it ran: the structure of the new model, its outputs on samples, and that no operator
+receives invalid input where none did before. Where a pass does not keep its promise, the new model is not written; the
+model before the pass is (OUT.checkpoint.onnx), and the input that shows it (OUT.failing.npy).
+
+exit status: 0 verified and written, 1 a pass did not keep its promise, 2 usage or input error,
+             3 written, but operators outside --only are left"""
+
+    output: Annotated[Path | None, Option("-o --output", metavar="PATH", in_files=False, group="output")] = None
     imports: Annotated[
-        tuple[Path, ...], Option("--import", metavar="FILE", in_files=False, parse=Path, gather=tuple)
+        tuple[Path, ...],
+        Option(
+            "--import",
+            metavar="FILE",
+            in_files=False,
+            parse=Path,
+            gather=tuple,
+            reads="a Python file that registers passes",
+        ),
     ] = ()
     only: Annotated[tuple[str, ...] | None, Option(metavar="OP,OP,...", gather=_unite_operators)] = None
     references: Annotated[
         Mapping[str, Path],
-        Option("--reference", metavar="NAME=FILE", parse=parse_pair, gather=to_paths),
-        Group("verification"),
+        Option(
+            "--reference",
+            metavar="NAME=FILE",
+            group="verification",
+            parse=parse_pair,
+            gather=to_paths,
+            reads="an .npy file",
+        ),
     ] = field(default_factory=dict)
-    box: Annotated[Box, Group("verification")] = None
+    box: Annotated[Box, box_option("verification")] = None
     dims: Annotated[
         Mapping[str, int],
-        Option("--dim", metavar="NAME=VALUE", parse=parse_size, gather=to_mapping),
-        Group("verification"),
+        Option("--dim", metavar="NAME=VALUE", group="verification", parse=parse_size, gather=to_mapping),
     ] = field(default_factory=dict)
-    verify_timeout: Annotated[float, Option(metavar="SECONDS", parse=parse_duration), Group("verification")] = 0.0
-    samples: Annotated[int | None, Option(), Group("verification")] = None
-    seed: Annotated[Seed, Group("verification")] = 0
-    processors: Annotated[int, Option("-p --processors --n_proc", least=1), Group("verification")] = 1
-    memory: Memory = None
-    json: ReportPath = None
-    verbosity: Verbosity = 0
+    verify_timeout: Annotated[float, Option(metavar="SECONDS", group="verification", parse=parse_duration)] = 0.0
+    samples: Annotated[int | None, Option(group="verification")] = None
+    seed: Annotated[int, Option(group="verification")] = 0
+    processors: Annotated[int, Option("-p --processors --n_proc", group="verification", least=1)] = 1
+    json: Annotated[str | None, Option(metavar="PATH", group="output")] = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,28 +114,30 @@ class TransformOptions(PassOptions):
             VNN-COMP.
         property_path: A property of the model: inputs range over what it says; with --for, it is written as VNN-LIB
             beside the new model. A .py file is a program, which runs with all your rights.
-        parameters: Value of a parameter of the property.
+        parameters: Value of a parameter of the property, as --prop.NAME=VALUE.
         vnnlib: Read the property as VNN-LIB, whatever its name.
         lists_passes: List the passes, with what they promise and need.
     """
 
-    model: Annotated[Path | None, Argument("MODEL")] = None
+    model: Annotated[Path | None, Argument("MODEL", reads=MODEL)] = None
     passes: Annotated[tuple[str, ...], Argument("PASS", many=True)] = ()
-    config: Annotated[Path | None, Option("-c --config", metavar="FILE", in_files=False)] = None
+    config: Annotated[Path | None, Option("-c --config", metavar="FILE", in_files=False, reads="a YAML file")] = None
     tools: Annotated[str | None, Option("--for", metavar="TOOLS", parse=_parse_tools, in_files=False)] = None
-    property_path: Annotated[Path | None, Option("--property", metavar="PATH", in_files=False)] = None
+    property_path: Annotated[Path | None, Option("--property", metavar="PATH", in_files=False, reads=PROPERTY)] = None
     parameters: Annotated[Mapping[str, str], Option("--prop.NAME", metavar="VALUE", gather=to_mapping)] = field(
         default_factory=dict
     )
-    vnnlib: Annotated[bool, Switch()] = False
-    lists_passes: Annotated[bool, Switch("--list", in_files=False)] = False
+    vnnlib: Annotated[bool, Option()] = False
+    lists_passes: Annotated[bool, Option("--list", in_files=False)] = False
 
     def __post_init__(self) -> None:
         """Check that there is a model, and a place for the new one."""
         if self.lists_passes:
             return
         if self.model is None:
-            raise UsageError(f"transform: no model is given; write {PROGRAM} transform MODEL PASS... -o OUT, or --list")
+            raise UsageError(
+                "transform: no model is given; write ranum-falsify transform MODEL PASS... -o OUT, or --list"
+            )
         if self.output is None:
             raise UsageError(f"transform: {_NO_OUTPUT}")
 
@@ -142,8 +151,10 @@ class SimplifyOptions(PassOptions):
         pass_list: A file with the name of a pass on each line, in order; `transform --list` shows them.
     """
 
-    model: Annotated[Path | None, Option("-i --input", metavar="PATH", in_files=False)] = None
-    pass_list: Annotated[Path | None, Option("-s --simplifications", metavar="FILE", in_files=False)] = None
+    model: Annotated[Path | None, Option("-i --input", metavar="PATH", in_files=False, reads=MODEL)] = None
+    pass_list: Annotated[
+        Path | None, Option("-s --simplifications", metavar="FILE", in_files=False, reads="a file that lists passes")
+    ] = None
 
     def __post_init__(self) -> None:
         """Check that all files are named."""

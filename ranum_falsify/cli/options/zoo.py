@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
-from ranum_falsify.cli.options.shared import CommonOptions, ReportPath, Verbosity
-from ranum_falsify.option import Argument, Group, Option, Switch, parse_seconds
+from ranum_falsify.cli.options.shared import CommonOptions, VerboseOptions
+from ranum_falsify.option import Argument, Option, parse_seconds
 
 __all__ = [
-    "DETECT_EPILOG",
-    "TRAIN_EPILOG",
-    "ZOO_EPILOG",
     "ZooBuild",
     "ZooDetect",
     "ZooList",
@@ -21,36 +18,8 @@ __all__ = [
     "ZooTrain",
 ]
 
-ZOO_EPILOG = """\
-actions:
-  ranum-falsify zoo list             the defects
-  ranum-falsify zoo show ID          all facts of one
-  ranum-falsify zoo build [ID ...]   write models and properties, repaired ones too
-  ranum-falsify zoo detect [ID ...]  analyse all and compare with what is documented
-  ranum-falsify zoo train [ID ...]   search for training data that lead into the defects
-
-`ranum-falsify zoo ACTION --help` lists the options of an action
-"""
-DETECT_EPILOG = """\
-An operator is flagged if the interval analysis does not prove it valid for all inputs and weights in their ranges.
-Seconds are medians of three analyses.
-
-exit status: 0 every documented operator is flagged and every repaired model proved, 1 otherwise,
-             2 usage or input error
-"""
-TRAIN_EPILOG = """\
-levels:
-  published  one step of gradient descent, learning rate 1, on one sample, from weights drawn in their ranges; then
-             weights are put back into their ranges, and an inference input drawn beforehand must fail; inputs
-             range over [-50, 50] at least, as in RANUM
-  strict     the same in the zoo's ranges, but weights stay as they are, and any inference input may fail
-  initial    strict, from the program's own initial weights
-  real       the program's optimiser, learning rate, batch and initial weights, at most 1000 steps, one-hot labels
-
-exit status: 0 every run leads into its defect or needs no training, 1 otherwise, 2 usage or input error
-"""
 _Batch = Annotated[int, Option(least=1)]
-_Documented = Annotated[bool, Switch()]
+_Documented = Annotated[bool, Option()]
 _Ids = Annotated[tuple[str, ...], Argument("ID", many=True)]
 
 
@@ -62,7 +31,7 @@ class ZooList(CommonOptions):
         json: Print JSON.
     """
 
-    json: Annotated[bool, Switch()] = False
+    json: Annotated[bool, Option()] = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,11 +46,11 @@ class ZooShow(CommonOptions):
         json: Print JSON.
     """
 
-    id: Annotated[str, Argument("ID", missing="zoo show: no defect is given; write ranum-falsify zoo show ID")]
-    safe: Annotated[bool, Switch()] = False
+    id: Annotated[str, Argument("ID")]
+    safe: Annotated[bool, Option()] = False
     batch: _Batch = 1
     documented: _Documented = False
-    json: Annotated[bool, Switch()] = False
+    json: Annotated[bool, Option()] = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,13 +65,13 @@ class ZooBuild(CommonOptions):
     """
 
     ids: _Ids = ()
-    out: Annotated[Path | None, Option(metavar="DIR"), Group("output")] = None
+    out: Annotated[Path | None, Option(metavar="DIR", group="output")] = None
     batch: _Batch = 1
     documented: _Documented = False
 
 
 @dataclass(frozen=True, kw_only=True)
-class ZooDetect(CommonOptions):
+class ZooDetect(VerboseOptions, CommonOptions):
     """What `zoo detect` is asked for.
 
     Attributes:
@@ -112,20 +81,25 @@ class ZooDetect(CommonOptions):
         inference: Also time an ONNX Runtime inference of each model.
         processors: Threads of torch and ONNX Runtime.
         json: Write a report as JSON here; - is standard output.
-        verbosity: -1 the totals alone, 0, 1 every flagged operator by name.
     """
+
+    epilog: ClassVar[str] = """\
+An operator is flagged if the interval analysis does not prove it valid for all inputs and weights in their ranges.
+Seconds are medians of three analyses.
+
+exit status: 0 every documented operator is flagged and every repaired model proved, 1 otherwise,
+             2 usage or input error"""
 
     ids: _Ids = ()
     batch: _Batch = 1
     documented: _Documented = False
-    inference: Annotated[bool, Switch()] = False
+    inference: Annotated[bool, Option()] = False
     processors: Annotated[int, Option("-p --processors --n_proc", least=1)] = 1
-    json: ReportPath = None
-    verbosity: Verbosity = 0
+    json: Annotated[str | None, Option(metavar="PATH", group="output")] = None
 
 
 @dataclass(frozen=True, kw_only=True)
-class ZooTrain(CommonOptions):
+class ZooTrain(VerboseOptions, CommonOptions):
     """What `zoo train` is asked for.
 
     Attributes:
@@ -133,22 +107,31 @@ class ZooTrain(CommonOptions):
         level: What counts.
         runs: Runs of each defect, each from a seed of RANUM's; at most 10.
         timeout: Seconds of one run.
-        descend: Whether gradients lead the search.
+        descend: Let gradients lead the search; else data are drawn at random, for comparison.
         out: A folder for what the runs found; created if its parent exists.
         processors: Threads of torch.
         json: Write a report as JSON here; - is standard output.
-        verbosity: -1 the totals alone, 0.
     """
+
+    epilog: ClassVar[str] = """\
+levels:
+  published  one step of gradient descent, learning rate 1, on one sample, from weights drawn in their ranges; then
+             weights are put back into their ranges, and an inference input drawn beforehand must fail; inputs
+             range over [-50, 50] at least, as in RANUM
+  strict     the same in the zoo's ranges, but weights stay as they are, and any inference input may fail
+  initial    strict, from the program's own initial weights
+  real       the program's optimiser, learning rate, batch and initial weights, at most 1000 steps, one-hot labels
+
+exit status: 0 every run leads into its defect or needs no training, 1 otherwise, 2 usage or input error"""
 
     ids: _Ids = ()
     level: Annotated[Literal["published", "strict", "initial", "real"], Option()] = "strict"
     runs: Annotated[int, Option(least=1)] = 10
     timeout: Annotated[float, Option(metavar="SECONDS", parse=parse_seconds)] = 10.0
-    descend: Annotated[bool, Switch("--random", value=False, help="only draw data at random, for comparison")] = True
-    out: Annotated[Path | None, Option(metavar="DIR"), Group("output")] = None
+    descend: Annotated[bool, Option(off="--random")] = True
+    out: Annotated[Path | None, Option(metavar="DIR", group="output")] = None
     processors: Annotated[int, Option("-p --processors --n_proc", least=1)] = 1
-    json: ReportPath = None
-    verbosity: Verbosity = 0
+    json: Annotated[str | None, Option(metavar="PATH", group="output")] = None
 
 
 ZooOptions = ZooList | ZooShow | ZooBuild | ZooDetect | ZooTrain

@@ -161,7 +161,7 @@ class _Task:
     def _is_proved(self, kept: Collection[KeptRange]) -> bool:
         if any(part.place == "tensor" for part in kept):
             return True  # whoever puts these clips into the model proves that model
-        config = ProveConfig(timeout=0.0, runtimes=self._runtimes)
+        config = ProveConfig(prove_timeout=0.0, runtime=self._runtimes)
         proof = Prover(narrow(self._problem, kept), config).analyse()
         operators = [op for op in proof.operators.values() if self._nodes is None or op.node in self._nodes]
         return all(operator.proved for operator in operators)

@@ -26,7 +26,7 @@ from dnnv.properties.expressions import (
     Symbol,
 )
 
-from ranum_falsify.config import ProveConfig, SearchConfig
+from ranum_falsify.config import SearchConfig
 from ranum_falsify.decide import falsify
 from ranum_falsify.errors import RanumFalsifyError
 from ranum_falsify.network import Graph, read
@@ -288,7 +288,8 @@ def _ask(question: DifferenceQuestion, graph: Graph, goal: Expression, end: floa
         timeout=left,
         seed=question.seed,
         processors=question.threads,
-        prove=ProveConfig(timeout=left / 2, runtimes=("onnxruntime",)),
+        prove_timeout=left / 2,
+        runtime="onnxruntime",
     )
     return falsify(reduce(_state(question, goal), {_NETWORK: graph}), config)
 

@@ -107,7 +107,7 @@ def find_obstacle(problem: Problem, at: Sequence[str]) -> str | None:
 
 def _find_suspects(problem: Problem, graph: Graph) -> list[Operation]:
     """Return the operators that are open by themselves, not because of others."""
-    proof = Prover(problem, ProveConfig(timeout=0.0)).analyse()
+    proof = Prover(problem, ProveConfig(prove_timeout=0.0)).analyse()
     open_ones = {found.node for found in proof.operators.values() if not found.proved and not found.after}
     return [op for op in graph.nodes if op.name in open_ones]
 
@@ -187,7 +187,7 @@ def _draw_failures(
     }
     kept = [KeptRange(tensor=n, place="input", lower=centres[n], upper=centres[n], kept=0.0, least=0.0) for n in at]
     for seed in range(_SEEDS):
-        config = SearchConfig(timeout=20.0, n_starts=16, n_steps=30, seed=seed, processors=1, prove=None)
+        config = SearchConfig(timeout=20.0, n_starts=16, n_steps=30, seed=seed, processors=1, prove=False)
         for found in falsify(narrow(problem, kept), config).operators:
             if found.verdict == "violated" and found.counterexample is not None:
                 values = {name: torch.from_numpy(np.array(x)) for name, x in found.counterexample.inputs.items()}

@@ -62,7 +62,7 @@ def clips(model: ZooModel, name: str) -> dict[str, Any]:
         record = {"tensors": len(places), "starts": _count_starts(architecture), **used}
         if found is None:
             return {**record, "clips": None, "why": _explain(model, at, name)}
-        proved = Prover(narrow(problem, found), ProveConfig(timeout=0.0)).analyse().holds
+        proved = Prover(narrow(problem, found), ProveConfig(prove_timeout=0.0)).analyse().holds
         return {**record, "proved": proved, "clips": [_clip(part) for part in found]}
 
 

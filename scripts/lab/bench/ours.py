@@ -55,7 +55,7 @@ class OurRun:
         Raises:
             AssertionError: Steps are missing, or a violation was found although the property holds.
         """
-        config = SearchConfig(n_starts=self._starts, n_steps=steps, timeout=None, prove=None)
+        config = SearchConfig(n_starts=self._starts, n_steps=steps, timeout=None, prove=False)
         budget = Budget(None)
         models = [self._model] * len(self._problem.calls)
         device = torch.device("cpu")

@@ -122,7 +122,7 @@ def describe_crash(seed: int) -> Difference:
 def find_wrong_proof(model: onnx.ModelProto, feeds: Feeds) -> str:
     """Return what is proved of a model that ONNX Runtime does not run; empty if nothing is."""
     bounds = [(float(x.reshape(-1)[0]), float(x.reshape(-1)[0])) for x in feeds.values()]
-    holds = Prover(valid_in_box(read(model), bounds), ProveConfig(runtimes=("onnxruntime",))).analyse().holds
+    holds = Prover(valid_in_box(read(model), bounds), ProveConfig(runtime=("onnxruntime",))).analyse().holds
     return "a proof of what ONNX Runtime refuses" if holds else ""
 
 

@@ -88,7 +88,7 @@ def assert_law(original: Problem, kept: Sequence[KeptRange], runs: int = 200) ->
         assert np.all(v.lower <= part.lower) and np.all(part.lower <= part.upper) and np.all(part.upper <= v.upper)
         assert 0 <= part.least <= part.kept < 1
     narrowed = narrow(original, kept)
-    assert Prover(narrowed, ProveConfig(timeout=0.0)).analyse().holds
+    assert Prover(narrowed, ProveConfig(prove_timeout=0.0)).analyse().holds
     session = exposed(original.calls[0].graph)
     for feed in corners(narrowed, runs):
         assert all(np.isfinite(y).all() for y in session.run(None, feed) if y.dtype.kind == "f")
@@ -102,7 +102,7 @@ def clips(found: Sequence[KeptRange] | None) -> dict[str, tuple[float, float]]:
 @pytest.mark.parametrize("name", ["2", "4", "5", "12", "16b", "28b", "32", "37"])
 def test_models_of_the_zoo_are_clipped_at_inputs_and_weights(name: str) -> None:
     original = zoo_problem(name)
-    assert not Prover(original, ProveConfig(timeout=0.0)).analyse().holds
+    assert not Prover(original, ProveConfig(prove_timeout=0.0)).analyse().holds
     kept = find_clips(original, list(list_clippable(original)))
     assert kept
     assert_law(original, kept, runs=200)

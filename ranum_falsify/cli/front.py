@@ -1,0 +1,151 @@
+"""From words to a command with its options; help, and what is said where there is no command."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import MISSING, dataclass
+from pathlib import Path
+from typing import Any
+
+from ranum_falsify import __version__
+from ranum_falsify.cli.commands import COMMANDS, MAIN
+from ranum_falsify.cli.options.shared import Values
+from ranum_falsify.cli.output import say
+from ranum_falsify.cli.parser import Parser
+from ranum_falsify.cli.settings_file import find_settings
+from ranum_falsify.cli.streams import complain
+from ranum_falsify.cli.usage import ERROR_STATUS, PROGRAM, find_near
+from ranum_falsify.errors import UsageError
+from ranum_falsify.option import Argument
+
+__all__ = ["Command", "make_parser", "parse"]
+
+
+@dataclass(frozen=True)
+class Command:
+    """One of the commands, with its options."""
+
+    name: str
+    options: Any
+
+
+def parse(arguments: Sequence[str]) -> Command:
+    """Return the command that the arguments name.
+
+    Raises:
+        UsageError: They name none, or its options are invalid.
+        SystemExit: They asked for help or the version, which has been printed.
+    """
+    if not arguments:
+        say(_list_commands())
+        raise SystemExit(ERROR_STATUS)  # 0 would say that a property holds
+    if arguments[0] == "help":
+        arguments = [*arguments[1:], "--help"]
+    name, words = _find_command(arguments)
+    parser = make_parser(name)
+    typed = parser.read(words)
+    if typed.get("long_help"):
+        _print_long_help(parser)
+    _require(name, parser, typed)
+    settings = COMMANDS[name].load()
+    file = _read_file(name, parser, typed)
+    values = settings.finish(_overlay(file, typed), typed)
+    return Command(name, settings(**values))
+
+
+def make_parser(name: str) -> Parser:
+    """Return the parser of a command."""
+    form = COMMANDS[name]
+    is_main = name == MAIN
+    called = PROGRAM if is_main else f"{PROGRAM} {name}"
+    return Parser(
+        form.load(),
+        name=called,
+        help=form.summary,
+        usage=f"Usage: {called} {form.example}".rstrip(),
+        version=f"{PROGRAM} {__version__}",
+        version_flags=("--version", "-V") if is_main else (),
+    )
+
+
+def _find_command(arguments: Sequence[str]) -> tuple[str, Sequence[str]]:
+    """Return the command that arguments begin with, and the others.
+
+    Raises:
+        UsageError: `zoo` has no such action.
+        SystemExit: They ask for the actions of `zoo`.
+    """
+    for count in (2, 1):
+        name = " ".join(arguments[:count])
+        if name in COMMANDS and name != MAIN:
+            return name, arguments[count:]
+    word = arguments[0]
+    if word != "zoo":
+        near = "" if {".", "/", "-"} & {*word} or Path(word).exists() else find_near(word, {name.split(" ")[0] for name in COMMANDS})
+        if near:
+            raise UsageError(f"there is no command {word!r}, and no such file{near}")
+        return MAIN, arguments
+    actions = [name.removeprefix("zoo ") for name in COMMANDS if name.startswith("zoo ")]
+    if {"--help", "-h"} & {*arguments}:
+        say(_list_commands("zoo "))
+        raise SystemExit(0)
+    action = next((word for word in arguments[1:] if not word.startswith("-")), "")
+    found = f"there is no action {action!r}{find_near(action, actions)}" if action else "no action is given"
+    raise UsageError(f"zoo: {found}; write {PROGRAM} zoo {'|'.join(actions)}")
+
+
+def _list_commands(start: str = "") -> Iterator[str]:
+    """Yield lines about the commands whose names begin so, each with an example."""
+    yield from ("commands, each with an example:", "")
+    for name, form in COMMANDS.items():
+        if name.startswith(start):
+            own = "" if name == MAIN else name
+            yield f"  {own or '(no name)':<14} {form.summary}"
+            yield f"  {'':<14} {' '.join(filter(None, [PROGRAM, own, form.example]))}"
+    yield from ("", f"`{PROGRAM} help COMMAND` lists the options of a command")
+
+
+def _print_long_help(parser: Parser) -> None:
+    from ranum_falsify.search.attacks import available  # imports torch
+
+    parser.app.help_print([])
+    say(["back ends:", *(f"  {line}" for line in available())])
+    raise SystemExit(0)
+
+
+def _require(name: str, parser: Parser, given: Values) -> None:
+    """Check that arguments are given that are required.
+
+    Raises:
+        UsageError: One is not.
+    """
+    for option in parser.options:
+        if isinstance(option.mark, Argument) and option.default is MISSING and not given.get(option.field):
+            own = "" if name == MAIN else name
+            what = f"{own}: " if own else ""
+            example = " ".join(filter(None, [PROGRAM, own, COMMANDS[name].example]))
+            raise UsageError(f"{what}no {option.mark.metavar.lower()} is given; write for example {example}")
+
+
+def _read_file(name: str, parser: Parser, typed: Values) -> Values:
+    """Return what a file gives a command.
+
+    Raises:
+        UsageError: The file is invalid.
+    """
+    with suppress(FileNotFoundError):  # the working folder was deleted
+        found = None if typed.get("isolated") else find_settings(Path.cwd())
+        if found is not None:
+            values = found.read_command(name, parser)
+            if typed.get("verbose", values.get("verbose")):
+                complain([f"{PROGRAM}: options from {found.path}"])
+            return values
+    return {}
+
+
+def _overlay(values: Values, over: Values) -> Values:
+    """Return values of a file with what was typed in place of what it replaces."""
+    if "prove_timeout" in over and "prove" not in over:
+        values = {name: value for name, value in values.items() if name != "prove"}
+    return values | over

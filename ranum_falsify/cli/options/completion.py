@@ -1,0 +1,24 @@
+"""Options of `completion`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Literal
+
+from ranum_falsify.cli.options.shared import CommonOptions
+from ranum_falsify.option import Argument
+
+__all__ = ["CompletionOptions"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompletionOptions(CommonOptions):
+    """What `completion` is asked for.
+
+    Attributes:
+        shell: The shell: bash, zsh or fish.
+    """
+
+    epilog: ClassVar[str] = 'Write into ~/.bashrc: eval "$(ranum-falsify completion bash)"'
+
+    shell: Annotated[Literal["bash", "zsh", "fish"], Argument("SHELL")]

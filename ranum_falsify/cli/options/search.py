@@ -1,0 +1,94 @@
+"""Options of commands that prove and search."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, ClassVar
+
+from ranum_falsify.cli.options.shared import CommonOptions, MemoryOptions, PropertyOptions, Values, VerboseOptions
+from ranum_falsify.config import Options, SearchConfig
+from ranum_falsify.errors import UsageError
+from ranum_falsify.option import PROPERTY, Argument, Option, parse_whole
+
+__all__ = ["AskOptions", "FalsifyOptions", "SearchOptions"]
+
+_OWN = {"n_starts": -1, "n_steps": 0}
+"""Parameters of our own back end, which also have options of their own, with their least values."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchOptions(Options, MemoryOptions, CommonOptions):
+    """How properties are proved or falsified."""
+
+    @classmethod
+    def finish(cls, values: Values, typed: Collection[str]) -> Values:
+        """Give parameters of our own back end to the fields that hold them.
+
+        A file may have parameters of back ends that this run does not use.
+
+        Raises:
+            UsageError: There is no such back end or parameter, or it does not take that value.
+        """
+        values = super().finish(values, typed)
+        if {"prove_timeout", "prove"} <= {*typed} and not values["prove"]:
+            raise UsageError("--no-prove and --prove-timeout contradict each other; give one of them")
+        backends = values.get("backend", SearchConfig.backend)
+        parameters = dict(values.pop("backend_parameters", {}))
+        if "backend_parameters" not in typed:
+            parameters = {backend: settings for backend, settings in parameters.items() if backend in backends}
+        for backend, settings in parameters.items():
+            if backend not in backends:
+                named, listed = next(iter(settings)), ", ".join(backends)
+                raise UsageError(f"--set {backend} {named}: {backend!r} is not among the back ends ({listed})")
+        for name, value in parameters.pop("pgd", {}).items():
+            if name not in _OWN:
+                raise UsageError(f"--set pgd {name}: pgd has no such parameter; it has {', '.join(_OWN)}")
+            try:
+                values[name] = parse_whole(str(value), _OWN[name])
+            except ValueError as error:
+                raise UsageError(f"--set pgd {name}: {error}") from error
+        return values | ({"backend_parameters": parameters} if parameters else {})
+
+
+@dataclass(frozen=True, kw_only=True)
+class AskOptions(VerboseOptions, SearchOptions):
+    """How a property is proved or falsified, and what is shown of that.
+
+    Attributes:
+        save_violation: Write the counterexample here, such as cex.npy; or cex.vnnlib.txt, in VNN-COMP's format.
+        json: Write a report as JSON here; - is standard output.
+        proof: Write what a verdict of holds rests on here, for check-proof.
+        report: Write a page about the run here, as HTML.
+        junit: Write the operators in question as tests here, in JUnit XML.
+        sarif: Write the violated operators here, in SARIF 2.1.0.
+        explain: Show how the operands of this node came to their bounds; do not search.
+        list_operators: List the operators in question; do not search.
+    """
+
+    save_violation: Annotated[Path | None, Option(metavar="PATH", group="output")] = None
+    json: Annotated[str | None, Option(metavar="PATH", group="output")] = None
+    proof: Annotated[Path | None, Option(metavar="PATH", group="output")] = None
+    report: Annotated[Path | None, Option(metavar="PATH", group="output")] = None
+    junit: Annotated[Path | None, Option(metavar="PATH", group="output")] = None
+    sarif: Annotated[Path | None, Option(metavar="PATH", group="output")] = None
+    explain: Annotated[str | None, Option(metavar="NODE", group="output")] = None
+    list_operators: Annotated[bool, Option(group="output")] = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class FalsifyOptions(AskOptions, PropertyOptions):
+    """What the main command is asked for.
+
+    Attributes:
+        property_path: Property file: .py is a program, which runs with all your rights; .vnnlib is data.
+        vnnlib: Read the property as VNN-LIB, whatever its name.
+        long_help: Show this help and the back ends that are installed.
+    """
+
+    epilog: ClassVar[str] = "exit status: 0 holds, 1 violated, 2 usage or input error, 3 unknown"
+
+    property_path: Annotated[Path, Argument("PROPERTY", reads=PROPERTY)]
+    vnnlib: Annotated[bool, Option()] = False
+    long_help: Annotated[bool, Option(in_files=False)] = False
