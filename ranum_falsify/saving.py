@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -76,4 +75,4 @@ def _join_names(paths: Iterable[Path]) -> str:
 
 def _name_beside(path: Path) -> Path:
     """Return an unused temporary name in the same folder, short enough where the name is long."""
-    return path.with_name(f".{path.name[:100]}.{secrets.token_hex(4)}.tmp")
+    return path.with_name(f".{path.name[:100]}.{os.urandom(4).hex()}.tmp")

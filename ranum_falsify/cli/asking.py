@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -206,8 +207,10 @@ class _Reporter:
         if self.options.json != "-":
             count = 0 if loaded is None else len({call.network for call in loaded.problem.calls})
             with verdict_stands():
-                say(text.report(result, saved, verbosity=self.options.verbosity, network_count=count))
-                if kept is not None:
+                quiet = self.options.verbosity < 0
+                lines = text.report(result, saved, verbosity=self.options.verbosity, network_count=count)
+                say(islice(lines, 1 if quiet else None))
+                if kept is not None and not quiet:
                     say(as_text(kept))
 
     def _save(self, result: Answer, loaded: Loaded | None) -> Saved:

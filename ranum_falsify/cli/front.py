@@ -82,8 +82,8 @@ def _find_command(arguments: Sequence[str]) -> tuple[str, Sequence[str]]:
             return name, arguments[count:]
     word = arguments[0]
     if word != "zoo":
-        near = "" if {".", "/", "-"} & {*word} or Path(word).exists() else find_near(word, {name.split(" ")[0] for name in COMMANDS})
-        if near:
+        may_be_file = bool({".", "/", "-"} & {*word}) or Path(word).exists()
+        if not may_be_file and (near := find_near(word, {name.split(" ")[0] for name in COMMANDS})):
             raise UsageError(f"there is no command {word!r}, and no such file{near}")
         return MAIN, arguments
     actions = [name.removeprefix("zoo ") for name in COMMANDS if name.startswith("zoo ")]

@@ -6,6 +6,7 @@ import inspect
 import re
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import MISSING, dataclass, fields
 from functools import cache, reduce
 from operator import or_
@@ -225,7 +226,6 @@ class Parser:
 
     Attributes:
         options: The options that it takes.
-        app: What cyclopts makes of them.
     """
 
     def __init__(self, settings: type[CommonOptions], **about: Any) -> None:
@@ -236,25 +236,32 @@ class Parser:
             about: What the help says beside them, and other settings of a `cyclopts.App`.
         """
         self.options = list_options(settings)
-        self.app = App(
-            default_parameter=Parameter(negative=()),
-            help_format="plaintext",
-            help_epilogue=settings.epilog or None,
-            group_arguments=_make_group("arguments"),
-            group_commands=_make_group("general"),
-            **{"version_flags": (), **about},
-        )
-        self.app.default(self._make_function())
+        self._epilog = settings.epilog
+        self._about = {"version_flags": (), **about}
 
-    def _make_function(self) -> Callable[..., None]:
+    @cached_property
+    def app(self) -> App:
+        """What cyclopts makes of all options."""
+        return self._make_app(self.options)
+
+    def _make_app(self, options: Sequence[OptionField]) -> App:
         def take(*args: object, **kwargs: object) -> None:
             """Stand for the command: what it is called with is read from its signature."""
 
         take.__doc__ = None
-        found = [parameter for option in self.options for parameter in option.parameters]
+        found = [parameter for option in options for parameter in option.parameters]
         found.sort(key=lambda parameter: parameter.kind)
         take.__signature__ = inspect.Signature(found)  # type: ignore[attr-defined]
-        return take
+        app = App(
+            default_parameter=Parameter(negative=()),
+            help_format="plaintext",
+            help_epilogue=self._epilog or None,
+            group_arguments=_make_group("arguments"),
+            group_commands=_make_group("general"),
+            **self._about,
+        )
+        app.default(take)
+        return app
 
     def read(self, arguments: Sequence[str]) -> Values:
         """Return what arguments give.
@@ -263,11 +270,28 @@ class Parser:
             UsageError: They contradict each other, do not exist, or have the wrong form.
             SystemExit: They asked for help or the version, which has been printed.
         """
+        words = list(self._tie(arguments))
         try:
-            function, given, _ = self.app.parse_args(list(self._tie(arguments)), exit_on_error=False, print_error=False)
+            with suppress(CycloptsError):  # all options are taken apart for messages and for the help alone
+                return self._parse(self._make_app(self._find_named(words)), words)
+            return self._parse(self.app, words)
         except CycloptsError as error:
             raise UsageError(self._explain(error)) from error
-        if function != self.app.default_command:
+
+    def _find_named(self, words: Sequence[str]) -> Sequence[OptionField]:
+        """Return the options that words name, all of them where they ask for help."""
+        named = {word.partition("=")[0].partition(".")[0] for word in words if word.startswith("-")}
+        if {"--help", "-h"} & named:
+            return self.options
+        return [
+            one
+            for one in self.options
+            if isinstance(one.mark, Argument) or named & {*one.names, *one.off, *one.mark.presets}
+        ]
+
+    def _parse(self, app: App, words: Sequence[str]) -> Values:
+        function, given, _ = app.parse_args(words, exit_on_error=False, print_error=False)
+        if function != app.default_command:
             function(*given.args, **given.kwargs)
             raise SystemExit(0)
         return self._settle({name: value for name, value in given.arguments.items() if value is not None})
@@ -276,7 +300,7 @@ class Parser:
         keyed = error.argument is not None and error.argument.name.startswith("--prop")
         hint = f"; write {error.argument.name}.NAME=VALUE" if keyed and error.argument is not None else ""
         text = " ".join(str(error).split()).removesuffix(".")
-        return f"{text}{hint}; {' '.join(self.app.name)} --help lists the options"
+        return f"{text}{hint}; {self._about['name']} --help lists the options"
 
     def _settle(self, values: Values) -> Values:
         """Put values that have an option of their own into the field that they are of."""
@@ -295,7 +319,7 @@ class Parser:
         for option in self.options:
             if isinstance(option.mark, Option) and not option.is_keyed:
                 own += [*option.names, *option.off, *option.mark.presets]
-        return [*own, *self.app.version_flags]
+        return [*own, *self._about["version_flags"]]
 
     def _tie(self, arguments: Sequence[str]) -> Iterator[str]:
         """Yield arguments with options in full, and values tied to options that would be mistaken for others."""

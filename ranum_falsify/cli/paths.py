@@ -8,7 +8,6 @@ from pathlib import Path
 from ranum_falsify.cli.files import check_writable, is_stream
 from ranum_falsify.cli.options.search import AskOptions
 from ranum_falsify.cli.parser import list_options
-from ranum_falsify.content import name_foreign
 from ranum_falsify.errors import UsageError, reason_of
 from ranum_falsify.option import MODEL
 from ranum_falsify.report.places import Base, base_of, is_assignment
@@ -45,8 +44,12 @@ def _check_file(path: Path, wanted: str) -> None:
     if not path.is_file():
         what = "is a folder" if path.is_dir() else "is not a file" if path.exists() else "no such file"
         raise UsageError(f"{path}: {what}; give the path of {wanted}")
+    if wanted != MODEL:
+        return
+    from ranum_falsify.content import name_foreign  # not needed for a wrong name
+
     try:
-        foreign = name_foreign(path) if wanted == MODEL else ""
+        foreign = name_foreign(path)
     except OSError as error:
         raise UsageError(f"{path}: cannot be read ({reason_of(error)}); check the path") from error
     if foreign:

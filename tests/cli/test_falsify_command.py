@@ -50,12 +50,9 @@ class TestVerdict:
         assert run.out.splitlines()[0] == "unknown"
         assert "open: 1 operator (Log 1)" in run.out
 
-    def test_quiet_leaves_the_verdict_and_what_it_rests_on(self, workshop: Workshop) -> None:
-        for arguments, verdict in ((("--no-prove", *VALID), "unknown"), (VALID, f"holds for {ALL}")):
-            first, *others = workshop.falsify("-q", *arguments).out.splitlines()
-            assert first == verdict
-            assert [line.partition(":")[0] for line in others] == ["box", "of", "kernels"]
-        assert "time:" not in workshop.falsify("-q").out
+    def test_quiet_leaves_the_verdict_in_one_line(self, workshop: Workshop) -> None:
+        for arguments, verdict in ((("--no-prove", *VALID), "unknown"), (VALID, f"holds for {ALL}"), ((), "violated")):
+            assert workshop.falsify("-q", *arguments).out == f"{verdict}\n"
 
     def test_verbose_lists_the_open_operators(self, workshop: Workshop) -> None:
         run = workshop.falsify("-v", "--no-prove", *VALID)

@@ -180,7 +180,7 @@ def test_defaults_are_those_of_the_classes() -> None:
 
 
 def test_python_takes_the_same_names(tmp_path: Path) -> None:
-    with pytest.raises(TypeError, match="there is no option 'sed'; did you mean 'seed'?"):
+    with pytest.raises(TypeError, match=r"there is no option 'sed'; did you mean 'seed'\?"):
         rf.prove("m.onnx", "p.py", sed=1)
     with pytest.raises(UsageError, match=r"seed=-1: is out of range; at least 0 is needed"):
         rf.prove("m.onnx", "p.py", seed=-1)

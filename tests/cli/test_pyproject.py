@@ -4,6 +4,7 @@ import os
 import re
 from collections.abc import Callable
 from pathlib import Path
+
 import pytest
 
 from ranum_falsify.cli.front import parse
