@@ -59,6 +59,7 @@ def make_parser(name: str) -> Parser:
     form = COMMANDS[name]
     is_main = name == MAIN
     called = PROGRAM if is_main else f"{PROGRAM} {name}"
+    about = {"help_epilogue": "\n".join((*_list_examples(), "", form.load().epilog))} if is_main else {}
     return Parser(
         form.load(),
         name=called,
@@ -66,6 +67,7 @@ def make_parser(name: str) -> Parser:
         usage=f"Usage: {called} {form.example}".rstrip(),
         version=f"{PROGRAM} {__version__}",
         version_flags=("--version", "-V") if is_main else (),
+        **about,
     )
 
 
@@ -93,6 +95,12 @@ def _find_command(arguments: Sequence[str]) -> tuple[str, Sequence[str]]:
     action = next((word for word in arguments[1:] if not word.startswith("-")), "")
     found = f"there is no action {action!r}{find_near(action, actions)}" if action else "no action is given"
     raise UsageError(f"zoo: {found}; write {PROGRAM} zoo {'|'.join(actions)}")
+
+
+def _list_examples() -> Iterator[str]:
+    """Yield an example of each command."""
+    yield "commands, each with an example:"
+    yield from (f"  {PROGRAM} {name} {form.example}".rstrip() for name, form in COMMANDS.items() if name != MAIN)
 
 
 def _list_commands(start: str = "") -> Iterator[str]:

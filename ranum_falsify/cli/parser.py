@@ -24,7 +24,7 @@ from ranum_falsify.option import Argument, Option, parse_whole
 if TYPE_CHECKING:
     from cyclopts import Token
 
-__all__ = ["OptionField", "Parser", "list_options"]
+__all__ = ["OptionField", "Parser", "list_options", "unwrap"]
 
 _DNNF = {
     *("--help", "--long-help", "--version", "--seed", "--debug", "--verbose", "--quiet", "--network", "--vnnlib"),
@@ -176,9 +176,14 @@ def _make_group(title: str) -> Group:
     return Group(title, sort_key=_GROUPS.index(title) if title in _GROUPS else len(_GROUPS))
 
 
-@cache
-def list_options(settings: Any) -> tuple[OptionField, ...]:
+def list_options(settings: type) -> tuple[OptionField, ...]:
     """Return the options of a settings class."""
+    known: Any = settings  # mypy takes no class with a hash of its instances for hashable
+    return _list_options(known)
+
+
+@cache
+def _list_options(settings: Any) -> tuple[OptionField, ...]:
     hints, texts, found = get_type_hints(settings, include_extras=True), _read_attributes(settings), []
     for each in fields(settings):
         hint, *marks = get_args(hints[each.name]) if get_origin(hints[each.name]) is Annotated else [hints[each.name]]
@@ -204,6 +209,11 @@ def _read_attributes(settings: type) -> dict[str, str]:
         for name, text in re.findall(r"^ {4}(\w+): (.+(?:\n {8}.+)*)", section, re.MULTILINE):
             texts[name] = " ".join(text.split())
     return texts
+
+
+def unwrap(text: str) -> str:
+    """Return a text whose paragraphs are a line each; lines with a space in front stay."""
+    return re.sub(r"(?<=\S)\n(?=\S)", " ", text)
 
 
 def _soften(text: str) -> str:
@@ -236,8 +246,7 @@ class Parser:
             about: What the help says beside them, and other settings of a `cyclopts.App`.
         """
         self.options = list_options(settings)
-        self._epilog = settings.epilog
-        self._about = {"version_flags": (), **about}
+        self._about = {"version_flags": (), "help_epilogue": unwrap(settings.epilog) or None, **about}
 
     @cached_property
     def app(self) -> App:
@@ -255,7 +264,6 @@ class Parser:
         app = App(
             default_parameter=Parameter(negative=()),
             help_format="plaintext",
-            help_epilogue=self._epilog or None,
             group_arguments=_make_group("arguments"),
             group_commands=_make_group("general"),
             **self._about,

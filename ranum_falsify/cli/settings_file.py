@@ -112,7 +112,7 @@ class SettingsFile:
         words: list[str] = []
         for key, value in table.items():
             try:
-                given = list(_to_words(*known[_spell(key)], value, self.path.parent))
+                given = list(_Key(*known[_spell(key)], self.path.parent).to_words(value))
                 parser.read(given)
             except (ValueError, UsageError) as error:
                 detail = str(error).partition(f"; {PROGRAM}")[0]
@@ -153,74 +153,74 @@ def _mismatch(value: object, wanted: str) -> str:
     return f"is {_KINDS.get(type(value), 'a date or time')} where {wanted} is needed"
 
 
-def _to_words(option: OptionField, name: str, value: Any, folder: Path) -> Iterator[str]:
-    """Yield what gives an option a value.
+@dataclass(frozen=True)
+class _Key:
+    """A key of a file.
 
-    Args:
-        option: The option.
-        name: Its spelling, as the key has it.
-        value: The value of the key.
+    Attributes:
+        option: The option that it stands for.
+        name: The option's spelling, as the key has it.
         folder: What relative paths are relative to.
-
-    Raises:
-        ValueError: The option does not take such a value.
     """
-    mark = option.mark
-    assert isinstance(mark, Option)
-    metavar = mark.metavar if isinstance(mark.metavar, str) else mark.metavar[-1]
 
-    def read(given: Any, *kinds: type, wanted: str = "a string") -> str:
-        if type(given) not in kinds:
-            raise ValueError(_mismatch(given, wanted))
-        is_path = metavar.endswith(_PATHS) and given != "-"
-        return _find_place(given, folder, mark.group == "output") if is_path else str(given)
+    option: OptionField
+    name: str
+    folder: Path
 
-    def read_scalar(given: Any) -> str:
-        return read(given, str, int, float, bool, wanted="a string or a number")
+    def to_words(self, value: Any) -> Iterator[str]:
+        """Yield the words that give the option a value.
 
-    def walk(given: Any, depth: int) -> Iterator[tuple[str, ...]]:
+        Raises:
+            ValueError: The option does not take such a value.
+        """
+        mark, name = self.option.mark, self.name
+        assert isinstance(mark, Option)
+        several = value if isinstance(value, list) else [value]
+        if self.option.kinds == (bool,) or name in mark.presets:
+            if not isinstance(value, bool):
+                raise ValueError(_mismatch(value, "true or false"))
+            yield from [name] if value else []
+        elif self.option.is_keyed:
+            yield from (f"{name}.{key}={text}" for key, text in self._walk(value, 1))
+        elif isinstance(mark.metavar, tuple):
+            for words in self._walk(value, len(mark.metavar) - 1):
+                yield from (name, *words)
+        elif mark.count is not None:
+            for key, each in value.items() if isinstance(value, dict) else [("", value)]:
+                numbers = ",".join(map(self._read_scalar, each if isinstance(each, list) else [each]))
+                yield f"{name}={key}={numbers}" if key else f"{name}={numbers}"
+        elif "=" in mark.metavar:
+            yield from (f"{name}={key}={text}" for key, text in self._walk(value, 1))
+        elif mark.many:
+            yield from (name, *(self._read(each, str) for each in several))
+        elif mark.gather is not None:
+            yield from (f"{name}={self._read(each, str)}" for each in several)
+        elif {int, float} & {*self.option.kinds}:
+            yield f"{name}={self._read(value, int, float, wanted='a number')}"
+        else:
+            yield f"{name}={self._read(value, str)}"
+
+    def _walk(self, value: Any, depth: int) -> Iterator[tuple[str, ...]]:
         """Yield the keys of nested tables, each path of them with its value as a word."""
         if not depth:
-            yield (read_scalar(given),)
+            yield (self._read_scalar(value),)
             return
-        if not isinstance(given, dict):
-            raise ValueError(_mismatch(given, "a table"))
-        for key, inner in given.items():
-            yield from ((key, *rest) for rest in walk(inner, depth - 1))
+        if not isinstance(value, dict):
+            raise ValueError(_mismatch(value, "a table"))
+        for key, inner in value.items():
+            yield from ((key, *rest) for rest in self._walk(inner, depth - 1))
 
-    several = value if isinstance(value, list) else [value]
-    if option.kinds == (bool,) or name in mark.presets:
-        if not isinstance(value, bool):
-            raise ValueError(_mismatch(value, "true or false"))
-        yield from [name] if value else []
-    elif option.is_keyed:
-        yield from (f"{name}.{key}={text}" for key, text in walk(value, 1))
-    elif isinstance(mark.metavar, tuple):
-        for words in walk(value, len(mark.metavar) - 1):
-            yield from (name, *words)
-    elif mark.count is not None:
-        for key, each in value.items() if isinstance(value, dict) else [("", value)]:
-            numbers = ",".join(map(read_scalar, each if isinstance(each, list) else [each]))
-            yield f"{name}={key}={numbers}" if key else f"{name}={numbers}"
-    elif "=" in mark.metavar:
-        yield from (f"{name}={key}={text}" for key, text in walk(value, 1))
-    elif mark.many:
-        yield from (name, *(read(each, str) for each in several))
-    elif mark.gather is not None:
-        yield from (f"{name}={read(each, str)}" for each in several)
-    elif {int, float} & {*option.kinds}:
-        yield f"{name}={read(value, int, float, wanted='a number')}"
-    else:
-        yield f"{name}={read(value, str)}"
+    def _read_scalar(self, value: Any) -> str:
+        return self._read(value, str, int, float, bool, wanted="a string or a number")
 
-
-def _find_place(text: str, folder: Path, is_output: bool) -> str:
-    """Return a path of a file seen from the working folder.
-
-    Raises:
-        ValueError: What is written there would lie outside the folder.
-    """
-    path = folder / text
-    if is_output and not path.resolve().is_relative_to(folder.resolve()):
-        raise ValueError(f"{text} lies outside the folder of this file; give it on the command line")
-    return str(path)
+    def _read(self, value: Any, *kinds: type, wanted: str = "a string") -> str:
+        """Return a value as a word; a path is seen from the working folder."""
+        if type(value) not in kinds:
+            raise ValueError(_mismatch(value, wanted))
+        mark = self.option.mark
+        if not isinstance(mark, Option) or value == "-" or not "".join(mark.metavar).endswith(_PATHS):
+            return str(value)
+        path = self.folder / str(value)
+        if mark.group == "output" and not path.resolve().is_relative_to(self.folder.resolve()):
+            raise ValueError(f"{value} lies outside the folder of this file; give it on the command line")
+        return str(path)

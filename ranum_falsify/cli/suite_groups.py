@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
 from pathlib import Path
 from types import EllipsisType
 from typing import Any
 
-from ranum_falsify.cli.options.shared import CommonOptions
+from ranum_falsify.cli.options.search import SearchOptions
 from ranum_falsify.cli.options.suite import PropertyGroup, QuestionGroup, to_keywords
 from ranum_falsify.cli.parser import Parser
 from ranum_falsify.cli.settings_file import SettingsFile
@@ -18,13 +17,9 @@ from ranum_falsify.suite.listing.toml import GroupOptions
 
 __all__ = ["read_group"]
 
+_PARSERS = {has: Parser(kind, name=PROGRAM) for has, kind in ((True, PropertyGroup), (False, QuestionGroup))}
+"""By whether a group has property files; a suite may have thousands of groups."""
 _QUESTION = ("box", "only", "nodes", "gradient", "free", "weights")
-
-
-@cache
-def _make_parser(settings: Any) -> Parser:
-    """Return a parser of the options of a class: a suite may have thousands of groups."""
-    return Parser(settings, name=PROGRAM)
 
 
 def read_group(path: Path, title: str, table: Mapping[str, Any], has_properties: bool) -> GroupOptions:
@@ -39,8 +34,7 @@ def read_group(path: Path, title: str, table: Mapping[str, Any], has_properties:
     Raises:
         UsageError: There is no such option, or it does not take that value.
     """
-    settings: type[CommonOptions] = PropertyGroup if has_properties else QuestionGroup
-    values = settings.finish(SettingsFile(path, table, title).read(table, _make_parser(settings)), ())
+    values = SearchOptions.finish(SettingsFile(path, table, title).read(table, _PARSERS[has_properties]), ())
     for name in ("memory", "networks"):
         if name in values:
             raise UsageError(f"{path}: [{title}] {name}: is no option of a group; see docs/suites.md")

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import onnx
-import pytest
 
 from ranum_falsify.properties.problem.problem import InputVariable
 from ranum_falsify.prove.assumptions import Assumptions, assumptions_of

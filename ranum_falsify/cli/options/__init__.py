@@ -2,3 +2,5 @@
 
 An option stands once: as a field of its command's class, or of the settings that the class extends.
 """
+
+__all__: list[str] = []

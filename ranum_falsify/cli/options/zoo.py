@@ -114,13 +114,15 @@ class ZooTrain(VerboseOptions, CommonOptions):
     """
 
     epilog: ClassVar[str] = """\
-levels:
-  published  one step of gradient descent, learning rate 1, on one sample, from weights drawn in their ranges; then
-             weights are put back into their ranges, and an inference input drawn beforehand must fail; inputs
-             range over [-50, 50] at least, as in RANUM
-  strict     the same in the zoo's ranges, but weights stay as they are, and any inference input may fail
-  initial    strict, from the program's own initial weights
-  real       the program's optimiser, learning rate, batch and initial weights, at most 1000 steps, one-hot labels
+published: one step of gradient descent, learning rate 1, on one sample, from weights drawn in their ranges; then
+weights are put back into their ranges, and an inference input drawn beforehand must fail; inputs range over [-50, 50]
+at least, as in RANUM.
+
+strict: the same in the zoo's ranges, but weights stay as they are, and any inference input may fail.
+
+initial: strict, from the program's own initial weights.
+
+real: the program's optimiser, learning rate, batch and initial weights, at most 1000 steps, one-hot labels.
 
 exit status: 0 every run leads into its defect or needs no training, 1 otherwise, 2 usage or input error"""
 
