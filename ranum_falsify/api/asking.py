@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import inspect
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
@@ -20,8 +21,9 @@ from ranum_falsify.config import Options, Runtime
 from ranum_falsify.errors import ReadingTimeoutError, UsageError
 from ranum_falsify.search.result import Answer
 
-__all__ = ["answer_loaded", "ask_all_sizes", "falsify", "in_time", "map_models", "prove", "take"]
+__all__ = ["answer_loaded", "ask_all_sizes", "falsify", "in_time", "map_models", "prove", "show_keywords", "take"]
 
+F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 
 
@@ -46,6 +48,15 @@ def take(options: Mapping[str, Any], runtime: Runtime | None = None) -> Options:
     return replace(given, runtime=runtime) if given.runtime is None else given
 
 
+def show_keywords(function: F) -> F:
+    """Show the options of a function that takes them as `**options` in its signature, for `help` and notebooks."""
+    own = list(inspect.signature(function).parameters.values())[:-1]
+    new = (inspect.Parameter(f.name, f.kind, default=f.default) for f in inspect.signature(Options).parameters.values())
+    function.__signature__ = inspect.Signature([*own, *new], return_annotation="Result")  # type: ignore[attr-defined]
+    return function
+
+
+@show_keywords
 def falsify(model: ModelLike | Mapping[str, ModelLike], property: PropertyLike, **options: Any) -> Result:
     """Prove a property of models, or search for a counterexample, as the command line does.
 
@@ -62,6 +73,7 @@ def falsify(model: ModelLike | Mapping[str, ModelLike], property: PropertyLike, 
     return ask_all_sizes(take(options), lambda one: _ask(model, property, one))
 
 
+@show_keywords
 def prove(model: ModelLike | Mapping[str, ModelLike], property: PropertyLike, **options: Any) -> Result:
     """Prove a property of models without searching for a counterexample; the verdict is `holds` or `unknown`.
 

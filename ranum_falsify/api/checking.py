@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from ranum_falsify.api.asking import ask_all_sizes, take
+from ranum_falsify.api.asking import ask_all_sizes, show_keywords, take
 from ranum_falsify.api.boxes import BoxLike
 from ranum_falsify.api.models import ModelLike, model_of
 from ranum_falsify.api.question import ValidityQuestion
@@ -21,6 +21,7 @@ from ranum_falsify.errors import UsageError
 __all__ = ["check"]
 
 
+@show_keywords
 def check(
     model: ModelLike | torch.nn.Module,
     args: Any = None,

@@ -1,5 +1,6 @@
 """Options are made from the fields of the settings classes: what a field says is what the command line does."""
 
+import inspect
 import re
 import shlex
 import subprocess
@@ -179,7 +180,9 @@ def test_defaults_are_those_of_the_classes() -> None:
     assert parse(["confirm", "p.py"]).options.runs == ConfirmConfig().runs
 
 
-def test_python_takes_the_same_names(tmp_path: Path) -> None:
+def test_python_takes_the_same_names() -> None:
+    for function in (rf.check, rf.falsify, rf.prove):
+        assert {each.name for each in fields(Options)} <= inspect.signature(function).parameters.keys()
     with pytest.raises(TypeError, match=r"there is no option 'sed'; did you mean 'seed'\?"):
         rf.prove("m.onnx", "p.py", sed=1)
     with pytest.raises(UsageError, match=r"seed=-1: is out of range; at least 0 is needed"):
