@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import MISSING, dataclass
+from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from ranum_falsify.cli.parser import Parser
 from ranum_falsify.cli.settings_file import find_settings
 from ranum_falsify.cli.streams import complain
 from ranum_falsify.cli.usage import ERROR_STATUS, PROGRAM, find_near
+from ranum_falsify.config import ProveConfig
 from ranum_falsify.errors import UsageError
 from ranum_falsify.option import Argument
 
@@ -133,7 +134,7 @@ def _require(name: str, parser: Parser, given: Values) -> None:
             own = "" if name == MAIN else name
             what = f"{own}: " if own else ""
             example = " ".join(filter(None, [PROGRAM, own, COMMANDS[name].example]))
-            raise UsageError(f"{what}no {option.mark.metavar.lower()} is given; write for example {example}")
+            raise UsageError(f"{what}{option.mark.metavar} is missing; write for example {example}")
 
 
 def _read_file(name: str, parser: Parser, typed: Values) -> Values:
@@ -154,6 +155,6 @@ def _read_file(name: str, parser: Parser, typed: Values) -> Values:
 
 def _overlay(values: Values, over: Values) -> Values:
     """Return values of a file with what was typed in place of what it replaces."""
-    if "prove_timeout" in over and "prove" not in over:
+    if "prove" not in over and any(each.name in over for each in fields(ProveConfig)):
         values = {name: value for name, value in values.items() if name != "prove"}
     return values | over

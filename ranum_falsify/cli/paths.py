@@ -39,10 +39,12 @@ def _check_file(path: Path, wanted: str) -> None:
     Raises:
         UsageError: It does not, or is.
     """
-    if path.is_dir() and wanted.startswith("a folder"):
+    may_be_folder = wanted.startswith("a folder")
+    if path.is_dir() and may_be_folder:
         return
     if not path.is_file():
         what = "is a folder" if path.is_dir() else "is not a file" if path.exists() else "no such file"
+        what += " or folder" if may_be_folder else ""
         raise UsageError(f"{path}: {what}; give the path of {wanted}")
     if wanted != MODEL:
         return

@@ -18,7 +18,7 @@ INFINITE = '{"format": 1, "property": "p.py", "vnnlib": false, "parameters": {},
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--seed=1"], "no property is given"),
+        (["--seed=1"], "PROPERTY is missing"),
         (["--frobnicate"], "--frobnicate"),
         (["p.py", "extra.py"], "extra.py"),
         (["p.py", "-N", "N"], "-N requires 2 positional arguments"),

@@ -136,7 +136,7 @@ def test_what_is_wrong_is_one_line(workshop: Workshop, words: str, says: str) ->
 
 
 def test_files_that_are_none(workshop: Workshop) -> None:
-    assert "check: no model is given" in workshop.run("check").error
+    assert "check: MODEL is missing" in workshop.run("check").error
     assert "none.onnx: no such file" in workshop.run("check", "none.onnx").error
 
 
@@ -194,8 +194,8 @@ class TestProjectFile:
         [
             ("box = [0, 1]", "--box 0 1"),
             ("box = {x = [-1, 1], m = 0.5}", "--box x=-1,1 --box m=0.5"),
-            ("weights = 0.2", "--weights 0.2"),
-            ("weights = [-1, 1.5]", "--weights -1,1.5"),
+            ("weights = 0.2\nfree = 'all'", "--weights 0.2 --free all"),
+            ("weights = [-1, 1.5]\nfree = 'w'", "--weights -1,1.5 --free w"),
             ('free = ["w", "b"]', "--free w --free b"),
             ('only = ["Log", "Exp"]', "--only Log,Exp"),
             ('nodes = ["a,b"]', "--nodes a,b"),

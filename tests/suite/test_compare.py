@@ -93,7 +93,7 @@ def test_a_plot_keeps_to_its_frame(times: list[float]) -> None:
 
 def test_two_results_are_needed(workshop: Workshop, pair: tuple[Path, Path]) -> None:
     assert "takes two results, not 1" in workshop.run("suite", "compare", pair[0]).error
-    assert "two results are needed" in workshop.run("suite", "compare").error
+    assert "RESULTS is missing" in workshop.run("suite", "compare").error
 
 
 def test_a_program_that_a_record_names_is_not_run(workshop: Workshop) -> None:

@@ -140,7 +140,7 @@ def test_instances_are_listed(workshop: Workshop, suite: Path) -> None:
         (["--shard", "3"], "is not of the form I/N, such as 1/4"),
         (["--max-minutes", "0"], "it must be more than 0 minutes"),
         (["--filter", "nothing"], "matches none of 6 instances"),
-        (["--former", "none.csv"], "cannot be read"),
+        (["--former", "none.csv"], "none.csv: no such file"),
     ],
 )
 def test_what_is_wrong_is_said(workshop: Workshop, suite: Path, words: list[str], message: str) -> None:
@@ -149,7 +149,7 @@ def test_what_is_wrong_is_said(workshop: Workshop, suite: Path, words: list[str]
 
 def test_a_suite_that_is_not_there(workshop: Workshop) -> None:
     assert "no such file or folder" in workshop.run("suite", workshop.folder / "none").error
-    assert "no suite is given" in workshop.run("suite").error
+    assert "SUITE is missing" in workshop.run("suite").error
 
 
 def test_who_hands_out_instances_stays_small(repository: Path) -> None:

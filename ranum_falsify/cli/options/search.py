@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, ClassVar
 
 from ranum_falsify.cli.options.shared import CommonOptions, MemoryOptions, PropertyOptions, Values, VerboseOptions
-from ranum_falsify.config import Options, SearchConfig
+from ranum_falsify.config import Options, ProveConfig, SearchConfig
 from ranum_falsify.errors import UsageError
 from ranum_falsify.option import PROPERTY, Argument, Option, parse_whole
 
@@ -32,8 +32,9 @@ class SearchOptions(Options, MemoryOptions, CommonOptions):
             UsageError: There is no such back end or parameter, or it does not take that value.
         """
         values = super().finish(values, typed)
-        if {"prove_timeout", "prove"} <= {*typed} and not values["prove"]:
-            raise UsageError("--no-prove and --prove-timeout contradict each other; give one of them")
+        detail = next((each.name for each in fields(ProveConfig) if each.name in typed), "")
+        if detail and not values.get("prove", True):
+            raise UsageError(f"--no-prove and --{detail.replace('_', '-')} contradict each other; give one of them")
         backends = values.get("backend", SearchConfig.backend)
         parameters = dict(values.pop("backend_parameters", {}))
         if "backend_parameters" not in typed:

@@ -109,7 +109,7 @@ A and B are results.jsonl or results.csv of suites, the results of a tool at VNN
 
 exit status: 0 no disagreement, 1 one says sat and the other unsat, 2 usage or input error"""
 
-    results: Annotated[tuple[str, ...], Argument("A B", many=True)]
+    results: Annotated[tuple[str, ...], Argument("RESULTS", many=True)]
     cactus: Annotated[Path | None, Option(metavar="FILE", group="output")] = None
     json: Annotated[str | None, Option(metavar="PATH", group="output")] = None
 
