@@ -91,7 +91,7 @@ def _command(arguments: list[str], *, owns_process: bool) -> Callable[[], int]:
     with pause_collector():
         import ranum_falsify.upstream  # noqa: F401 - raises where DNNV or DNNF is missing
 
-        module = import_module(f"ranum_falsify.cli.{COMMANDS[command.name].runner}")
+        module = import_module(f"ranum_falsify.cli.{COMMANDS[command.name].partition(':')[0]}")
     if command.name in _ENDABLE:
         return partial(module.run, command.options, owns_process=owns_process)
     return partial(module.run, command.options)

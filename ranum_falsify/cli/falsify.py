@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ranum_falsify.cli.asking import ask
-from ranum_falsify.cli.options.search import FalsifyOptions
+from ranum_falsify.cli.options.falsify import FalsifyOptions
 from ranum_falsify.cli.reading import load_files
 from ranum_falsify.suite.instance import Instance
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ranum_falsify import __version__
-from ranum_falsify.cli.commands import COMMANDS, MAIN
+from ranum_falsify.cli.commands import COMMANDS, MAIN, load_options
 from ranum_falsify.cli.options.shared import Values
 from ranum_falsify.cli.output import say
 from ranum_falsify.cli.parser import Parser
@@ -49,7 +49,7 @@ def parse(arguments: Sequence[str]) -> Command:
     if typed.get("long_help"):
         _print_long_help(parser)
     _require(name, parser, typed)
-    settings = COMMANDS[name].load()
+    settings = load_options(name)
     file = _read_file(name, parser, typed)
     values = settings.finish(_overlay(file, typed), typed)
     return Command(name, settings(**values))
@@ -57,15 +57,15 @@ def parse(arguments: Sequence[str]) -> Command:
 
 def make_parser(name: str) -> Parser:
     """Return the parser of a command."""
-    form = COMMANDS[name]
+    settings = load_options(name)
     is_main = name == MAIN
     called = PROGRAM if is_main else f"{PROGRAM} {name}"
-    about = {"help_epilogue": "\n".join((*_list_examples(), "", form.load().epilog))} if is_main else {}
+    about = {"help_epilogue": "\n".join((*_list_examples(), "", settings.epilog))} if is_main else {}
     return Parser(
-        form.load(),
+        settings,
         name=called,
-        help=form.summary,
-        usage=f"Usage: {called} {form.example}".rstrip(),
+        help=_summarise(settings),
+        usage=f"Usage: {called} {settings.example}".rstrip(),
         version=f"{PROGRAM} {__version__}",
         version_flags=("--version", "-V") if is_main else (),
         **about,
@@ -101,18 +101,23 @@ def _find_command(arguments: Sequence[str]) -> tuple[str, Sequence[str]]:
 def _list_examples() -> Iterator[str]:
     """Yield an example of each command."""
     yield "commands, each with an example:"
-    yield from (f"  {PROGRAM} {name} {form.example}".rstrip() for name, form in COMMANDS.items() if name != MAIN)
+    yield from (f"  {PROGRAM} {name} {load_options(name).example}".rstrip() for name in COMMANDS if name != MAIN)
 
 
 def _list_commands(start: str = "") -> Iterator[str]:
     """Yield lines about the commands whose names begin so, each with an example."""
     yield from ("commands, each with an example:", "")
-    for name, form in COMMANDS.items():
+    for name in COMMANDS:
         if name.startswith(start):
-            own = "" if name == MAIN else name
-            yield f"  {own or '(no name)':<14} {form.summary}"
-            yield f"  {'':<14} {' '.join(filter(None, [PROGRAM, own, form.example]))}"
+            own, settings = "" if name == MAIN else name, load_options(name)
+            yield f"  {own or '(no name)':<14} {_summarise(settings)}"
+            yield f"  {'':<14} {' '.join(filter(None, [PROGRAM, own, settings.example]))}"
     yield from ("", f"`{PROGRAM} help COMMAND` lists the options of a command")
+
+
+def _summarise(settings: type) -> str:
+    """Return what a command does."""
+    return (settings.__doc__ or "").splitlines()[0]
 
 
 def _print_long_help(parser: Parser) -> None:
@@ -133,7 +138,7 @@ def _require(name: str, parser: Parser, given: Values) -> None:
         if isinstance(option.mark, Argument) and option.default is MISSING and not given.get(option.field):
             own = "" if name == MAIN else name
             what = f"{own}: " if own else ""
-            example = " ".join(filter(None, [PROGRAM, own, COMMANDS[name].example]))
+            example = " ".join(filter(None, [PROGRAM, own, load_options(name).example]))
             raise UsageError(f"{what}{option.mark.metavar} is missing; write for example {example}")
 
 

@@ -133,7 +133,7 @@ class OptionField:
         once = bool(mark.presets) or bool(mark.off and mark.gather is None and self.default is None)
         yield self.field, Annotated[kind, Parameter(name=self.names, allow_repeating=not once, **said)]
         for preset, value in mark.presets.items():
-            text = f"the same as {self.name} {value}"
+            text = f"The same as {self.name} {value}."
             flag = Parameter(name=preset, help=text, group=said["group"], show_default=False)
             yield preset.lstrip("-").replace("-", "_"), Annotated[bool | None, flag]
 
@@ -190,7 +190,7 @@ def _list_options(settings: Any) -> tuple[OptionField, ...]:
         default = each.default if each.default_factory is MISSING else each.default_factory()
         kinds = tuple(part for part in _split_union(hint) if part is not NoneType)
         found += [
-            OptionField(each.name, kinds, default, _soften(texts.get(each.name, "")), mark)
+            OptionField(each.name, kinds, default, texts.get(each.name, ""), mark)
             for mark in marks
             if isinstance(mark, Option | Argument)
         ]
@@ -214,12 +214,6 @@ def _read_attributes(settings: type) -> dict[str, str]:
 def unwrap(text: str) -> str:
     """Return a text whose paragraphs are a line each; lines with a space in front stay."""
     return re.sub(r"(?<=\S)\n(?=\S)", " ", text)
-
-
-def _soften(text: str) -> str:
-    """Return a text without its capital, unless that is an abbreviation's, and without its full stop."""
-    first = text.split(" ")[0]
-    return (text if first[1:] != first[1:].lower() else text[:1].lower() + text[1:]).removesuffix(".")
 
 
 def _describe_default(default: Any) -> str:

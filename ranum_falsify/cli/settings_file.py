@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ranum_falsify.cli.commands import COMMANDS
+from ranum_falsify.cli.commands import COMMANDS, load_options
 from ranum_falsify.cli.options.shared import Values
 from ranum_falsify.cli.parser import OptionField, Parser, list_options
 from ranum_falsify.cli.usage import PROGRAM, find_near
@@ -98,7 +98,7 @@ class SettingsFile:
                 continue
             known: dict[str, Any] = dict.fromkeys(names) if not title else {}
             for name in names[title] if title else COMMANDS:
-                known |= _list_keys(list_options(COMMANDS[name].load()))
+                known |= _list_keys(list_options(load_options(name)))
             self._check_keys(table, known, title)
             if own:
                 mine = {key: value for key, value in table.items() if _spell(key) in _list_keys(parser.options)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ranum_falsify.cli.files import check_writable, write_json
-from ranum_falsify.cli.options.suite import CompareOptions
+from ranum_falsify.cli.options.suite_compare import CompareOptions
 from ranum_falsify.cli.output import say
 from ranum_falsify.errors import UsageError
 from ranum_falsify.saving import save_together

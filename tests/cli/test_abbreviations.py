@@ -6,9 +6,9 @@ import pytest
 
 from ranum_falsify.cli.front import parse
 from ranum_falsify.cli.options.confirm import ConfirmOptions
+from ranum_falsify.cli.options.falsify import FalsifyOptions
 from ranum_falsify.cli.options.operators import OperatorsOptions
 from ranum_falsify.cli.options.replay import ReplayOptions
-from ranum_falsify.cli.options.search import FalsifyOptions
 from ranum_falsify.cli.options.zoo import ZooBuild
 from tests.cli.workshop import Workshop
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from ranum_falsify.cli.front import parse
 from ranum_falsify.cli.options.check import CheckOptions
+from ranum_falsify.cli.options.falsify import FalsifyOptions
 from ranum_falsify.cli.options.replay import ReplayOptions
-from ranum_falsify.cli.options.search import FalsifyOptions
 from ranum_falsify.report.commands import commands_of
 from ranum_falsify.report.run_report import report_of
 from tests.report.records import make_operator, make_record, make_report

@@ -106,13 +106,14 @@ class QuestionOptions(CommonOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class CheckOptions(AskOptions, QuestionOptions):
-    """What `check` is asked for.
+    """Find inputs of a model on which one of its operators produces NaN or infinity, or prove that there are none.
 
     Attributes:
         print_property: Print the property that this asks, as a file for the main command, or write it to PATH; do not
             search.
     """
 
+    example: ClassVar[str] = "model.onnx --box 0 1"
     epilog: ClassVar[str] = """\
 Without --box, images range over [0, 1], other floating numbers over [-1, 1], indices over the table that they choose
 from, labels of a loss over its classes; the verdict says so. Counterexamples are run again by

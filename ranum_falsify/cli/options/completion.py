@@ -13,12 +13,13 @@ __all__ = ["CompletionOptions"]
 
 @dataclass(frozen=True, kw_only=True)
 class CompletionOptions(CommonOptions):
-    """What `completion` is asked for.
+    """Print what completes commands and options in a shell.
 
     Attributes:
         shell: The shell: bash, zsh or fish.
     """
 
+    example: ClassVar[str] = "bash"
     epilog: ClassVar[str] = 'Write into ~/.bashrc: eval "$(ranum-falsify completion bash)"'
 
     shell: Annotated[Literal["bash", "zsh", "fish"], Argument("SHELL")]

@@ -16,7 +16,7 @@ __all__ = ["ConfirmOptions"]
 
 @dataclass(frozen=True, kw_only=True)
 class ConfirmOptions(VerboseOptions, TrainingConfig, ConfirmConfig, MemoryOptions, PropertyOptions):
-    """What `confirm` is asked for.
+    """Make unit tests for the operators of a network that can fail.
 
     Attributes:
         property_path: Property file (.py); it is a program, which runs with all your rights.
@@ -29,6 +29,7 @@ class ConfirmOptions(VerboseOptions, TrainingConfig, ConfirmConfig, MemoryOption
         self_check: Check the installed kernels against the measurements before anything is proved.
     """
 
+    example: ClassVar[str] = "prop.py --network N model.onnx --out tests"
     epilog: ClassVar[str] = """\
 For each operator that is not proved: inputs, and weights that the property leaves free, that make it invalid on ONNX
 Runtime; and a span around them, a box in every point of which it is proved to be invalid.

@@ -13,7 +13,7 @@ __all__ = ["DoctorOptions"]
 
 @dataclass(frozen=True, kw_only=True)
 class DoctorOptions(CommonOptions):
-    """What `doctor` does: whether it checks the installed kernels, or measures them.
+    """Show what proofs depend on here: the processor, the libraries and what was measured of their kernels.
 
     Attributes:
         self_check: Check the installed kernels against the measurements.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from ranum_falsify.cli.options.shared import CommonOptions
 from ranum_falsify.option import Argument
@@ -14,10 +14,12 @@ __all__ = ["ExamplesOptions"]
 
 @dataclass(frozen=True, kw_only=True)
 class ExamplesOptions(CommonOptions):
-    """What `examples` is asked for.
+    """Write small models and properties to try.
 
     Attributes:
         folder: Where the folders networks and properties go; created if its parent exists.
     """
+
+    example: ClassVar[str] = "FOLDER"
 
     folder: Annotated[Path, Argument("DIR")]

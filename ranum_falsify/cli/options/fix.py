@@ -17,7 +17,7 @@ __all__ = ["FixOptions"]
 
 @dataclass(frozen=True, kw_only=True)
 class FixOptions(VerboseOptions, FixConfig, MemoryOptions, PropertyOptions):
-    """What `fix` is asked for.
+    """Repair a model so that a property of it is proved.
 
     Attributes:
         property_path: Property file: .py is a program, which runs with all your rights; .vnnlib is data.
@@ -29,6 +29,7 @@ class FixOptions(VerboseOptions, FixConfig, MemoryOptions, PropertyOptions):
         json: Write a report as JSON here; - is standard output.
     """
 
+    example: ClassVar[str] = "prop.py --network N model.onnx -o fixed.onnx"
     epilog: ClassVar[str] = """\
 Repairs are rewrites (the same function in stable operators), guards (the least change of an operand with which the
 proof succeeds) and clips (a narrower range). The best is written: one that is proved where there is one, then the

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from ranum_falsify.cli.options.shared import CommonOptions
 from ranum_falsify.errors import UsageError
@@ -14,12 +14,14 @@ __all__ = ["OperatorsOptions"]
 
 @dataclass(frozen=True, kw_only=True)
 class OperatorsOptions(CommonOptions):
-    """How `operators` prints its table.
+    """List the supported operators with what makes their operands valid.
 
     Attributes:
         json: As JSON.
         markdown: As Markdown.
     """
+
+    example: ClassVar[str] = "--json"
 
     json: Annotated[bool, Option()] = False
     markdown: Annotated[bool, Option()] = False

@@ -20,7 +20,7 @@ STEP_SUFFIX = ".pt"
 
 @dataclass(frozen=True, kw_only=True)
 class ReplayOptions(VerboseOptions, MemoryOptions, PropertyOptions):
-    """What `replay` is asked for.
+    """Run a counterexample on ONNX Runtime again and name the operators that fail.
 
     Attributes:
         counterexample: The counterexample, such as cex.npy, or its cex.json; or cex.vnnlib.txt, in VNN-COMP's format;
@@ -32,6 +32,7 @@ class ReplayOptions(VerboseOptions, MemoryOptions, PropertyOptions):
         processors: Threads of ONNX Runtime, by default all cores.
     """
 
+    example: ClassVar[str] = "cex.npy --network N model.onnx"
     epilog: ClassVar[str] = """\
 step-N.pt, a step of training that rf.watch saved, needs no network: PyTorch runs its operators again.
 

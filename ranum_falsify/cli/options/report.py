@@ -14,7 +14,7 @@ __all__ = ["ReportOptions"]
 
 @dataclass(frozen=True, kw_only=True)
 class ReportOptions(CommonOptions):
-    """What `report` is asked for.
+    """Show the results of a suite as a page, or as CI systems read them.
 
     Attributes:
         results: The results of a suite, results.jsonl, or those of each of its parts.
@@ -23,6 +23,7 @@ class ReportOptions(CommonOptions):
         sarif: Write the violated operators here, in SARIF 2.1.0.
     """
 
+    example: ClassVar[str] = "results.jsonl -o report.html"
     epilog: ClassVar[str] = """\
 The main command and `check` write the same about a single run: --report PATH, --junit PATH, --sarif PATH."""
 

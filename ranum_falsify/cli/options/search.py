@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import Annotated
 
-from ranum_falsify.cli.options.shared import CommonOptions, MemoryOptions, PropertyOptions, Values, VerboseOptions
+from ranum_falsify.cli.options.shared import CommonOptions, MemoryOptions, Values, VerboseOptions
 from ranum_falsify.config import Options, ProveConfig, SearchConfig
 from ranum_falsify.errors import UsageError
-from ranum_falsify.option import PROPERTY, Argument, Option, parse_whole
+from ranum_falsify.option import Option, parse_whole
 
-__all__ = ["AskOptions", "FalsifyOptions", "SearchOptions"]
+__all__ = ["AskOptions", "SearchOptions"]
 
 _OWN = {"n_starts": -1, "n_steps": 0}
 """Parameters of our own back end, which also have options of their own, with their least values."""
@@ -76,20 +76,3 @@ class AskOptions(VerboseOptions, SearchOptions):
     sarif: Annotated[Path | None, Option(metavar="PATH", group="output")] = None
     explain: Annotated[str | None, Option(metavar="NODE", group="output")] = None
     list_operators: Annotated[bool, Option(group="output")] = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class FalsifyOptions(AskOptions, PropertyOptions):
-    """What the main command is asked for.
-
-    Attributes:
-        property_path: Property file: .py is a program, which runs with all your rights; .vnnlib is data.
-        vnnlib: Read the property as VNN-LIB, whatever its name.
-        long_help: Show this help and the back ends that are installed.
-    """
-
-    epilog: ClassVar[str] = "exit status: 0 holds, 1 violated, 2 usage or input error, 3 unknown"
-
-    property_path: Annotated[Path, Argument("PROPERTY", reads=PROPERTY)]
-    vnnlib: Annotated[bool, Option()] = False
-    long_help: Annotated[bool, Option(in_files=False)] = False

@@ -24,6 +24,8 @@ class CommonOptions:
         isolated: Ignore the options in pyproject.toml.
     """
 
+    example: ClassVar[str] = ""
+    """Arguments to try."""
     epilog: ClassVar[str] = ""
     """What the help ends with."""
 

@@ -9,12 +9,12 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from ranum_falsify.cli.options.check import QuestionOptions
 from ranum_falsify.cli.options.search import SearchOptions
-from ranum_falsify.cli.options.shared import CommonOptions, PropertyOptions, Values, VerboseOptions
+from ranum_falsify.cli.options.shared import PropertyOptions, Values, VerboseOptions
 from ranum_falsify.config import Options
 from ranum_falsify.errors import UsageError
 from ranum_falsify.option import Argument, Option, parse_gigabytes, parse_minutes, parse_whole, to_names
 
-__all__ = ["CompareOptions", "PropertyGroup", "QuestionGroup", "SuiteOptions", "to_keywords"]
+__all__ = ["PropertyGroup", "QuestionGroup", "SuiteOptions", "to_keywords"]
 
 
 def _parse_shard(text: str) -> tuple[int, int]:
@@ -39,7 +39,7 @@ class QuestionGroup(SearchOptions, QuestionOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class SuiteOptions(VerboseOptions, SearchOptions):
-    """What `suite` is asked for.
+    """Ask about many models: benchmark suites, or all that a folder holds.
 
     Attributes:
         suite: The suite.
@@ -57,6 +57,7 @@ class SuiteOptions(VerboseOptions, SearchOptions):
         given: The options that were given for all instances, as the Python API names them.
     """
 
+    example: ClassVar[str] = "FOLDER"
     epilog: ClassVar[str] = """\
 SUITE is a folder of VNN-COMP (instances.csv), a folder of such folders, a list of DNNV's problems (problems.csv), or a
 suite.toml; all may be compressed by gzip. Each instance runs in a process of its own. Results are there after each
@@ -92,26 +93,6 @@ exit status: 0 all unsat (the property holds), 1 one is sat (violated), 2 usage 
         """Keep apart what was given, which overrides the options of instances; what is not given does not."""
         values = super().finish(values, typed)
         return values | {"given": to_keywords(values)}
-
-
-@dataclass(frozen=True, kw_only=True)
-class CompareOptions(CommonOptions):
-    """What `suite compare` is asked for.
-
-    Attributes:
-        results: Two results.
-        cactus: Write a plot of how many instances each decides in how much time, as SVG.
-        json: Write the comparison as JSON here; - is standard output.
-    """
-
-    epilog: ClassVar[str] = """\
-A and B are results.jsonl or results.csv of suites, the results of a tool at VNN-COMP, or an expected.csv.
-
-exit status: 0 no disagreement, 1 one says sat and the other unsat, 2 usage or input error"""
-
-    results: Annotated[tuple[str, ...], Argument("RESULTS", many=True)]
-    cactus: Annotated[Path | None, Option(metavar="FILE", group="output")] = None
-    json: Annotated[str | None, Option(metavar="PATH", group="output")] = None
 
 
 def to_keywords(values: Values) -> dict[str, Any]:

@@ -104,7 +104,7 @@ exit status: 0 verified and written, 1 a pass did not keep its promise, 2 usage 
 
 @dataclass(frozen=True, kw_only=True)
 class TransformOptions(PassOptions):
-    """What `transform` is asked for.
+    """Rewrite a model by passes, and verify each.
 
     Attributes:
         model: The ONNX model.
@@ -118,6 +118,8 @@ class TransformOptions(PassOptions):
         vnnlib: Read the property as VNN-LIB, whatever its name.
         lists_passes: List the passes, with what they promise and need.
     """
+
+    example: ClassVar[str] = "model.onnx stable_log_softmax -o new.onnx"
 
     model: Annotated[Path | None, Argument("MODEL", reads=MODEL)] = None
     passes: Annotated[tuple[str, ...], Argument("PASS", many=True)] = ()
@@ -144,12 +146,14 @@ class TransformOptions(PassOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class SimplifyOptions(PassOptions):
-    """What `simplify` is asked for.
+    """Rewrite a model by the passes that a file lists, and verify each.
 
     Attributes:
         model: The ONNX model.
         pass_list: A file with the name of a pass on each line, in order; `transform --list` shows them.
     """
+
+    example: ClassVar[str] = "-i model.onnx -s passes.txt -o new.onnx"
 
     model: Annotated[Path | None, Option("-i --input", metavar="PATH", in_files=False, reads=MODEL)] = None
     pass_list: Annotated[

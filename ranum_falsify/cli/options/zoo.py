@@ -25,7 +25,7 @@ _Ids = Annotated[tuple[str, ...], Argument("ID", many=True)]
 
 @dataclass(frozen=True, kw_only=True)
 class ZooList(CommonOptions):
-    """What `zoo list` is asked for.
+    """List real defects of published programs, rebuilt as models.
 
     Attributes:
         json: Print JSON.
@@ -36,7 +36,7 @@ class ZooList(CommonOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class ZooShow(CommonOptions):
-    """What `zoo show` is asked for.
+    """Show inputs, weights, documented operators and property of one model.
 
     Attributes:
         id: A defect or a model, such as 2b.
@@ -45,6 +45,8 @@ class ZooShow(CommonOptions):
         documented: Let inputs range over the program's data alone, also where the zoo widens that.
         json: Print JSON.
     """
+
+    example: ClassVar[str] = "2b"
 
     id: Annotated[str, Argument("ID")]
     safe: Annotated[bool, Option()] = False
@@ -55,7 +57,7 @@ class ZooShow(CommonOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class ZooBuild(CommonOptions):
-    """What `zoo build` is asked for.
+    """Write models and their properties: ID.onnx, ID.py, ID.safe.onnx, ID.safe.py.
 
     Attributes:
         ids: Defects or models, by default the 79 defects; saf means the 14 programs of the Soft Assertion Fuzzer.
@@ -63,6 +65,8 @@ class ZooBuild(CommonOptions):
         batch: Batch size, where the program leaves it open.
         documented: Let inputs range over the program's data alone, also where the zoo widens that.
     """
+
+    example: ClassVar[str] = "2b --out FOLDER"
 
     ids: _Ids = ()
     out: Annotated[Path | None, Option(metavar="DIR", group="output")] = None
@@ -72,7 +76,7 @@ class ZooBuild(CommonOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class ZooDetect(VerboseOptions, CommonOptions):
-    """What `zoo detect` is asked for.
+    """Analyse models and compare the result with the documented defects.
 
     Attributes:
         ids: Defects or models, by default the 79 defects; saf means the 14 programs of the Soft Assertion Fuzzer.
@@ -83,6 +87,7 @@ class ZooDetect(VerboseOptions, CommonOptions):
         json: Write a report as JSON here; - is standard output.
     """
 
+    example: ClassVar[str] = "2b 3"
     epilog: ClassVar[str] = """\
 An operator is flagged if the interval analysis does not prove it valid for all inputs and weights in their ranges.
 Seconds are medians of three analyses.
@@ -100,7 +105,7 @@ exit status: 0 every documented operator is flagged and every repaired model pro
 
 @dataclass(frozen=True, kw_only=True)
 class ZooTrain(VerboseOptions, CommonOptions):
-    """What `zoo train` is asked for.
+    """Search for training data that lead training into the documented defects.
 
     Attributes:
         ids: Defects or models, by default all.
@@ -113,6 +118,7 @@ class ZooTrain(VerboseOptions, CommonOptions):
         json: Write a report as JSON here; - is standard output.
     """
 
+    example: ClassVar[str] = "2b"
     epilog: ClassVar[str] = """\
 published: one step of gradient descent, learning rate 1, on one sample, from weights drawn in their ranges; then
 weights are put back into their ranges, and an inference input drawn beforehand must fail; inputs range over [-50, 50]
