@@ -60,7 +60,6 @@ def make_parser(name: str) -> Parser:
     settings = load_options(name)
     is_main = name == MAIN
     called = PROGRAM if is_main else f"{PROGRAM} {name}"
-    about = {"help_epilogue": "\n".join((*_list_examples(), "", settings.epilog))} if is_main else {}
     return Parser(
         settings,
         name=called,
@@ -68,7 +67,7 @@ def make_parser(name: str) -> Parser:
         usage=f"Usage: {called} {settings.example}".rstrip(),
         version=f"{PROGRAM} {__version__}",
         version_flags=("--version", "-V") if is_main else (),
-        **about,
+        epilog=(lambda: "\n".join((*_list_examples(), "", settings.epilog))) if is_main else None,
     )
 
 

@@ -232,22 +232,24 @@ class Parser:
         options: The options that it takes.
     """
 
-    def __init__(self, settings: type[CommonOptions], **about: Any) -> None:
+    def __init__(self, settings: type[CommonOptions], *, epilog: Callable[[], str] | None = None, **about: Any) -> None:
         """Make the parser.
 
         Args:
             settings: The class of the options.
+            epilog: Returns what the help ends with; by default what the class says.
             about: What the help says beside them, and other settings of a `cyclopts.App`.
         """
         self.options = list_options(settings)
-        self._about = {"version_flags": (), "help_epilogue": unwrap(settings.epilog) or None, **about}
+        self._epilog = epilog or (lambda: settings.epilog)
+        self._about = {"version_flags": (), **about}
 
     @cached_property
     def app(self) -> App:
         """What cyclopts makes of all options."""
-        return self._make_app(self.options)
+        return self._make_app(self.options, help_epilogue=unwrap(self._epilog()) or None)
 
-    def _make_app(self, options: Sequence[OptionField]) -> App:
+    def _make_app(self, options: Sequence[OptionField], **about: Any) -> App:
         def take(*args: object, **kwargs: object) -> None:
             """Stand for the command: what it is called with is read from its signature."""
 
@@ -261,6 +263,7 @@ class Parser:
             group_arguments=_make_group("arguments"),
             group_commands=_make_group("general"),
             **self._about,
+            **about,
         )
         app.default(take)
         return app
@@ -275,16 +278,15 @@ class Parser:
         words = list(self._tie(arguments))
         try:
             with suppress(CycloptsError):  # all options are taken apart for messages and for the help alone
-                return self._parse(self._make_app(self._find_named(words)), words)
+                if not {"--help", "-h"} & {*words}:
+                    return self._parse(self._make_app(self._find_named(words)), words)
             return self._parse(self.app, words)
         except CycloptsError as error:
             raise UsageError(self._explain(error)) from error
 
     def _find_named(self, words: Sequence[str]) -> Sequence[OptionField]:
-        """Return the options that words name, all of them where they ask for help."""
+        """Return the options that words name."""
         named = {word.partition("=")[0].partition(".")[0] for word in words if word.startswith("-")}
-        if {"--help", "-h"} & named:
-            return self.options
         return [
             one
             for one in self.options
