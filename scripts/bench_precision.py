@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import numpy as np
 
 import ranum_falsify.operators  # noqa: F401 - fills the registry
-from ranum_falsify.config import ProveConfig, SearchConfig
+from ranum_falsify.config import SearchConfig
 from ranum_falsify.decide import falsify
 from ranum_falsify.errors import RanumFalsifyError
 from ranum_falsify.network import Graph, read
@@ -58,9 +58,7 @@ def line(path: Path, key: tuple[str, str], given: argparse.Namespace) -> str:
     began = time.monotonic()
     graph = read(path, dims=MODELS[key], fixed=FIXED.get(key))
     text = statement(graph)
-    config = SearchConfig(
-        n_starts=given.n_starts, timeout=given.timeout, processors=1, prove=ProveConfig(prove_timeout=given.timeout / 4)
-    )
+    config = SearchConfig(n_starts=given.n_starts, timeout=given.timeout, processors=1, prove_timeout=given.timeout / 4)
     single = falsify(problem(text, networks={"N": graph}), config)
     half = falsify(problem(text, networks={"N": convert_precision(graph, given.dtype)}), config)
     before = {operator.node for operator in single.operators if operator.verdict == "violated"}

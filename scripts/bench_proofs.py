@@ -26,7 +26,6 @@ from proof_models import NAMES, write_model
 
 import ranum_falsify as rf
 from ranum_falsify.api.proof_files import proof_of
-from ranum_falsify.api.settings import Options
 from ranum_falsify.checker.check import Followed, check_model
 from ranum_falsify.checker.proof import ProofFile, ProofRejectedError
 from ranum_falsify.checker.question import ModelQuestion, ask
@@ -73,7 +72,7 @@ def list_subjects(folder: Path, match: str) -> Iterator[Subject]:
 
 def write_proof(subject: Subject, target: Path) -> tuple[str, ModelQuestion | None]:
     """Write the proof file of a network; return why there is none, and the question if there is one."""
-    options: Options = {"n_starts": 0, "self_check": False, "prove_timeout": 30}
+    options: dict[str, Any] = {"n_starts": 0, "self_check": False, "prove_timeout": 30}
     if subject.prop is None:
         result = rf.check(subject.model, box=(-1, 1), **options)
     else:

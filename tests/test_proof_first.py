@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from ranum_falsify.config import RUNTIMES, ProveConfig, SearchConfig
+from ranum_falsify.config import RUNTIMES, SearchConfig
 from ranum_falsify.decide import Progress, falsify
 from ranum_falsify.properties.problem.problem import Problem
 from ranum_falsify.search.result import Answer
@@ -19,9 +19,9 @@ SIGMOID_LOG = network("(float[4] x) => (float[4] y) { s = Sigmoid(x) y = Log(s) 
 
 
 def run(reduced: Problem, *runtimes: str, prove_timeout: float = 5.0, **config: object) -> Answer:
-    prove = ProveConfig(prove_timeout=prove_timeout, runtime=runtimes or RUNTIMES)
     settings = {"n_starts": 20, "n_steps": 20, "timeout": 30.0, "processors": 1} | config
-    return falsify(reduced, SearchConfig(prove=prove, **settings))  # type: ignore[arg-type]
+    asked = SearchConfig(prove_timeout=prove_timeout, runtime=runtimes or RUNTIMES, **settings)  # type: ignore[arg-type]
+    return falsify(reduced, asked)
 
 
 def verdicts(result: Answer) -> dict[str, str]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from cyclopts import App, CycloptsError, Group, Parameter
+from cyclopts import App, CycloptsError, Group, Parameter, UnusedCliTokensError
 
 from ranum_falsify.cli.options.shared import CommonOptions, Values
 from ranum_falsify.errors import UsageError
@@ -304,6 +304,8 @@ class Parser:
         keyed = error.argument is not None and error.argument.name.startswith("--prop")
         hint = f"; write {error.argument.name}.NAME=VALUE" if keyed and error.argument is not None else ""
         text = " ".join(str(error).split()).removesuffix(".")
+        if isinstance(error, UnusedCliTokensError):
+            text = f"unexpected arguments: {' '.join(error.unused_tokens or ())}"
         return f"{text}{hint}; {self._about['name']} --help lists the options"
 
     def _settle(self, values: Values) -> Values:

@@ -52,7 +52,7 @@ def test_a_box_that_does_not_fit_is_said_in_one_line(box: rf.BoxLike, said: str)
 
 def test_an_unknown_option_names_the_nearest() -> None:
     with pytest.raises(TypeError, match="'nstarts'; did you mean 'n_starts'"):
-        rf.check(LOGARITHM, box=(0, 1), nstarts=3)  # type: ignore[call-arg]
+        rf.check(LOGARITHM, box=(0, 1), nstarts=3)
 
 
 DEFAULTS = onnx.parser.parse_model(

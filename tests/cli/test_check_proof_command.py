@@ -114,7 +114,7 @@ def test_no_other_verdict_has_one(workshop: Workshop) -> None:
 def test_wrong_files_are_told(workshop: Workshop) -> None:
     missing = workshop.folder / "none.npz"
     box = ("--box", "1", "2")
-    assert "none.npz: cannot be read" in workshop.run("check-proof", missing, "-N", "N", workshop.model(), *box).error
+    assert "none.npz: no such file" in workshop.run("check-proof", missing, "-N", "N", workshop.model(), *box).error
     assert "a proof is about one model" in workshop.run("check-proof", missing, *box).error
     run = workshop.run("check-proof", workshop.property(), "-N", "N", workshop.model(), *box)
     assert (run.status, run.out) == (1, "rejected: it is no proof file, or not whole\n")

@@ -363,7 +363,7 @@ class TestRefusals:
         assert confirm(workshop, workshop.model(LOG), "", *arguments).error
 
     def test_no_property_and_no_model(self, workshop: Workshop) -> None:
-        assert "no property file" in workshop.run("confirm").error
+        assert "PROPERTY is missing" in workshop.run("confirm").error
         missing = workshop.run("confirm", workshop.property(), "-N", "N", workshop.folder / "none.onnx")
         assert "no such file" in missing.error
 

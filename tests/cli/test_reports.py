@@ -100,7 +100,7 @@ class TestOfASuite:
         results = self.results(workshop)
         assert "says not what to write; add -o report.html" in workshop.run("report", results).error
         assert "is the file of RESULTS, too" in workshop.run("report", results, "-o", results).error
-        assert "none.jsonl: cannot be read" in workshop.run("report", "none.jsonl", "-o", workshop.folder / "r").error
+        assert "none.jsonl: no such file" in workshop.run("report", "none.jsonl", "-o", workshop.folder / "r").error
         results.write_text("{}\n")
         run = workshop.run("report", results, "-o", workshop.folder / "r.html")
         assert "line 1 is no result of a suite" in run.error

@@ -31,13 +31,13 @@ class TestArguments:
             ([], "zoo: no action is given; write ranum-falsify zoo list|show|build|detect"),
             (["biuld"], "zoo: there is no action 'biuld'"),
             (["show"], "ID"),
-            (["show", "3", "4"], "unrecognized arguments: 4"),
+            (["show", "3", "4"], "unexpected arguments: 4"),
             (["show", "64"], "there is no defect '64'"),
             (["build", "3", "x"], "there is no defect 'x'"),
             (["detect", "log"], "there is no defect 'log'"),
             (["build", "--batch", "0"], "0 is out of range"),
             (["detect", "--inference=2"], "--inference"),
-            (["list", "3"], "unrecognized arguments: 3"),
+            (["list", "3"], "unexpected arguments: 3"),
         ],
         ids=" ".join,
     )
@@ -50,10 +50,10 @@ class TestArguments:
     def test_help(self, workshop: Workshop, arguments: list[str]) -> None:
         run = workshop.run("zoo", *arguments)
         assert (run.status, run.err) == (0, "")
-        assert run.out.startswith("usage: ranum-falsify zoo")
+        assert "ranum-falsify zoo" in run.out.partition("json")[0]
 
     def test_the_main_help_mentions_it(self, workshop: Workshop) -> None:
-        assert "ranum-falsify zoo list|show|build|detect" in workshop.run("--help").out
+        assert "ranum-falsify zoo detect" in workshop.run("--help").out
 
     @pytest.mark.parametrize(("action", "status"), [("help", 2), ("list", 0)])
     def test_torch_is_not_imported_for_words(self, action: str, status: int) -> None:

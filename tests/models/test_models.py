@@ -104,7 +104,7 @@ def test_model_reads_and_torch_agrees_with_onnx_runtime(key: tuple[str, str], fe
 
 
 def search(reduced: Problem, **config: Any) -> Answer:
-    settings = {"n_starts": 8, "n_steps": 3, "timeout": 40.0, "processors": 1, "prove": None} | config
+    settings = {"n_starts": 8, "n_steps": 3, "timeout": 40.0, "processors": 1, "prove": False} | config
     return falsify(reduced, SearchConfig(**settings))
 
 

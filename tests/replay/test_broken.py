@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ranum_falsify.config import RUNTIMES, ProveConfig
+from ranum_falsify.config import RUNTIMES
 from ranum_falsify.network import read
 from ranum_falsify.replay.broken import find_broken, find_broken_at
 from ranum_falsify.search.beside import find_failing_in_torch
@@ -41,8 +41,7 @@ def test_the_condition_that_fails_is_named(body: str, constant: float, x: float,
 def test_a_search_names_the_condition_that_fails() -> None:
     graph = read(unchecked("g (float[4] x) => (float[4] y) <float k = {2}> { y = Pow(x, k) }"))
     for runtime in RUNTIMES[:2]:
-        prove = ProveConfig(runtime=(runtime,))
-        (power,) = found(search(valid_in_box(graph, [(-1e30, -1e25)]), prove=prove)).values()
+        (power,) = found(search(valid_in_box(graph, [(-1e30, -1e25)]), prove=True, runtime=runtime)).values()
         assert power.constraint == OVERFLOW
 
 

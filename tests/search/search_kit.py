@@ -70,7 +70,7 @@ def natural(name: str, *, free: Mapping[str, Bounds] | None = None, **options: A
 
 def search(reduced: Problem, **config: Any) -> Answer:
     """Search shortly on one thread, also for what is proved, and check that whatever is violated replays."""
-    settings = {"n_starts": 40, "n_steps": 60, "timeout": 30.0, "processors": 1, "prove": None} | config
+    settings = {"n_starts": 40, "n_steps": 60, "timeout": 30.0, "processors": 1, "prove": False} | config
     result = falsify(reduced, SearchConfig(**settings))
     check(reduced, result)
     return result

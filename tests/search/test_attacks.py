@@ -22,7 +22,7 @@ needs_cleverhans = pytest.mark.skipif(not INSTALLED["cleverhans"], reason="cleve
 
 def refusal(name: str, **settings: object) -> str:
     with pytest.raises(BackendError) as error:
-        check_backends(SearchConfig(backend=("pgd", name), parameters={name: settings}))
+        check_backends(SearchConfig(backend=("pgd", name), backend_parameters={name: settings}))
     assert "\n" not in str(error.value)
     return str(error.value)
 
@@ -67,7 +67,7 @@ def test_settings_of_dnnf(name: str) -> None:
     assert "n_steps: -1 is not a whole number of at least 0" in refusal(name, n_steps=-1)
     assert "n_starts: -2 is not a whole number of at least -1" in refusal(name, n_starts=-2)
     assert "n_steps: True is not a whole number" in refusal(name, n_steps=True)
-    check_backends(SearchConfig(backend=(name,), parameters={name: {"n_starts": -1, "n_steps": 0}}))
+    check_backends(SearchConfig(backend=(name,), backend_parameters={name: {"n_starts": -1, "n_steps": 0}}))
 
 
 def test_every_attack_that_is_listed_is_there() -> None:
@@ -85,11 +85,11 @@ def test_attacks_of_foolbox() -> None:
     assert "did you mean LinfPGD" in refusal("foolbox.LinfPDG")
     assert "no such parameter; it has n_starts, rel_stepsize" in refusal("foolbox.LinfPGD", nope=3)
     assert "--set foolbox.VirtualAdversarialAttack steps VALUE" in refusal("foolbox.VirtualAdversarialAttack")
-    check_backends(SearchConfig(backend=("foolbox.LinfPGD",), parameters={"foolbox.LinfPGD": {"steps": 3}}))
+    check_backends(SearchConfig(backend=("foolbox.LinfPGD",), backend_parameters={"foolbox.LinfPGD": {"steps": 3}}))
 
 
 @needs_cleverhans
 def test_attacks_of_cleverhans() -> None:
     assert "did you mean ProjectedGradientDescent" in refusal("cleverhans.ProjctGradient")
     assert "it has n_starts, eps" in refusal("cleverhans.PGD", nope=3)
-    check_backends(SearchConfig(backend=("cleverhans.PGD",), parameters={"cleverhans.PGD": {"nb_iter": 3}}))
+    check_backends(SearchConfig(backend=("cleverhans.PGD",), backend_parameters={"cleverhans.PGD": {"nb_iter": 3}}))
