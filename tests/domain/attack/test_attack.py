@@ -25,6 +25,7 @@ def _target(seed: int) -> Target:
     return random_target(np.random.default_rng(seed))
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("seed", range(12))
 def test_what_is_said_of_the_default_level_holds(seed: int) -> None:
     tally = sweep_attack(seed, samples=5, rounds=1, tails=1)
