@@ -15,12 +15,14 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 import ranum_falsify.upstream  # noqa: F401 - DNNV is importable from here on, whichever test file runs alone
 
-settings.register_profile("quick", max_examples=25)
-settings.register_profile("all", max_examples=100)
+# A machine may be slow, and busy.
+_patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("quick", _patient, max_examples=25)
+settings.register_profile("all", _patient, max_examples=100)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -54,7 +54,7 @@ class TestText:
             f"of: {prop} (sha256 {sha256(prop)[:12]}) with lb = 1, ub = 2; N = {model} (sha256 {sha256(model)[:12]})"
         ]
         (kernels,) = lines(out, "kernels")
-        assert re.fullmatch(rf"kernels: {ORT} \(.*avx2, avx512,.*\), {TORCH} \(avx2, .*\)", kernels)
+        assert re.fullmatch(rf"kernels: {ORT} \(.*avx2, avx512( of [0-9.]+)?,.*\), {TORCH} \(avx2, .*\)", kernels)
 
     def test_of_a_violation_too(self, workshop: Workshop) -> None:
         out = workshop.falsify("-q").out
