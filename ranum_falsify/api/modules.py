@@ -120,9 +120,8 @@ class _Blame:
         if operator.kind == "crash":
             return operator  # the module would end this process
         run = self._run(counterexample)
-        if isinstance(run, str):  # the module refuses what makes its export invalid
-            operator = replace(operator, kind="error")
-        if isinstance(run, str) or (isinstance(run, ModuleRun) and run.shows(operator.source)):
+        stops = operator.kind == "error" and isinstance(run, str)
+        if stops or (isinstance(run, ModuleRun) and run.shows(operator.source)):
             others = tuple(runtime for runtime in operator.runtimes if runtime != "torch")
             backward = isinstance(run, ModuleRun) and operator.source is not None and operator.source.backward
             gradients = run.gradients if isinstance(run, ModuleRun) and backward else ()
