@@ -4,7 +4,7 @@ Usage: scripts/draw_pictures.py [NAME ...]
 
 Asks about networks of this repository, opens the page of the report in Chromium, and writes the graph around the
 violated operator to docs/pictures/NAME.svg, in the report's own colours for light and dark. What was drawn stands in
-the file, so that tests tell without a browser whether a picture is current. Needs playwright, of the extra `test`.
+the file, so that tests tell without a browser whether a picture is current.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import argparse
 import hashlib
 import json
 import re
-import shutil
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
@@ -47,7 +46,7 @@ _EXTRACT = """(svg) => {
     svg.prepend(style);
     return new XMLSerializer().serializeToString(svg);
 }"""
-_GRAPH = "svg[aria-label^='Graph around']"
+_GRAPH = "svg[aria-label^=Graph]"
 _DRAWN = re.compile(r"<metadata>(.*?)</metadata>", re.DOTALL)
 
 
@@ -78,16 +77,13 @@ def recorded(name: str) -> dict[str, Any]:
 
 def draw(names: Iterable[str]) -> Iterator[tuple[str, str]]:
     """Yield the picture of each network."""
-    from playwright.sync_api import sync_playwright
+    sys.path.insert(0, str(ROOT))
+    from tests.report.browser import Browser
 
-    chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        window = browser.new_page()
+    with tempfile.TemporaryDirectory() as folder, Browser(Path(folder)) as browser:
         for name in names:
             graph, path = ask(name, Path(folder))
-            window.goto(path.as_uri())
-            svg: str = window.locator(_GRAPH).first.evaluate(_EXTRACT)
+            svg: str = browser.open(path.as_uri()).run(f"({_EXTRACT})(document.querySelector({_GRAPH!r}))")
             metadata = json.dumps({"graph": graph, "drawn_by": drawn_by()})
             start, rest = svg.split("<style", 1)
             yield name, f"{start}<metadata>{metadata}</metadata>\n<style{rest}".replace("><", ">\n<") + "\n"

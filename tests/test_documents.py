@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import re
 from pathlib import Path
 
@@ -10,8 +11,10 @@ import pytest
 
 import ranum_falsify
 from ranum_falsify import errors
+from ranum_falsify.report.page import make_page
 from tests.snippets import ROOT, RUN, Session, blocks, matches, rerun
 
+PAGE_PARTS = ROOT / "ranum_falsify" / "report" / "page_parts"
 PAGES = [*(ROOT / name for name in ("README.md", "CONTRIBUTING.md")), *sorted((ROOT / "docs").glob("*.md"))]
 
 every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
@@ -42,6 +45,21 @@ def test_the_readme_is_one_page_and_its_first_example_short() -> None:
     assert len(page.splitlines()) <= 130
     example = next(block for block, _ in blocks(page) if block.language == "python")
     assert len([line for line in example.text.splitlines() if line]) <= 12
+
+
+def test_a_first_counterexample_takes_ten_lines() -> None:
+    page = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
+    example = next(block for block, _ in blocks(page) if block.language == "python" and block.title is None)
+    assert example.output is not None and example.output.startswith("violated")
+    assert len([line for line in example.text.splitlines() if line]) <= 10
+
+
+def test_the_glossary_is_that_of_the_reports() -> None:
+    page = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
+    words = json.loads((PAGE_PARTS / "glossary.json").read_text(encoding="utf-8"))
+    table = "".join(f"| **{word}** | {meaning} |\n" for word, meaning in words.items())
+    assert table in page
+    assert "<dt>only because of</dt>" in make_page([]).decode()
 
 
 def test_the_api_page_has_every_public_name() -> None:

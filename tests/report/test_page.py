@@ -44,7 +44,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 def show(browser: Browser, folder: Path, *records: InstanceRecord, width: int = 1400) -> Tab:
     path = folder / "report.html"
     path.write_bytes(make_page(records))
-    return browser.open(path, width=width)
+    return browser.open(path.as_uri(), width=width)
 
 
 def check_calm(tab: Tab) -> None:
