@@ -215,7 +215,7 @@ def test_thousands_of_instances_open_at_once(browser: Browser, tmp_path: Path, p
     path.write_bytes(make_page(make_record(f"net_{i:05}", report, seconds=0.001 * i) for i in range(2000)))
     assert path.stat().st_size < 2_000_000
     began = time.monotonic()
-    tab = browser.open(path)
+    tab = browser.open(path.as_uri())
     assert time.monotonic() - began < 20
     assert len(list_shown(tab)) == 100
     type_in(tab, "net_01999")
