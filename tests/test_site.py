@@ -80,7 +80,9 @@ def address(site: Path) -> Iterator[str]:
 def tab(address: str, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tab]:
     """The first page of the site, in one of its colour schemes."""
     with Browser(tmp_path_factory.mktemp("chromium")) as browser:
-        yield browser.open(address, dark=request.param, ready=READY)
+        tab = browser.open(address, dark=request.param, ready=READY)
+        tab.wait_for(f"document.body.dataset.mdColorScheme === '{'slate' if request.param else 'default'}'")
+        yield tab
 
 
 def layout_of(tab: Tab) -> Any:
