@@ -18,6 +18,7 @@ from ranum_falsify.errors import UnsupportedTypeError
 __all__ = [
     "ONNX_TO_NUMPY",
     "details_of",
+    "has_one_value",
     "name_type",
     "numpy_dtype",
     "share",
@@ -105,6 +106,12 @@ def stored_once(array: np.ndarray) -> np.ndarray:
     sizes = zip(array.shape, array.strides, strict=True)
     is_once = array.size > 1 and all(size == 1 or step == 0 for size, step in sizes)
     return array[(slice(1),) * array.ndim] if is_once else array
+
+
+def has_one_value(array: np.ndarray) -> bool:
+    """Tell whether all elements of an array that has some are one number."""
+    elements = stored_once(array)
+    return bool((elements == elements.flat[0]).all())
 
 
 @contextmanager

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Literal
-
-import numpy as np
 
 from ranum_falsify.config import Runtime
 from ranum_falsify.network import Graph
 from ranum_falsify.properties.problem.targets import Target
 from ranum_falsify.replay.broken import find_broken
 from ranum_falsify.replay.confirmer import is_in_question
-from ranum_falsify.replay.gradients import operand_ranges, steep_in_torch, steep_point
+from ranum_falsify.replay.gradients import steep_in_torch, steep_point
 from ranum_falsify.replay.replayer import Finding
 from ranum_falsify.search.beside import TorchFailure, find_failing_in_torch
-from ranum_falsify.search.result import KIND_NAMES, Counterexample, OperatorResult
+from ranum_falsify.search.result import KIND_NAMES, Counterexample, OperatorResult, Oracle
 from ranum_falsify.search.search import SearchContext
-from ranum_falsify.search.standing import describe_shown
+from ranum_falsify.search.standing import describe_failing, describe_shown, describe_steep
 from ranum_falsify.validity import Constraint
 
 __all__ = ["Witness"]
@@ -104,29 +101,18 @@ class Witness:
         runtimes: tuple[Runtime, ...] = ("torch",)
         if beside is not None and beside.oracle == "onnxruntime":
             runtimes = ("onnxruntime", "torch")
-        return OperatorResult(
-            network=example.network,
-            node=name,
-            op_type=target.spec.op_type,
-            verdict="violated",
-            constraint=failure.broken.describe(),
-            reason=failure.broken.reason,
-            kind=failure.kind,
-            reach=failure.reach,
-            runtimes=runtimes,
-            oracle="torch",
-            operands=failure.operands,
-            counterexample=example,
-        )
+        return describe_failing(failure, name, example, runtimes)
 
     def differentiate(self, target: Target, example: Counterexample) -> OperatorResult | None:
         """Return the operator of a target if its derivative is not finite on inputs."""
         graph, op = self._graph(target.goal), target.op
         if self.is_torch:
             operands = steep_in_torch(graph, op, example.feeds)
-            return None if operands is None else _describe_steep(target, operands, "autograd-torch", example)
-        found = steep_point(self._context.confirmer, graph, op, example.feeds)
-        return None if found is None else _describe_steep(target, found.operands, found.oracle, example)
+            oracle: Oracle = "autograd-torch"
+        else:
+            found = steep_point(self._context.confirmer, graph, op, example.feeds)
+            operands, oracle = (None, "autograd") if found is None else (found.operands, found.oracle)
+        return None if operands is None else describe_steep(op, operands, oracle, target.constraint, example)
 
     def _graph(self, number: int) -> Graph:
         return self._context.model_of(self._context.problem.goals[number].call).graph
@@ -140,23 +126,3 @@ class Witness:
     def notices(self, found: Collection[tuple[int, str]]) -> tuple[str, ...]:
         """Return what users should know of operators that only ONNX Runtime shows, those found aside."""
         return tuple(text for key, text in self._elsewhere.items() if key not in found)
-
-
-def _describe_steep(
-    target: Target,
-    operands: Sequence[np.ndarray | None],
-    oracle: Literal["autograd", "autograd-flushed", "autograd-torch"],
-    example: Counterexample,
-) -> OperatorResult:
-    return OperatorResult(
-        network=example.network,
-        node=target.op.name,
-        op_type=target.spec.op_type,
-        verdict="violated",
-        constraint=target.constraint.describe(),
-        reason=target.constraint.reason,
-        kind="gradient",
-        oracle=oracle,
-        operands=operand_ranges(target.op, operands),
-        counterexample=example,
-    )
