@@ -23,7 +23,7 @@ needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is ins
 
 WIDTHS = (1400, 400)
 # Pages between which all that pages are made of occurs.
-KINDS = ("index.html", "api.html", "json.html", "training.html", "BENCHMARKS.html")
+KINDS = ("index.html", "gallery.html", "api.html", "json.html", "training.html", "BENCHMARKS.html")
 READY = "location.href !== 'about:blank' && document.readyState === 'complete'"
 RULES = ["color-contrast", "document-title", "heading-order", "html-has-lang", "image-alt", "link-name"]
 LAYOUT = """({
@@ -94,9 +94,10 @@ def layout_of(tab: Tab) -> Any:
 
 
 @needs_chromium
-def test_pages_fit_and_their_scripts_run(site: Path, address: str, tab: Tab) -> None:
+@pytest.mark.parametrize("names", [KINDS, pytest.param(None, marks=pytest.mark.slow)], ids=["kinds", "all"])
+def test_pages_fit_and_their_scripts_run(site: Path, address: str, tab: Tab, names: tuple[str, ...] | None) -> None:
     faults: dict[str, Any] = {}
-    for name in sorted(path.name for path in site.glob("*.html")):
+    for name in names or sorted(path.name for path in site.glob("*.html")):
         tab.problems.clear()
         tab.go(address + name, f"{READY} && location.href === '{address}{name}'")
         for width in WIDTHS:

@@ -27,7 +27,7 @@ PAGES = {
     "networks/README.md": "networks.md",
     "LICENSE": "LICENSE",
 }
-_LINK = re.compile(r"(?<=\]\()(?!https?:)([^)#\s]+\.md|LICENSE)(?=[)#])|(?<=src=\")(docs/[^\"]+)(?=\")")
+_LINK = re.compile(r"(?<=\]\()(?!https?:)([^)#\s]+\.md|[^)#\s]+\.schema\.json|LICENSE)(?=[)#])|(?<=src=\")(docs/[^\"]+)(?=\")")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:

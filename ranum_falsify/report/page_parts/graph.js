@@ -86,6 +86,8 @@ function drawNode(graph, item, verdict) {
     ...(node.hidden ? [`${node.hidden} more before or after it`] : []),
   ];
   const more = node.hidden ? ` +${node.hidden}` : "";
+  const type = shorten(node.op_type, 18);
+  const room = Math.max(4, 24 - type.length - more.length); // of characters beside the type
   const bounds = result ? `${showRange(result.bounds)}${node.results.length > 1 ? " …" : ""}` : "not known";
   return s(
     "g",
@@ -96,8 +98,8 @@ function drawNode(graph, item, verdict) {
     s(
       "svg",
       { x: x + 10, y, width: item.width - 20, height: BOX.height },
-      s("text", { x: 0, y: 19, class: "strong" }, shorten(node.op_type, 16)),
-      s("text", { x: item.width - 20, y: 19, "text-anchor": "end", class: "soft" }, result ? `${shorten(result.shape.join("×"), 12)}${more}` : more),
+      s("text", { x: 0, y: 19, class: "strong" }, type),
+      s("text", { x: item.width - 20, y: 19, "text-anchor": "end", class: "soft" }, result ? `${shorten(result.shape.join("×"), room)}${more}` : more),
       s("text", { x: 0, y: 36, class: "soft" }, shorten(node.name, 25)),
       s("text", { x: 0, y: 53 }, shorten(bounds, 27)),
     ),
