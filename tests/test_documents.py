@@ -84,6 +84,8 @@ class TestSnippets:
             ("a\n...\n", "a\nb\nc\n", True),
             ("a\n...\nd\n", "a\nb\nc\n", False),
             ("proved: 3 operators\n", "proved: 4 operators\n", False),
+            ("1 passed in 3.20s\n", "1 passed in 61.33s (0:01:01)\n", True),
+            ("x: shape [1, 64], values in [0.002, 0.946]\n", "x: shape [1, 64], values in [0.37, 0.5]\n", True),
         ],
     )
     def test_outputs_are_compared_but_for_what_changes(self, shown: str, found: str, same: bool) -> None:
