@@ -12,6 +12,7 @@ import numpy as np
 from ranum_falsify.api.loading import Loaded
 from ranum_falsify.api.statement import Statement
 from ranum_falsify.config import ProveConfig, Runtime, SearchConfig
+from ranum_falsify.errors import UsageError
 from ranum_falsify.escaping import escape
 from ranum_falsify.lazy import cached_property
 from ranum_falsify.prove.assumptions import Assumptions
@@ -55,17 +56,28 @@ class Result:
 
     Attributes:
         answer: What proof and search found.
-        loaded: What was asked.
+        read: What was asked; None where there was no time to read it.
         config: How it was answered.
         kept: What must stay in float32, where networks were converted to half precision.
         statement: What `check` asked; None where a property was given.
     """
 
     answer: Answer
-    loaded: Loaded
+    read: Loaded | None
     config: SearchConfig
     kept: KeepList | None = None
     statement: Statement | None = None
+
+    @property
+    def loaded(self) -> Loaded:
+        """What was asked.
+
+        Raises:
+            UsageError: There was no time to read it.
+        """
+        if self.read is None:
+            raise UsageError(f"timeout={self.config.timeout:g}: was up before all was read; give more time")
+        return self.read
 
     @property
     def verdict(self) -> Verdict:
@@ -124,6 +136,7 @@ class Result:
 
         Raises:
             PropertyError: There is no such node.
+            UsageError: There was no time to read the model.
         """
         asked = self.loaded.problem, node, self.config.prove or ProveConfig()
         return _join_lines(explanation(histories(*asked), list_varying(*asked)))
@@ -139,6 +152,8 @@ class Result:
         Raises:
             SaveError: They cannot be written.
         """
+        if self.read is None:
+            return Saved()
         in_memory = {name: model.data() for name, model in self.loaded.models.items() if model.path is None}
         return save(self.answer, self.loaded.origin, base_of(Path(path)), in_memory)
 
@@ -149,7 +164,7 @@ class Result:
             verbosity: -1 the verdict, what violates and what all of it rests on; 1 every operator.
             saved: What `save` returned, so that the report names the files.
         """
-        count = len({call.network for call in self.loaded.problem.calls})
+        count = 0 if self.read is None else len({call.network for call in self.read.problem.calls})
         kept = () if self.kept is None else precision.as_text(self.kept)
         return _join_lines(
             (*text.report(self.answer, saved or Saved(), verbosity=verbosity, network_count=count), *kept)

@@ -28,7 +28,7 @@ def describe_standing(target: Target, proof: Proof) -> OperatorResult:
         node=target.op.name,
         op_type=target.spec.op_type,
         verdict="proved" if known is not None and known.proved else "open",
-        constraint=condition.describe(),
+        constraint=condition.as_read(target.dtype).describe(),
         reason=condition.reason,
         after=known.after if known is not None and not known.open else (),
         inside=known.inside if known is not None and known.open else (),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from ranum_falsify.config import Runtime
+from ranum_falsify.errors import ReplayError
 from ranum_falsify.network import Graph
 from ranum_falsify.properties.problem.targets import Target
 from ranum_falsify.replay.broken import find_broken
@@ -32,6 +33,7 @@ class Witness:
         self._context = context
         self._targets = targets
         self._elsewhere: dict[tuple[int, str], str] = {}
+        self._not_run: dict[int, str] = {}  # by position of the goal, why
 
     @property
     def is_torch(self) -> bool:
@@ -52,8 +54,8 @@ class Witness:
         Raises:
             ReplayError: ONNX Runtime refuses, crashes or takes too long.
         """
-        pairs = list(self._find(number, example, inside=inside))
         failing = find_failing_in_torch(self._graph(number), example.feeds) if self.is_torch else None
+        pairs = self._list_findings(number, example, inside=inside, is_needed=failing is None)
         if failing is None:
             return [
                 describe_shown(finding, name, self._find_broken(number, name, finding, violated), example)
@@ -66,6 +68,20 @@ class Witness:
             self._describe_failing(target, failing[target.op.name], findings, example)
             for target in self._list_targets(number, failing)
         ]
+
+    def _list_findings(
+        self, number: int, example: Counterexample, *, inside: int, is_needed: bool
+    ) -> list[tuple[str, Finding]]:
+        """Return what ONNX Runtime shows; nothing where it cannot run the network, if PyTorch answers alone."""
+        if number in self._not_run and not is_needed:
+            return []
+        try:
+            return list(self._find(number, example, inside=inside))
+        except ReplayError as error:
+            if is_needed:
+                raise
+            self._not_run[number] = f"ONNX Runtime was not asked beside PyTorch: {str(error).partition('; ')[0]}"
+            return []
 
     def _find(self, number: int, example: Counterexample, *, inside: int) -> Iterator[tuple[str, Finding]]:
         """Yield what ONNX Runtime shows, by the name of the operator."""
@@ -124,5 +140,6 @@ class Witness:
         )
 
     def notices(self, found: Collection[tuple[int, str]]) -> tuple[str, ...]:
-        """Return what users should know of operators that only ONNX Runtime shows, those found aside."""
-        return tuple(text for key, text in self._elsewhere.items() if key not in found)
+        """Return what users should know of ONNX Runtime: operators that it alone shows, or why it did not run."""
+        alone = (text for key, text in self._elsewhere.items() if key not in found)
+        return (*alone, *dict.fromkeys(self._not_run.values()))

@@ -27,7 +27,10 @@ PAGES = {
     "networks/README.md": "networks.md",
     "LICENSE": "LICENSE",
 }
-_LINK = re.compile(r"(?<=\]\()(?!https?:)([^)#\s]+\.md|[^)#\s]+\.schema\.json|LICENSE)(?=[)#])|(?<=src=\")(docs/[^\"]+)(?=\")")
+_LINK = re.compile(
+    r"(?<=\]\()(?!https?:)([^)#\s]+\.(?:md|schema\.json)|LICENSE)(?=[)#])"  # a page, or a file beside it
+    r"|(?<=src=\")docs/[^\"]+(?=\")"  # a picture
+)
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:

@@ -131,7 +131,7 @@ def test_a_run_shows_graph_bounds_counterexample_and_commands(
     drawn = tab.run("[...document.querySelectorAll('svg[aria-label^=Graph] text')].map((one) => one.textContent)")
     assert {"Div", "quotient", "least", "[-1, 1]"} <= set(drawn)
     assert tab.run("document.querySelectorAll('svg[aria-label^=Graph] .box.focus.violated').length") == 1
-    assert "How the bounds of b came about: [-1, 1]" in text
+    assert "Origin of the bounds of b: [-1, 1]" in text
     image = "document.querySelector('img')"
     tab.wait_for(f"{image}.complete")
     assert tab.run(f"[{image}.naturalWidth, {image}.naturalHeight]") == [12, 12]
@@ -205,7 +205,7 @@ def test_names_are_text_whatever_they_say(browser: Browser, tmp_path: Path) -> N
 )
 def test_a_picture_that_is_none_leaves_the_rest(browser: Browser, tmp_path: Path, broken: Any) -> None:
     tab = show(browser, tmp_path, make_record(report=make_report(make_operator(), illustration=broken)))
-    assert "Ask again" in tab.run("document.body.innerText")
+    assert "Repeat it" in tab.run("document.body.innerText")
     assert tab.problems == []
 
 

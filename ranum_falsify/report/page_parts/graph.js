@@ -127,7 +127,7 @@ function drawHistory(history) {
       h("td", { class: "wide c-bar" }, drawing(200, 12, "", s("rect", { x: 0, y: 4, width: 200 * part, height: 8, rx: 2, class: "f-link" }))),
     );
   });
-  const title = `How the bounds of ${history.operand} came about: ${showRange(history.bounds)}`;
+  const title = `Origin of the bounds of ${history.operand}: ${showRange(history.bounds)}`;
   const shown = [
     left > 0 ? h("p", { class: "soft small" }, `the first ${left} operators are left out`) : null,
     h("table", {}, h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "operator"), h("th", { scope: "col" }, "bounds"), h("th", { scope: "col", class: "number c-count" }, "growth"), h("th", { scope: "col", class: "wide c-bar" }, "width, logarithmic"))), h("tbody", {}, rows)),
