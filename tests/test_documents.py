@@ -48,6 +48,12 @@ def test_the_readme_is_one_page_and_its_first_example_short() -> None:
     assert len([line for line in example.text.splitlines() if line]) <= 12
 
 
+def test_the_figures_of_the_readme_are_measured() -> None:
+    shown = re.findall(r"\[(\d+ of \d+)\]\((\w+\.md)\)", PAGES[0].read_text(encoding="utf-8"))
+    assert shown
+    assert [figure for figure, page in shown if f"| {figure} |" not in (ROOT / page).read_text(encoding="utf-8")] == []
+
+
 def test_a_first_counterexample_takes_ten_lines() -> None:
     page = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
     example = next(block for block, _ in blocks(page) if block.language == "python" and block.title is None)
