@@ -25,6 +25,7 @@ def list_decompositions() -> dict[Any, Callable[..., Any]]:
     for operator in (
         *(aten.prod.default, aten.prod.dim_int),
         *(aten.binary_cross_entropy.default, aten.binary_cross_entropy_backward.default),
+        *(aten.special_entr.default, aten.xlogy.Tensor),
     ):
         # The exporter knows these, by translations of ours or its own, and not what they become.
         table.pop(operator, None)

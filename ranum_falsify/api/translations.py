@@ -24,6 +24,8 @@ def list_translations() -> dict[Callable[..., Any], Callable[..., Any]]:
         aten.log_sigmoid.default: _log_sigmoid,
         aten.logaddexp.default: _log_add_exp,
         aten.select_scatter.default: _select_scatter,
+        aten.special_entr.default: _entropy,
+        aten.xlogy.Tensor: _times_logarithm,
         aten._native_batch_norm_legit_functional.default: _batch_norm,
         aten._native_batch_norm_legit.no_stats: _batch_norm_without_statistics,
     }
@@ -77,6 +79,18 @@ def _binary_cross_entropy_backward(
     slope = op.Div(op.Sub(self, target), op.Max(spread, _number(_LEAST_DIVISOR, self)))
     found = op.Mul(grad_output, slope if weight is None else op.Mul(slope, weight))
     return op.Div(found, _number(float(math.prod(self.shape)), self)) if reduction == _MEAN else found
+
+
+def _times_logarithm(self: Any, other: Any) -> Any:
+    """Return x log(y), which is 0 where x is, whatever y may be but NaN."""
+    op = _operators()
+    is_zero, zero = op.Equal(self, _number(0.0, self)), _number(0.0, self)
+    return op.Where(is_zero, zero, op.Mul(self, op.Log(op.Where(is_zero, _number(1.0, other), other))))
+
+
+def _entropy(self: Any) -> Any:
+    """Return -x log(x), which is 0 at 0."""
+    return _operators().Neg(_times_logarithm(self, self))
 
 
 def _cdist_forward(x1: Any, x2: Any, p: float, compute_mode: int | None = None) -> Any:

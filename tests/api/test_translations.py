@@ -44,6 +44,13 @@ CASES: dict[str, tuple[Callable[..., Tensor], tuple[Tensor, Tensor], tuple[float
         (PROBABILITIES, LABELS),
         (0, 1),
     ),
+    "kl": (
+        lambda a, b: functional.kl_div(a.log_softmax(-1), b, reduction="batchmean"),
+        (PROBABILITIES, LABELS),
+        (0, 1),
+    ),
+    "xlogy": (torch.xlogy, (LABELS, PROBABILITIES), (0.001, 1)),
+    "entropy": (lambda a, b: torch.special.entr(a) + b, (PROBABILITIES, LABELS), (0, 1)),
     "cdist": (torch.cdist, (POINTS, OTHERS), (-5, 5)),
     "cdist_1": (lambda a, b: torch.cdist(a, b, p=1.0), (POINTS, OTHERS), (-5, 5)),
     "cdist_inf": (lambda a, b: torch.cdist(a, b, p=float("inf")), (POINTS, OTHERS), (-5, 5)),
@@ -69,13 +76,20 @@ def test_derivatives_are_those_of_pytorch(name: str) -> None:
 
 
 @pytest.mark.parametrize("gradient", [False, True])
-@pytest.mark.parametrize("name", ["bce", "cdist"])
+@pytest.mark.parametrize("name", ["bce", "cdist", "kl"])
 def test_they_hold_forward_and_backward(name: str, gradient: bool) -> None:
     function, arguments, box = CASES[name]
     options: dict[str, Any] = {"gradient": gradient, "n_starts": 20, "self_check": False}
     # The derivative with respect to labels is infinite where the probability is 0, in PyTorch, too.
     given = arguments[0].clone().requires_grad_(), arguments[1]
     assert rf.check(Calls(function), given, box=box, **options).verdict == "holds"
+
+
+@pytest.mark.parametrize("name", ["xlogy", "entropy"])
+def test_they_hold_forward(name: str) -> None:
+    function, arguments, box = CASES[name]
+    ranges = {"a": (0, 1), "b": box}
+    assert rf.check(Calls(function), arguments, box=ranges, n_starts=20, self_check=False).verdict == "holds"
 
 
 def test_what_is_no_probability_is_refused_by_the_module_and_never_said_to_hold() -> None:
