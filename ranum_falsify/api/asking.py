@@ -18,10 +18,18 @@ from ranum_falsify.api.samples import load_networks
 from ranum_falsify.api.sizes import UNREAD, ask_each, join_answers, list_sizes
 from ranum_falsify.api.timekeeper import TimeUp, time_limit
 from ranum_falsify.config import Options, Runtime
-from ranum_falsify.errors import ReadingTimeoutError, UsageError
-from ranum_falsify.search.result import Answer
+from ranum_falsify.errors import UsageError
 
-__all__ = ["answer_loaded", "ask_all_sizes", "falsify", "in_time", "map_models", "prove", "show_keywords", "take"]
+__all__ = [
+    "answer_loaded",
+    "ask_all_sizes",
+    "ask_in_time",
+    "falsify",
+    "map_models",
+    "prove",
+    "show_keywords",
+    "take",
+]
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
@@ -90,7 +98,7 @@ def _ask(model: ModelLike | Mapping[str, ModelLike], property: PropertyLike, opt
         prop = property_of(property)
         return load(prop, map_models(model, prop, options.sizes, strict=options.strict), dtype=options.dtype)
 
-    return answer_loaded(*in_time(read, options))
+    return ask_in_time(read, answer_loaded, options)
 
 
 def ask_all_sizes(options: Options, ask: Callable[[Options], Result]) -> Result:
@@ -105,44 +113,32 @@ def ask_all_sizes(options: Options, ask: Callable[[Options], Result]) -> Result:
     """
     sizes = list_sizes(options.dims)
 
-    def ask_one(one: Mapping[str, int], share: float | None) -> Result | ReadingTimeoutError:
-        try:
-            return ask(replace(options, dims=one, timeout=share))
-        except ReadingTimeoutError as error:
-            return error
+    def ask_one(one: Mapping[str, int], share: float | None) -> Result:
+        return ask(replace(options, dims=one, timeout=share))
 
-    asked = ask_each(sizes, options.timeout, ask_one, _answer_of)
-    results = [result for result in asked if isinstance(result, Result)]
-    if not results:
-        raise _out_of_time(options)
+    results = ask_each(sizes, options.timeout, ask_one, lambda result: result.answer)
     if len(sizes) == 1:
         return results[0]
-    position, joined = join_answers(options.dims, sizes, [_answer_of(one) for one in asked])
-    shown = asked[position]
-    return replace(shown if isinstance(shown, Result) else results[0], answer=joined)
+    position, joined = join_answers(options.dims, sizes, [result.answer for result in results])
+    shown = next((result for result in (results[position], *results) if result.read is not None), results[position])
+    return replace(shown, answer=joined)
 
 
-def _answer_of(asked: Result | ReadingTimeoutError) -> Answer:
-    return asked.answer if isinstance(asked, Result) else UNREAD
+def ask_in_time(read: Callable[[], T], ask: Callable[[T, Options], Result], options: Options) -> Result:
+    """Read something and ask about it, within the timeout together; unknown where there is no time to read it.
 
-
-def in_time(read: Callable[[], T], options: Options) -> tuple[T, Options]:
-    """Read something within the timeout; also return the options with the time that is left.
-
-    Raises:
-        ReadingTimeoutError: The timeout has passed.
+    Args:
+        read: Reads it.
+        ask: Asks about it, with the options and the time that is left.
+        options: The options.
     """
     began = time.monotonic()
     try:
         with time_limit(options.timeout):
             found = read()
-    except TimeUp as error:
-        raise _out_of_time(options) from error
-    return found, take_time(options, time.monotonic() - began)
-
-
-def _out_of_time(options: Options) -> ReadingTimeoutError:
-    return ReadingTimeoutError(f"timeout={options.timeout:g}: was up before all was read; give more time")
+    except TimeUp:
+        return Result(answer=replace(UNREAD, seed=options.seed), read=None, config=options)
+    return ask(found, take_time(options, time.monotonic() - began))
 
 
 def answer_loaded(loaded: Loaded, options: Options) -> Result:
@@ -151,7 +147,7 @@ def answer_loaded(loaded: Loaded, options: Options) -> Result:
     began = time.monotonic()
     found = answer(loaded, options, notices=notices, progress=options.progress)
     kept = keep_list(loaded, take_time(options, time.monotonic() - began))
-    return Result(answer=found, loaded=loaded, config=options, kept=kept)
+    return Result(answer=found, read=loaded, config=options, kept=kept)
 
 
 def map_models(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import gzip
 import hashlib
+import html
 import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -18,7 +19,9 @@ from typing import Any
 from ranum_falsify import __version__
 from ranum_falsify.errors import UsageError
 from ranum_falsify.report.commands import commands_of
-from ranum_falsify.report.run_report import RunReport, report_of
+from ranum_falsify.report.plain import as_json
+from ranum_falsify.report.run_report import ReportedOperator, RunReport, report_of
+from ranum_falsify.report.text import reported_lines
 from ranum_falsify.suite.record import InstanceRecord
 
 __all__ = ["make_page"]
@@ -33,6 +36,12 @@ _MOST_OPERATORS = 400
 """Operators of an instance that are listed."""
 
 _VERDICTS = ("proved", "violated", "open")
+
+_SHOWN = (
+    *("verdict", "seconds", "ended_early", "notices", "unconfirmed"),
+    *("steep", "assumptions", "versions", "illustration"),
+)
+"""What is shown of a report as it is."""
 
 
 def make_page(records: Iterable[InstanceRecord]) -> bytes:
@@ -55,10 +64,17 @@ def make_page(records: Iterable[InstanceRecord]) -> bytes:
         "POLICY": f"default-src 'none'; img-src data:; style-src {_hash(style)}; script-src {_hash(script)}; "
         "base-uri 'none'; form-action 'none'",
         "DATA": "\n".join(contents.blocks()),
+        "GLOSSARY": _define((folder / "glossary.json").read_text(encoding="utf-8")),
     }
     for name, value in values.items():
         template = template.replace(f"@{name}@", value, 1)
     return template.encode()
+
+
+def _define(glossary: str) -> str:
+    """Return the words of a report and their meanings as a list of HTML."""
+    words = json.loads(glossary).items()
+    return "\n".join(f"<dt>{html.escape(word)}</dt><dd>{html.escape(meaning)}</dd>" for word, meaning in words)
 
 
 def _hash(text: str) -> str:
@@ -117,21 +133,18 @@ def _detail(record: InstanceRecord, report: RunReport | None) -> dict[str, Any]:
     detail: dict[str, Any] = {"error": record.error, "runs": record.runs, "commands": commands_of(record, report)}
     if report is None:
         return detail
-    keys = ("verdict", "seconds", "ended_early", "notices", "unconfirmed", "steep", "assumptions", "versions")
-    whole = report.whole
     return detail | {
-        **{key: whole[key] for key in keys},
-        "illustration": whole.get("illustration"),
-        "files": dict(report.files),
+        **{key: as_json(getattr(report, key)) for key in _SHOWN},
+        "files": report.counterexample or {},
         "operators": [
             {
                 "node": operator.node,
                 "network": operator.network,
                 "op_type": operator.op_type,
                 "verdict": operator.verdict,
-                "condition": operator.condition,
-                "lines": [line.strip() for line in operator.describe()][1:] if operator.verdict == "violated" else [],
-                "files": dict(operator.files),
+                "condition": operator.full_condition,
+                "lines": _facts(operator) if operator.verdict == "violated" else [],
+                "files": operator.counterexample or {},
             }
             for operator in _ranked(report)[:_MOST_OPERATORS]
         ],
@@ -139,7 +152,12 @@ def _detail(record: InstanceRecord, report: RunReport | None) -> dict[str, Any]:
     }
 
 
-def _ranked(report: RunReport) -> Sequence[Any]:
+def _facts(operator: ReportedOperator) -> list[str]:
+    """Return what is said of an operator below its name."""
+    return [line.strip() for line in reported_lines(operator)][1:]
+
+
+def _ranked(report: RunReport) -> Sequence[ReportedOperator]:
     ranks = {"violated": 0, "open": 1, "proved": 2}
     return sorted(report.operators, key=lambda operator: ranks[operator.verdict])
 

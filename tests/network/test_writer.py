@@ -120,6 +120,7 @@ FORMS: dict[str, tuple[int, str]] = {
 }
 
 
+@pytest.mark.few(14)
 @pytest.mark.parametrize(("opset", "text"), FORMS.values(), ids=FORMS.keys())
 def test_form_comes_back(opset: int, text: str) -> None:
     source = parse(text, opset)
@@ -200,6 +201,7 @@ def test_export_through_dnnv_writes_the_same(tmp_path: Path) -> None:
 # slices and compositions ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.few(22)
 @pytest.mark.parametrize("path", NETWORKS, ids=lambda path: path.stem)
 @pytest.mark.parametrize("bounds", [(1, None), (2, -1), (None, -1), (-2, None)])
 def test_slices_run_as_models(path: Path, bounds: tuple[int | None, int | None]) -> None:
@@ -307,7 +309,7 @@ def models(draw_from: st.DrawFn) -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 @given(models(), st.integers(-4, 4), st.one_of(st.none(), st.integers(-4, 4)))
 def test_random_graphs_and_their_slices_come_back(source: onnx.ModelProto, start: int, stop: int | None) -> None:
     assert_round_trip(source)
