@@ -59,12 +59,12 @@ def above_zero(
     quantity: Callable[[Operation, Operands], Tensor],
     holds: Callable[[Operation, Bounds], bool],
 ) -> Condition:
-    """Return the condition that a quantity computed from the operands is above 0."""
+    """Return the condition that a quantity computed from the operands, plus any epsilon, is above 0."""
 
     def margin(op: Operation, operands: Operands) -> Tensor:
         return _POSITIVE.margin(op, {"value": quantity(op, operands)})
 
-    return Condition(text, reason, margin_of=margin, crossing_of=quantity, holds_of=holds)
+    return Condition(text, reason, margin_of=margin, crossing_of=quantity, holds_of=holds, raised_by="epsilon")
 
 
 def align_channels(values: Tensor, rank: int) -> Tensor:

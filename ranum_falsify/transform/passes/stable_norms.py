@@ -6,6 +6,7 @@ may be 0, so that its norm is.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -15,7 +16,7 @@ from ranum_falsify.transform import verify
 from ranum_falsify.transform.operands import (
     dtype_of,
 )
-from ranum_falsify.transform.passes.blocks import clipped, squeezed
+from ranum_falsify.transform.passes.blocks import clipped, reduced, squeezed
 from ranum_falsify.transform.passes.expressions import (
     WIDTHS,
     Plan,
@@ -24,6 +25,7 @@ from ranum_falsify.transform.passes.expressions import (
     norm_of,
     operand,
     read_sum,
+    reduction,
     root_of,
     same_tensor,
     scalar_of,
@@ -31,15 +33,13 @@ from ranum_falsify.transform.passes.expressions import (
     squares_of,
 )
 from ranum_falsify.transform.passes.kept_reductions import is_kept, kept_value, quotient_of
-from ranum_falsify.transform.passes.stable_parts import StableForm, number, scaled_norm
+from ranum_falsify.transform.passes.stable_parts import StableForm, least_scale, number, scaled_norm
 from ranum_falsify.transform.registry import Counterpart, register
 
-__all__ = ["StableHypot", "StableNorm", "StableNormProduct", "StableNormalize"]
+__all__ = ["StableCosine", "StableHypot", "StableNorm", "StableNormProduct", "StableNormalize"]
 
 _FLOATS = "float32, float64 or float16"
 _ROOTS = ("Sqrt", "Pow", "ReduceL2")
-# Norms that are no less come from squares that are normal numbers.
-_LEAST_NORM = {ir.DataType.FLOAT: 2.0**-60, ir.DataType.DOUBLE: 2.0**-500, ir.DataType.FLOAT16: 2.0**-7}
 
 
 @verify.tolerance
@@ -54,7 +54,7 @@ _LEAST_NORM = {ir.DataType.FLOAT: 2.0**-60, ir.DataType.DOUBLE: 2.0**-500, ir.Da
 class StableNorm(StableForm):
     """ReduceL2(x) and Sqrt(ReduceSum(x^2) + c) become s * Sqrt(ReduceSum((x/s)^2) + c/s^2), s the greatest magnitude.
 
-    Where that is below 1, s is 1.
+    It is no less than the least normal number, and than the root of c.
     """
 
     roots = _ROOTS
@@ -101,12 +101,12 @@ class StableNormProduct(StableForm):
     gives=["Abs", "ReduceMax", "Max", "Div", "Clip", "Mul", "ReduceSum", "Sqrt"],
     needs=f"{_FLOATS}; constant axes; no epsilon, as which stable_norm keeps",
     needs_shapes=True,
-    stands_for=Counterpart("normalize(x, eps=2**-60)", "tf.math.l2_normalize(x, epsilon=2**-120)", is_equal=False),
+    stands_for=Counterpart("normalize(x / scale)", "tf.math.l2_normalize(x / scale)"),
 )
 class StableNormalize(StableForm):
-    """x / Sqrt(ReduceSum(x^2)) and x / ReduceL2(x) become x divided by its norm, or by 2^-60 where that is greater.
+    """x / Sqrt(ReduceSum(x^2)) and x / ReduceL2(x) become x/s divided by its norm, s the greatest magnitude.
 
-    Where x is 0, so is the result.  In float64 the least divisor is 2^-500, in float16 2^-7.
+    Where x is 0, so is the result: the norm of x/s, which is at least 1 elsewhere, is kept above 1.
     """
 
     roots = ("Div", "Mul")
@@ -127,6 +127,48 @@ class StableNormalize(StableForm):
 
 @verify.tolerance
 @register(
+    "stable_cosine",
+    takes=["ReduceL2", "ReduceSum", "Mul", "Pow", "Sqrt", "Div"],
+    gives=["Abs", "ReduceMax", "Max", "Div", "Clip", "Mul", "ReduceSum", "Sqrt"],
+    needs=f"{_FLOATS}; constant axes; no epsilon",
+    needs_shapes=True,
+    stands_for=Counterpart("cosine_similarity(x / scale, y / scale)", "-tf.losses.cosine_similarity(x, y)"),
+)
+class StableCosine(StableForm):
+    """ReduceSum(x y) / (ReduceL2(x) ReduceL2(y)) becomes that of x/s and y/t, the greatest magnitudes; 0 for zeros."""
+
+    roots = ("Div",)
+
+    def plan(self, node: ir.Node, opset: int) -> Plan | None:
+        """Read the sum of products, and the norms of both factors."""
+        total, divisor = made_by(operand(node, 0), "ReduceSum"), made_by(operand(node, 1), "Mul")
+        product = None if total is None else made_by(operand(total, 0), "Mul")
+        if total is None or product is None or divisor is None:
+            return None
+        dot, norms = reduction(total), [norm_of(operand(divisor, position)) for position in (0, 1)]
+        found = [norm[0] for norm in norms if norm is not None and not norm[1]]
+        if len(found) != 2 or not dot.axes or any(_axes(one) != _axes(dot) for one in found):
+            return None
+        factors = operand(product, 0), operand(product, 1)
+        if not any(all(map(same_tensor, factors, (one.x, two.x))) for one, two in (found, found[::-1])):
+            return None
+        dtype = dtype_of(factors[0], tuple(WIDTHS))
+
+        def build(op: Any) -> ir.Value:
+            parts = [
+                scaled_norm(op, x, dot.axes, epsilon=Fraction(0), dtype=dtype, opset=opset)[1:] for x in factors
+            ]
+            (small, root), (other, length) = parts
+            top = reduced(op, "ReduceSum", opset, op.Mul(small, other), dot.axes, keepdims=True)
+            one = number(op, 1, dtype)
+            made: ir.Value = op.Div(top, op.Mul(op.Max(root, one), op.Max(length, one)))
+            return made if dot.keepdims else squeezed(op, opset, made, dot.axes)
+
+        return build
+
+
+@verify.tolerance
+@register(
     "stable_hypot",
     takes=["Mul", "Pow", "Add", "Sqrt"],
     gives=["Abs", "Max", "Div", "Clip", "Mul", "Add", "Sqrt"],
@@ -135,7 +177,7 @@ class StableNormalize(StableForm):
     stands_for=Counterpart("hypot", "tf.experimental.numpy.hypot, tf.abs(tf.complex(a, b))"),
 )
 class StableHypot(StableForm):
-    """Sqrt(a^2 + b^2 + c) becomes s * Sqrt((a/s)^2 + (b/s)^2 + c/s^2), s the greatest magnitude, at least 1."""
+    """Sqrt(a^2 + b^2 + c) becomes s * Sqrt((a/s)^2 + (b/s)^2 + c/s^2), s the greatest magnitude, as in stable_norm."""
 
     roots = ("Sqrt", "Pow")
 
@@ -154,7 +196,7 @@ class StableHypot(StableForm):
         constant = total.constant
 
         def build(op: Any) -> ir.Value:
-            scale = op.Max(*(op.Abs(leg) for leg in legs), number(op, 1, dtype))
+            scale = op.Max(*(op.Abs(leg) for leg in legs), number(op, least_scale(dtype, constant), dtype))
             made = None
             for leg in legs:
                 small = clipped(op, opset, op.Div(leg, scale), -1, 1, dtype)
@@ -184,10 +226,14 @@ def _norm(squares: Reduction, epsilon: Fraction, opset: int) -> Plan:
     return build
 
 
+def _axes(found: Reduction) -> tuple[Sequence[int], bool]:
+    return list(found.axes), found.keepdims
+
+
 def _normalized(x: ir.Value, squares: Reduction, dtype: ir.DataType, opset: int) -> Plan:
     def build(op: Any) -> ir.Value:
         _, small, root = scaled_norm(op, x, squares.axes, epsilon=Fraction(0), dtype=dtype, opset=opset)
-        made: ir.Value = op.Div(small, op.Max(root, number(op, _LEAST_NORM[dtype], dtype)))
+        made: ir.Value = op.Div(small, op.Max(root, number(op, 1, dtype)))
         return made
 
     return build

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from fractions import Fraction
@@ -22,6 +23,7 @@ __all__ = [
     "StableForm",
     "cast",
     "is_representable",
+    "least_scale",
     "log_add_exp",
     "log_sum_exp",
     "number",
@@ -131,16 +133,23 @@ def scaled_norm(
 ) -> tuple[ir.Value, ir.Value, ir.Value]:
     """Return a scale, x divided by it, and sqrt(sum(x^2) + epsilon) divided by it; the axes stay, with length 1.
 
-    The scale is the greatest magnitude, at least 1, so that no square overflows.  The quotients are at most 1 then,
-    which their Clip says to whoever bounds them.
+    The scale is the greatest magnitude, at least that of `least_scale`, so that no square overflows, and the greatest
+    one is 1.  The quotients are at most 1 then, which their Clip says to whoever bounds them.
     """
-    one = number(op, 1, dtype)
-    scale = op.Max(reduced(op, "ReduceMax", opset, op.Abs(x), axes, keepdims=True), one)
+    least = number(op, least_scale(dtype, epsilon), dtype)
+    scale = op.Max(reduced(op, "ReduceMax", opset, op.Abs(x), axes, keepdims=True), least)
     small = clipped(op, opset, op.Div(x, scale), -1, 1, dtype)
     squares = reduced(op, "ReduceSum", opset, op.Mul(small, small), axes, keepdims=True)
     if epsilon:
         squares = op.Add(squares, op.Div(op.Div(number(op, epsilon, dtype), scale), scale))
     return scale, small, op.Sqrt(squares)
+
+
+def least_scale(dtype: ir.DataType, epsilon: Fraction = Fraction(0)) -> float:
+    """Return what a scale has to be at least: a number no runtime replaces by 0, by whose square epsilon is divided."""
+    info = np.finfo(dtype.numpy())
+    least = float(info.smallest_subnormal if dtype == ir.DataType.FLOAT16 else info.tiny)
+    return max(least, math.sqrt(epsilon))
 
 
 def is_representable(value: Fraction, dtype: ir.DataType) -> bool:
