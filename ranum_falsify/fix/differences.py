@@ -17,6 +17,8 @@ _ROUNDINGS = 16
 """How many units of an output's own type are rounding, where that is more."""
 _WORSE = 2.0
 """How many times as far as the original may be a repaired model, as another order of operations makes it."""
+_WRONG = 1e-2
+"""Relative errors of the original from this one on: its outputs were not right."""
 _FLOOR = 1e-3
 """Errors are relative to the number that is meant, or to this share of the greatest of its output, and to no number so
 small that runtimes may replace it by 0."""
@@ -97,7 +99,7 @@ class OutputDifferences:
         if error > rounding and error > _WORSE * noise:
             under = flushed().get(name, old)
             noise = max(noise, float((_distance(under, meant) / scale)[works].max(initial=0.0)))
-            if error > _WORSE * noise:
+            if error > _WORSE * noise and noise < _WRONG:
                 self._away = max(self._away, error)
         if is_valid and known.any() and float((_distance(old, new) / scale)[works].max(initial=0.0)) > rounding:
             least, most = self._errors or (0.0, 0.0)

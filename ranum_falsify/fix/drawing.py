@@ -20,7 +20,7 @@ _LEAST_WAVE = 64
 
 
 def draw_values(rng: np.random.Generator, variable: InputVariable, known: np.ndarray | None, number: int) -> np.ndarray:
-    """Return values of one input: any of the box, waves, ends, magnitudes of any order, or near its numbers in the file.
+    """Return values of one input: any of the box, waves, ends, numbers of any order, or near those in the file.
 
     Args:
         rng: Where random numbers come from.
@@ -48,9 +48,7 @@ def draw_values(rng: np.random.Generator, variable: InputVariable, known: np.nda
     return inside
 
 
-def _extreme(
-    rng: np.random.Generator, drawn: np.ndarray, low: np.ndarray, high: np.ndarray, tiny: float
-) -> np.ndarray:
+def _extreme(rng: np.random.Generator, drawn: np.ndarray, low: np.ndarray, high: np.ndarray, tiny: float) -> np.ndarray:
     """Return numbers as rarely come up by themselves.
 
     Args:

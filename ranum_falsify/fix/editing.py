@@ -30,7 +30,8 @@ class Edited:
 
     Attributes:
         model: The model.
-        tensors: The tensor that each guard limits, empty for an attribute; None where its node has no place for it, and nothing is changed.
+        tensors: The tensor that each guard limits, empty for an attribute; None where its node has no place for it, and
+            nothing is changed.
     """
 
     model: onnx.ModelProto

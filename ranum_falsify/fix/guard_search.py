@@ -21,7 +21,7 @@ from ranum_falsify.validity import AtMost, Constraint
 __all__ = ["GuardSearch", "Guarded"]
 
 _RUNGS = (0.0, 0.25, 0.5, 0.75, 0.9, 1.0)
-_BISECTIONS = 10
+_BISECTIONS = 16
 _MORE = 0.01
 """Strength of a number that is added where the least one is lost in rounding."""
 _MOST_TRIALS = 400

@@ -167,10 +167,11 @@ def guards_of(
         bounds: Bounds of its operands.
         is_clip: Whether they are written as clips.
     """
-    for condition in conditions:
-        if condition.raised_by and hasattr(op, condition.raised_by):
-            yield _raising(site, op, condition.raised_by)
-    for name, ranges in _ranges(op, conditions, bounds).items():
+    stated = _ranges(op, conditions, bounds)
+    raised = {condition.raised_by for condition in conditions if hasattr(op, condition.raised_by)}
+    if not stated:
+        yield from (_raising(site, op, attribute) for attribute in sorted(raised))
+    for name, ranges in stated.items():
         index = _index(op, name)
         x = bounds[name]
         if index is None or x.dtype not in (*_FLOATS, *_WHOLE):

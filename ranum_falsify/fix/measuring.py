@@ -30,8 +30,6 @@ from ranum_falsify.replay.replayer import Replayer
 __all__ = ["OutputMeter", "count_operations"]
 
 
-_FOR_MEANING = 0.8
-"""Share of the time for draws after which no meanings are computed any more; what differs then counts as changed."""
 _SMALL = 20_000
 """Operations of models that are evaluated in real numbers; of larger ones, double precision has to do."""
 
@@ -136,14 +134,13 @@ class OutputMeter:
             return []
         samples: list[_Sample] = []
         ends = time.monotonic() + self._seconds
-        known_until = ends - self._seconds * (1 - _FOR_MEANING)
         try:
             with Replayer(self._runnable(self._subject.model)) as replayer:
                 for inputs in self._draw_inputs():
                     if not self._keep(inputs):
                         continue
                     seen = replayer.run(inputs)
-                    meant = {} if self._is_seeded or time.monotonic() > known_until else self._meaning.run(inputs)
+                    meant = {} if self._is_seeded else self._meaning.run(inputs)
                     samples.append(_Sample(inputs, seen.outputs, meant, not seen.findings))
                     if time.monotonic() > ends:
                         break

@@ -68,7 +68,7 @@ def _operator(found: Repairs, node: str) -> OperatorResult | None:
 
 def _repair(repair: Repair, number: int, verbosity: int) -> Iterator[str]:
     proof = f"proved for {', '.join(repair.runtimes)}" if repair.standing == "proved" else "not falsified, not proved"
-    loss = f", at a loss: {_percent(repair.loss)}" if repair.loss else ""
+    loss = f", at a loss: {_loss(repair.loss)}" if repair.loss else ""
     yield f"{'best' if not number else f'other {number}'}: {' and '.join(repair.kinds)}, {proof}{loss}"
     for change in repair.changes:
         yield from (f"  {line}" for line in _change(change))
@@ -126,11 +126,10 @@ def _errors(errors: tuple[float, float]) -> str:
     )
 
 
-def _percent(share: float) -> str:
+def _loss(share: float) -> str:
     """Return by how much outputs change that were right."""
-    if share >= 2:
-        return "outputs that were right are off by more than they are" + (f" (x {share:.2g})" if share < math.inf else "")
-    return f"outputs that were right change by up to {share:.2g} of what they are"
+    size = f"{share * 100:.2g} %" if share <= 1 else f"{share:.2g} times what they are"
+    return f"outputs that were right change by up to {size}"
 
 
 def _beyond(change: OutputChange) -> str:

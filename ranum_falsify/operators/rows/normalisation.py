@@ -5,7 +5,8 @@ Where a normaliser is 0 or less, ONNX Runtime divides by it nonetheless; only Lp
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 import onnx
 import torch
@@ -28,7 +29,7 @@ from ranum_falsify.errors import UnsupportedAttributeError
 from ranum_falsify.operators.support import batching
 from ranum_falsify.operators.support.families import across, opaque, plain
 from ranum_falsify.operators.support.functions import ints
-from ranum_falsify.validity import Bounds, Condition, GreaterThan, Operands
+from ranum_falsify.validity import Bounds, Condition, GreaterThan, InvalidRange, Operands
 
 __all__ = [
     "VARIANCE",
@@ -130,6 +131,11 @@ def _variance_positive(op: Operation, operands: Bounds) -> bool:
     return op.epsilon >= 0 and bool((variance.lower + float(op.epsilon) >= tiny(variance.dtype)).all())
 
 
+def _variance_ranges(op: Operation, bounds: Bounds) -> Iterator[InvalidRange]:
+    if not op.training_mode:
+        yield InvalidRange("variance", upper=-float(op.epsilon))
+
+
 def _batch_bounds(site: Site, *operands: Interval) -> Interval | tuple[Interval, ...]:
     if site.op.training_mode:
         return batch_normalising.trained_batch_normalisation(site, *operands)
@@ -146,7 +152,12 @@ across(
     ),
     batch=batching.inferring,
     kernel=None,
-    valid=[above_zero("variance + epsilon > 0", VARIANCE, _batch_variance, _variance_positive)],
+    valid=[
+        replace(
+            above_zero("variance + epsilon > 0", VARIANCE, _batch_variance, _variance_positive),
+            beside_of=_variance_ranges,
+        )
+    ],
     operands=("x", "scale", "bias", "mean", "variance"),
     renamed={"B": "bias", "input_mean": "mean", "input_var": "variance", "var": "variance"},
 )(BatchNormalization)

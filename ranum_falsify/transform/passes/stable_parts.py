@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, ClassVar
 
@@ -20,13 +21,14 @@ from ranum_falsify.transform.passes.expressions import Plan
 from ranum_falsify.transform.rewrite import Rewrite
 
 __all__ = [
+    "ScaledNorm",
     "StableForm",
     "cast",
     "is_representable",
-    "least_scale",
     "log_add_exp",
     "log_sum_exp",
     "number",
+    "scaled",
     "scaled_norm",
     "softplus",
     "times",
@@ -128,28 +130,82 @@ def log_sum_exp(
     return made
 
 
+@dataclass(frozen=True)
+class ScaledNorm:
+    """A norm sqrt(sum(x^2) + c) of which no square overflows; the axes stay, with length 1.
+
+    Attributes:
+        scales: Their product is the norm of x over that of `small`.
+        small: x, divided by them.
+        root: The norm of `small`.
+        least: What that is no less than, unless x is 0.
+        dtype: The element type of all of them, wider than x's where that is float16.
+    """
+
+    scales: Sequence[ir.Value]
+    small: ir.Value
+    root: ir.Value
+    least: float
+    dtype: ir.DataType
+
+    def norm(self, op: Any) -> ir.Value:
+        """Return the norm."""
+        made = self.root
+        for scale in reversed(self.scales):
+            made = op.Mul(made, scale)
+        return made
+
+    def divisor(self, op: Any) -> ir.Value:
+        """Return the norm of `small`, kept from 0."""
+        made: ir.Value = op.Max(self.root, number(op, self.least, self.dtype))
+        return made
+
+
 def scaled_norm(
     op: Any, x: ir.Value, axes: Sequence[int], *, epsilon: Fraction, dtype: ir.DataType, opset: int
-) -> tuple[ir.Value, ir.Value, ir.Value]:
-    """Return a scale, x divided by it, and sqrt(sum(x^2) + epsilon) divided by it; the axes stay, with length 1.
+) -> ScaledNorm:
+    """Return the norm of a tensor and the root of a constant, by way of numbers that are at most 1.
 
-    The scale is the greatest magnitude, at least that of `least_scale`, so that no square overflows, and the greatest
-    one is 1.  The quotients are at most 1 then, which their Clip says to whoever bounds them.
+    The squares of numbers of float16 are numbers of float32.
     """
-    least = number(op, least_scale(dtype, epsilon), dtype)
-    scale = op.Max(reduced(op, "ReduceMax", opset, op.Abs(x), axes, keepdims=True), least)
-    small = clipped(op, opset, op.Div(x, scale), -1, 1, dtype)
-    squares = reduced(op, "ReduceSum", opset, op.Mul(small, small), axes, keepdims=True)
+    if dtype == ir.DataType.FLOAT16:
+        wide = ir.DataType.FLOAT
+        x, scales, least = cast(op, x, wide), list[ir.Value](), float(np.finfo(np.float16).smallest_subnormal)
+    else:
+        wide = dtype
+        scales, x = scaled(op, x, axes, dtype=dtype, opset=opset, up=not epsilon)
+        least = min(1.0, math.sqrt(epsilon)) or 1.0
+    squares = reduced(op, "ReduceSum", opset, op.Mul(x, x), axes, keepdims=True)
     if epsilon:
-        squares = op.Add(squares, op.Div(op.Div(number(op, epsilon, dtype), scale), scale))
-    return scale, small, op.Sqrt(squares)
+        added = number(op, epsilon, wide)
+        for scale in scales:
+            added = op.Div(op.Div(added, scale), scale)
+        squares = op.Add(squares, added)
+    return ScaledNorm(scales, x, op.Sqrt(squares), least, wide)
 
 
-def least_scale(dtype: ir.DataType, epsilon: Fraction = Fraction(0)) -> float:
-    """Return what a scale has to be at least: a number no runtime replaces by 0, by whose square epsilon is divided."""
-    info = np.finfo(dtype.numpy())
-    least = float(info.smallest_subnormal if dtype == ir.DataType.FLOAT16 else info.tiny)
-    return max(least, math.sqrt(epsilon))
+def scaled(
+    op: Any, x: ir.Value, axes: Sequence[int], *, dtype: ir.DataType, opset: int, up: bool
+) -> tuple[list[ir.Value], ir.Value]:
+    """Return scales, and a tensor divided by them: by its greatest magnitude where that is above 1, or anyway.
+
+    Quotients are at most 1, which their Clip says to whoever bounds them.  What is scaled up was scaled down before, so
+    that no bound of a quotient overflows.
+
+    Args:
+        op: Builds operators.
+        x: The tensor.
+        axes: Along which magnitudes are compared.
+        dtype: Its element type.
+        opset: The model's.
+        up: Whether small numbers are scaled up, too, as far as they are normal numbers.
+    """
+    scales = []
+    for least in (1.0, float(np.finfo(dtype.numpy()).tiny)) if up else (1.0,):
+        greatest = reduced(op, "ReduceMax", opset, op.Abs(x), axes, keepdims=True)
+        scales.append(op.Max(greatest, number(op, least, dtype)))
+        x = clipped(op, opset, op.Div(x, scales[-1]), -1, 1, dtype)
+    return scales, x
 
 
 def is_representable(value: Fraction, dtype: ir.DataType) -> bool:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import mpmath
 import numpy as np
 import onnx
 import onnxruntime as ort
-from lab.bench.hazardous_models import DIGITS, HazardousModel
 
 import ranum_falsify as rf
+from lab.bench.hazardous_models import DIGITS, HazardousModel
 from ranum_falsify.network.tensors import torch_threads
 from ranum_falsify.replay.replayer import Replayer
 
@@ -29,6 +29,8 @@ N = Network("N")
 _DRAWS = 240
 _FLOOR = 1e-3
 """Differences are relative to the number that is meant, or to this share of the greatest of its output."""
+_WRONG = 1e-2
+"""Outputs of the original that are as far from what it means are not right."""
 _WORSE = 2.0
 """How many times farther than the original's an output may be, where that is farther than rounding takes it."""
 
@@ -127,7 +129,8 @@ def _add(found: dict[str, Any], was: np.ndarray, under: np.ndarray, now: np.ndar
     valid = known & np.isfinite(was) & np.isfinite(under)
     before = np.maximum(before, np.where(valid, below, 0.0))
     rounding = max(1e-5, 16 * float(limits.eps))
-    worse = valid & (after > rounding) & (after > _WORSE * before[valid].max(initial=0.0))
+    noise = before[valid].max(initial=0.0)
+    worse = valid & (after > rounding) & (after > _WORSE * noise) & (noise < _WRONG)
     found["original"] = max(found["original"], float(before[valid].max(initial=0.0)))
     found["lost"] = max(found["lost"], float(after[worse].max(initial=0.0)))
     found["off"] = max(found["off"], float(after[known & ~valid].max(initial=0.0)))
