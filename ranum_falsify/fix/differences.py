@@ -98,8 +98,8 @@ class OutputDifferences:
         error = float(after[works].max(initial=0.0))
         if error > rounding and error > _WORSE * noise:
             under = flushed().get(name, old)
-            noise = max(noise, float((_distance(under, meant) / scale)[works].max(initial=0.0)))
-            if error > _WORSE * noise and noise < _WRONG:
+            worst = max(noise, float((_distance(under, meant) / scale)[works].max(initial=0.0)))
+            if error > _WORSE * worst and worst < _WRONG:
                 self._away = max(self._away, error)
         if is_valid and known.any() and float((_distance(old, new) / scale)[works].max(initial=0.0)) > rounding:
             least, most = self._errors or (0.0, 0.0)

@@ -33,7 +33,7 @@ from ranum_falsify.transform.passes.expressions import (
     squares_of,
 )
 from ranum_falsify.transform.passes.kept_reductions import is_kept, kept_value, quotient_of
-from ranum_falsify.transform.passes.stable_parts import StableForm, cast, number, scaled_norm, times
+from ranum_falsify.transform.passes.stable_parts import StableForm, narrowed, number, scaled_norm, times
 from ranum_falsify.transform.registry import Counterpart, register
 
 __all__ = ["StableCosine", "StableHypot", "StableNorm", "StableNormProduct", "StableNormalize"]
@@ -154,7 +154,7 @@ class StableCosine(StableForm):
 
         def build(op: Any) -> ir.Value:
             units = [_unit(op, x, dot.axes, Fraction(0), dtype, opset) for x in factors]
-            made = cast(op, reduced(op, "ReduceSum", opset, op.Mul(*units), dot.axes, keepdims=True), dtype)
+            made = narrowed(op, reduced(op, "ReduceSum", opset, op.Mul(*units), dot.axes, keepdims=True), dtype)
             return made if dot.keepdims else squeezed(op, opset, made, dot.axes)
 
         return build
@@ -213,7 +213,7 @@ def _norm(squares: Reduction, epsilon: Fraction, opset: int) -> Plan:
 
     def build(op: Any) -> ir.Value:
         found = scaled_norm(op, squares.x, squares.axes, epsilon=epsilon, dtype=dtype, opset=opset)
-        norm = cast(op, found.norm(op), dtype)
+        norm = narrowed(op, found.norm(op), dtype)
         return norm if squares.keepdims else squeezed(op, opset, norm, squares.axes)
 
     return build
@@ -272,7 +272,7 @@ def _normalized(x: ir.Value, found: _Norm, dtype: ir.DataType, opset: int) -> Pl
         # The root of a mean of squares is that of their sum, with as much more added, over that of their number.
         made = _unit(op, x, axes, found.epsilon * length, dtype, opset)
         wide = max(dtype, ir.DataType.FLOAT, key=lambda one: WIDTHS[one])
-        return cast(op, times(op, made, math.sqrt(length), wide), dtype)
+        return narrowed(op, times(op, made, math.sqrt(length), wide), dtype)
 
     return build
 

@@ -27,6 +27,7 @@ __all__ = [
     "is_representable",
     "log_add_exp",
     "log_sum_exp",
+    "narrowed",
     "number",
     "scaled",
     "scaled_norm",
@@ -88,6 +89,11 @@ def number(op: Any, value: float | Fraction, dtype: ir.DataType) -> ir.Value:
 def cast(op: Any, x: ir.Value, dtype: ir.DataType) -> ir.Value:
     """Return a tensor of the model in an element type."""
     return x if x.dtype == dtype else op.Cast(x, to=dtype)
+
+
+def narrowed(op: Any, x: ir.Value, dtype: ir.DataType) -> ir.Value:
+    """Return what was computed in a type that is no narrower than float32 in an element type."""
+    return op.Cast(x, to=dtype) if dtype == ir.DataType.FLOAT16 else x
 
 
 def times(op: Any, x: ir.Value, factor: float | Fraction, dtype: ir.DataType) -> ir.Value:

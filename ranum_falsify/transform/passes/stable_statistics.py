@@ -31,7 +31,7 @@ from ranum_falsify.transform.passes.expressions import (
     square_of,
     squares_of,
 )
-from ranum_falsify.transform.passes.stable_parts import StableForm, cast, number, scaled
+from ranum_falsify.transform.passes.stable_parts import StableForm, cast, narrowed, number, scaled
 from ranum_falsify.transform.registry import Counterpart, register
 
 __all__ = ["StableDivisionBySquare", "StableLayerNormalization", "StableSquaredDistance", "StableVariance"]
@@ -196,7 +196,7 @@ class StableLayerNormalization(StableForm):
         def build(op: Any) -> ir.Value:
             given = cast(op, x, wide)
             off = op.Sub(given, reduced(op, "ReduceMean", opset, given, axes, keepdims=True))
-            small = cast(op, scaled(op, off, axes, dtype=wide, opset=opset, up=True)[1], dtype)
+            small = narrowed(op, scaled(op, off, axes, dtype=wide, opset=opset, up=True)[1], dtype)
             attributes = {**dict(node.attributes), "epsilon": _EPSILON}
             made: ir.Value = getattr(op, node.op_type)(small, *node.inputs[1:], **attributes)
             return made

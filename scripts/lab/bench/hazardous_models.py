@@ -53,6 +53,11 @@ class HazardousModel:
         return self.others.get(name, (self.low, self.high))
 
     @property
+    def id(self) -> str:
+        """What it is called in records."""
+        return f"{self.kind}: {self.name}"
+
+    @property
     def model(self) -> onnx.ModelProto:
         """The model."""
         return onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": {self.opset}]> g {self.text}')

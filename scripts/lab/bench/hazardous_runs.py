@@ -52,7 +52,7 @@ def repaired(case: HazardousModel, *, number: int = _DRAWS, timeout: float = 60.
     with torch_threads(1):
         found = rf.fix(case.model, property_of(case), timeout=timeout, self_check=False)
     used = time.process_time() - began
-    record: dict[str, Any] = {"kind": case.kind, "name": case.name, "cpu_s": used, "repairs": len(found)}
+    record: dict[str, Any] = {"id": case.id, "kind": case.kind, "name": case.name, "cpu_s": used, "repairs": len(found)}
     if not found:
         return record
     best = found[0]
@@ -103,9 +103,10 @@ def compare(case: HazardousModel, model: onnx.ModelProto, number: int = _DRAWS) 
     """Return how far the outputs of a repaired model are from what the original means.
 
     Returns:
-        `infinite`: how many outputs are not finite; `lost`: the greatest relative error where the original is valid,
-        with and without denormal numbers, 0 where that is no more than the original's own or than rounding; `off`: the greatest relative error where the
-        original is not valid, and has a meaning; `original`: the original's own greatest error.
+        `infinite`: how many outputs are not finite; `lost`: the greatest relative error where the original is right,
+        with and without denormal numbers, 0 where that is no more than twice the original's own or than rounding;
+        `off`: the greatest relative error where the original is not valid, and has a meaning; `original`: the
+        original's own greatest error.
     """
     old, new = _session(case.model), _session(model)
     found = {"infinite": 0, "lost": 0.0, "off": 0.0, "original": 0.0}
