@@ -115,8 +115,6 @@ class Constraint(ABC):
     only_onnxruntime: bool = False
     decided_by: tuple[str, ...] = ()
     raised_by: str = ""
-    of_whole_numbers: ClassVar[bool] = False
-    """Whether its ranges are those of integers, too."""
 
     @abstractmethod
     def margin(self, op: Operation, operands: Operands) -> Tensor:
@@ -162,7 +160,8 @@ class Constraint(ABC):
             operands: See :meth:`holds`.
         """
         for name, x in operands.items():
-            if x.is_floating or self.of_whole_numbers:
+            # Bounds of floating operands may be none of whole numbers.
+            if x.is_floating or isinstance(self, NotZero | Condition):
                 yield from (found for found in self.invalid_ranges(x.dtype) or () if found.operand == name)
 
     @abstractmethod
@@ -270,7 +269,6 @@ class NotZero(Constraint):
 
     operand: str
     reason: str
-    of_whole_numbers = True
 
     def margin(self, op: Operation, operands: Operands) -> Tensor:
         return _make_strict(_floating(operands[self.operand]).abs())
@@ -309,7 +307,6 @@ class Condition(Constraint):
     fails_of: Callable[[Operation, Bounds], bool] | None = None
     ranges_of: Callable[[torch.dtype], tuple[InvalidRange, ...]] | None = None
     beside_of: Callable[[Operation, Bounds], Iterator[InvalidRange]] | None = None
-    of_whole_numbers = True
 
     def margin(self, op: Operation, operands: Operands) -> Tensor:
         return self.margin_of(op, operands)

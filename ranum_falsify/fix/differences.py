@@ -62,9 +62,14 @@ class OutputDifferences:
                 exact = np.full(one.shape, math.nan)
             self._judge(name, one, new[name], exact, is_valid=is_valid, flushed=flushed)
 
+    @staticmethod
+    def are_equal(old: Mapping[str, np.ndarray], new: Mapping[str, np.ndarray]) -> bool:
+        """Tell whether all outputs are the same, bit for bit."""
+        return all(np.array_equal(old[name], new[name], equal_nan=True) for name in old)
+
     def _count(self, old: Mapping[str, np.ndarray], new: Mapping[str, np.ndarray]) -> None:
         self._samples += 1
-        self._equal += all(np.array_equal(old[name], new[name], equal_nan=True) for name in old)
+        self._equal += self.are_equal(old, new)
         for name, one in old.items():
             change = _distance(one, new[name])
             if not change.size:

@@ -93,14 +93,14 @@ _lifted = np.vectorize(lambda number: _Real(float(number)), otypes=[object])
 _erf = np.vectorize(_defined(_REALS.erf, grows=True), otypes=[object])
 
 
-class Erf(OpRun):
+class _RealErf(OpRun):
     """ONNX's own takes floats only."""
 
     def _run(self, x: Any) -> tuple[Any]:  # type: ignore[override]
         return (_erf(x),)
 
 
-class Cast(OpRun):
+class _RealCast(OpRun):
     """A cast between floating types changes no real number."""
 
     def _run(self, x: Any, to: int = 0, saturate: int = 1, **_: Any) -> tuple[Any]:  # type: ignore[override]
@@ -108,6 +108,10 @@ class Cast(OpRun):
         if dtype.kind == "f":
             return (_real(np.asarray(x)),)
         return (np.asarray(x).astype(dtype),)
+
+
+# The evaluator finds operators by the names of their classes.
+_RealErf.__name__, _RealCast.__name__ = "Erf", "Cast"
 
 
 def _real(array: np.ndarray) -> np.ndarray:
@@ -154,7 +158,7 @@ def _evaluator(model: onnx.ModelProto) -> ReferenceEvaluator | None:
     lifted = ir.from_proto(model)
     LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(lifted)
     try:
-        made = ReferenceEvaluator(to_proto(lifted), new_ops=[Erf, Cast])
+        made = ReferenceEvaluator(to_proto(lifted), new_ops=[_RealErf, _RealCast])
     except Exception:
         return None
     for name, array in made.rt_inits_.items():

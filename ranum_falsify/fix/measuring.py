@@ -30,17 +30,18 @@ from ranum_falsify.replay.replayer import Replayer
 __all__ = ["OutputMeter", "count_operations"]
 
 
+_FOR_MEANING = 10.0
+"""Seconds for what outputs mean, if there are as many; samples of which it is not known then do not count."""
 _SMALL = 20_000
 """Operations of models that are evaluated in real numbers; of larger ones, double precision has to do."""
 
 
 @dataclass(frozen=True)
 class _Sample:
-    """An input, what comes out of the original, what that means, and whether all its operators receive valid input."""
+    """An input, what comes out of the original, and whether all its operators receive valid input."""
 
     inputs: Mapping[str, np.ndarray]
     outputs: Mapping[str, np.ndarray]
-    meant: Mapping[str, np.ndarray]
     is_valid: bool
 
 
@@ -70,6 +71,7 @@ class OutputMeter:
         self._seed = seed
         self._keep = keep
         self._samples: Sequence[_Sample] | None = None
+        self._known: dict[int, Mapping[str, np.ndarray]] = {}
         self._without_denormals: Sequence[Mapping[str, np.ndarray]] = []
 
     def measure(self, model: onnx.ModelProto) -> OutputChange | None:
@@ -83,6 +85,8 @@ class OutputMeter:
         if not self._samples:
             return None
         found = OutputDifferences()
+        now = time.monotonic()
+        ends = max(now + self._seconds, min(self._subject.deadline, now + _FOR_MEANING))
         runnable = self._runnable(model)
         names = {value.name for value in runnable.graph.input}
         given = {*self._samples[0].inputs, *(tensor.name for tensor in runnable.graph.initializer)}
@@ -94,14 +98,18 @@ class OutputMeter:
                 inputs = {name: array for name, array in sample.inputs.items() if name in names}
                 # A seeded generator draws the same numbers only in the same run of the same kind.
                 outputs = replayer.run(inputs).outputs if self._is_seeded else replayer.outputs(inputs)
-                found.add(
-                    sample.outputs,
-                    outputs,
-                    sample.meant,
-                    is_valid=sample.is_valid,
-                    flushed=partial(self._flushed, number),
-                )
+                is_kept = sample.is_valid and found.are_equal(sample.outputs, outputs)
+                meant = {} if is_kept or self._is_seeded else self._meant(number, ends)
+                if meant is not None:
+                    flushed = partial(self._flushed, number)
+                    found.add(sample.outputs, outputs, meant, is_valid=sample.is_valid, flushed=flushed)
         return found.result()
+
+    def _meant(self, number: int, ends: float) -> Mapping[str, np.ndarray] | None:
+        """Return what the original means by a sample; None where there is no time left to find out."""
+        if number not in self._known and time.monotonic() < ends and self._samples is not None:
+            self._known[number] = self._meaning.run(self._samples[number].inputs)
+        return self._known.get(number)
 
     def _flushed(self, number: int) -> Mapping[str, np.ndarray]:
         """Return what the original makes of a sample where denormal numbers are replaced by 0."""
@@ -140,8 +148,7 @@ class OutputMeter:
                     if not self._keep(inputs):
                         continue
                     seen = replayer.run(inputs)
-                    meant = {} if self._is_seeded else self._meaning.run(inputs)
-                    samples.append(_Sample(inputs, seen.outputs, meant, not seen.findings))
+                    samples.append(_Sample(inputs, seen.outputs, not seen.findings))
                     if time.monotonic() > ends:
                         break
         except ReplayError:
