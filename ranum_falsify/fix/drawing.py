@@ -60,8 +60,8 @@ def _extreme(rng: np.random.Generator, drawn: np.ndarray, low: np.ndarray, high:
     """
     most = np.maximum(np.maximum(np.abs(low), np.abs(high)), tiny)
     orders = np.log(most) - math.log(tiny)
-    each = tiny * np.exp(orders * rng.random(drawn.shape))
-    common = np.minimum(tiny * np.exp(orders.max(initial=0.0) * rng.random()), most)
+    each = np.exp(math.log(tiny) + orders * rng.random(drawn.shape))
+    common = np.minimum(np.exp(math.log(tiny) + orders.max(initial=0.0) * rng.random()), most)
     sign = np.where((rng.random(drawn.shape) < 0.5) & (low < 0) | (high <= 0), -1.0, 1.0)
     is_other = rng.random(drawn.shape) < 0.5
     kinds = (

@@ -167,7 +167,7 @@ def guards_of(
         bounds: Bounds of its operands.
         is_clip: Whether they are written as clips.
     """
-    stated = _ranges(op, conditions, bounds)
+    stated = {name: found for name, found in _ranges(op, conditions, bounds).items() if _index(op, name) is not None}
     raised = {condition.raised_by for condition in conditions if hasattr(op, condition.raised_by)}
     if not stated:
         yield from (_raising(site, op, attribute) for attribute in sorted(raised))
