@@ -144,7 +144,8 @@ def _scale(meant: np.ndarray, dtype: np.dtype) -> np.ndarray:
     size = np.abs(np.where(np.isfinite(meant), meant, 0.0).astype(np.float64))
     floor = _FLOOR if dtype.kind == "f" else 1.0
     least = _NORMAL * float(np.finfo(dtype).tiny) if dtype.kind == "f" else 1.0
-    return np.maximum(np.maximum(size, floor * size.max(initial=0.0)), least)
+    scale: np.ndarray = np.maximum(np.maximum(size, floor * size.max(initial=0.0)), least)
+    return scale
 
 
 def _greatest(array: np.ndarray) -> float:
