@@ -96,14 +96,14 @@ _erf = np.vectorize(_defined(_REALS.erf, grows=True), otypes=[object])
 class _RealErf(OpRun):
     """ONNX's own takes floats only."""
 
-    def _run(self, x: Any) -> tuple[Any]:  # type: ignore[override]
+    def _run(self, x: Any) -> tuple[Any]:
         return (_erf(x),)
 
 
 class _RealCast(OpRun):
     """A cast between floating types changes no real number."""
 
-    def _run(self, x: Any, to: int = 0, saturate: int = 1, **_: Any) -> tuple[Any]:  # type: ignore[override]
+    def _run(self, x: Any, to: int = 0, saturate: int = 1, **_: Any) -> tuple[Any]:
         dtype = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(to))
         if dtype.kind == "f":
             return (_real(np.asarray(x)),)

@@ -96,7 +96,8 @@ def _draw(rng: np.random.Generator, case: HazardousModel, value: onnx.ValueInfoP
         even.flat[0] * (1 + 1e-3 * rng.standard_normal(shape)),
     )[number % 10]
     ends = np.array([low, high]).astype(dtype)
-    return np.clip(made.astype(dtype), *ends)
+    drawn: np.ndarray = np.clip(made.astype(dtype), *ends)
+    return drawn
 
 
 def compare(case: HazardousModel, model: onnx.ModelProto, number: int = _DRAWS) -> dict[str, Any]:

@@ -15,6 +15,9 @@ from ranum_falsify.zoo.catalogue import MODELS
 __all__ = ["load", "save", "write"]
 
 
+_ZOO = tuple(model.id for model in MODELS)
+
+
 def load(path: Path, part: str = "models") -> dict[str, dict[str, Any]]:
     """Return what was measured before, by model: of the zoo's, or in another part of the file."""
     return {record["id"]: record for record in _read(path).get(part, ())}
@@ -24,7 +27,7 @@ def save(
     path: Path,
     known: Mapping[str, Mapping[str, Any]],
     part: str = "models",
-    order: Iterable[str] = tuple(model.id for model in MODELS),
+    order: Iterable[str] = _ZOO,
 ) -> None:
     """Write what is known of a part, in the order of its catalogue; other parts stay."""
     content = {**_read(path), "facts": _facts(), part: [known[name] for name in order if name in known]}
