@@ -99,16 +99,14 @@ class OutputDifferences:
         scale = _scale(meant, old.dtype)
         before, after = _distance(old, meant) / scale, _distance(new, meant) / scale
         works = np.isfinite(old) if is_valid else np.isfinite(old) & known
-        rounding, noise = _rounding(old), float(before[works & known].max(initial=0.0))
-        error = float(after[works].max(initial=0.0))
-        if error > rounding and error > _WORSE * noise:
-            under = flushed().get(name, old)
-            worst = max(noise, float((_distance(under, meant) / scale)[works].max(initial=0.0)))
-            if error > _WORSE * worst and worst < _WRONG:
-                self._away = max(self._away, error)
+        rounding = _rounding(old)
+        if _error_beyond(before, after, works, rounding):
+            under = np.maximum(before, _distance(flushed().get(name, old), meant) / scale)
+            self._away = max(self._away, _error_beyond(under, after, works, rounding))
         if is_valid and known.any() and float((_distance(old, new) / scale)[works].max(initial=0.0)) > rounding:
+            errors = (float(one[works & known].max(initial=0.0)) for one in (before, after))
             least, most = self._errors or (0.0, 0.0)
-            self._errors = max(least, noise), max(most, float(after[works & known].max(initial=0.0)))
+            self._errors = max(least, next(errors)), max(most, next(errors))
         self._beyond = max(self._beyond, float(after[known & ~works].max(initial=0.0)))
 
     def result(self) -> OutputChange:
@@ -124,6 +122,13 @@ class OutputDifferences:
             broken=self._broken,
             beyond=self._beyond,
         )
+
+
+def _error_beyond(before: np.ndarray, after: np.ndarray, works: np.ndarray, rounding: float) -> float:
+    """Return the greatest error after a repair where there was little before; 0 if it is no more than rounding."""
+    right = works & (before < _WRONG)
+    error, noise = (float(one[right].max(initial=0.0)) for one in (after, before))
+    return error if error > rounding and error > _WORSE * noise else 0.0
 
 
 def _distance(one: np.ndarray, other: np.ndarray) -> np.ndarray:

@@ -24,7 +24,8 @@ the output.
 {rows}
 
 - **Valid outputs** are those that are within 1 % of what is meant in the original, with and without denormal numbers.
-  They are within 1e-5 (16 units of float16) of it in the repaired model, or within twice the original's own error.
+  In the repaired model they are within 1e-5 (16 units of float16) of it, or within twice the greatest error of the
+  original's valid outputs on that input.
 - **Best without a loss**: `fix` states no loss, and ends with 0. A repair that changes valid outputs by more than 1e-3
   is never that: of {lossy} such repairs, {stated} say so and end with 4.
 
