@@ -15,7 +15,6 @@ __all__ = [
     "NonFiniteError",
     "PropertyError",
     "RanumFalsifyError",
-    "ReadingTimeoutError",
     "ReplayCrashError",
     "ReplayError",
     "ReplayRefusalError",
@@ -79,10 +78,6 @@ class PropertyError(RanumFalsifyError):
 
 class UpstreamMissingError(RanumFalsifyError, ImportError):
     """DNNV or DNNF is not installed."""
-
-
-class ReadingTimeoutError(RanumFalsifyError):
-    """There was no time to read what was asked."""
 
 
 class ReplayError(RanumFalsifyError):

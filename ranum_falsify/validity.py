@@ -16,7 +16,7 @@ import math
 import operator
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -168,6 +168,10 @@ class Constraint(ABC):
     def describe(self) -> str:
         """Return the condition as people write it, such as `x > 0`."""
 
+    def as_read(self, dtype: torch.dtype) -> Constraint:
+        """Return the same condition, whose description is about operands of an element type."""
+        return self
+
     def crossing(self, op: Operation, operands: Operands) -> Tensor | None:
         """Return a tensor whose sign change brackets an invalid point, or None where the set is not a border."""
         return None
@@ -187,12 +191,14 @@ class _Bounded(Constraint):
     """One operand and its bound.
 
     `only_finite` means that an infinite operand is no violation: it gives an infinite output, not NaN.
+    `shown` is the element type that its description is about.
     """
 
     operand: str
     bound: Bound
     reason: str
     only_finite: bool = False
+    shown: torch.dtype = field(default=torch.float32, compare=False)
 
     _keeps: ClassVar[staticmethod[[Any, Any], Any]]
     """`_keeps(x, bound)`: the condition."""
@@ -234,9 +240,12 @@ class _Bounded(Constraint):
         end = "upper" if self._is_lower else "lower"
         return (InvalidRange(operand=self.operand, is_open=not self._is_strict, **{end: self._bound(dtype)}),)
 
+    def as_read(self, dtype: torch.dtype) -> Constraint:
+        return replace(self, shown=dtype) if callable(self.bound) else self
+
     def describe(self) -> str:
-        number = f"{self._bound(torch.float32):.7g}"
-        return f"{self.operand} {self._symbol} {number}" + (" (in float32)" if callable(self.bound) else "")
+        of_type = f" (in {str(self.shown).removeprefix('torch.')})" if callable(self.bound) else ""
+        return f"{self.operand} {self._symbol} {self._bound(self.shown):.7g}{of_type}"
 
 
 class GreaterThan(_Bounded):

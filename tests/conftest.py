@@ -15,7 +15,15 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+from hypothesis import HealthCheck, settings
+
 import ranum_falsify.upstream  # noqa: F401 - DNNV is importable from here on, whichever test file runs alone
+
+# A machine may be slow, and busy.
+_patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("quick", _patient, max_examples=25)
+settings.register_profile("all", _patient, max_examples=100)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -30,6 +38,20 @@ def pytest_xdist_auto_num_workers() -> int:
     """`-n auto` starts a process for each core that this one may use; none if there is only one core."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return min(cores, _MOST_WORKERS) if cores > 1 else 0
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Of the cases of a test that is marked `few(n)`, all but n are slow; these lie evenly among them."""
+    tests: dict[tuple[str, int], list[pytest.Item]] = {}
+    for item in items:
+        for mark in item.iter_markers("few"):
+            tests.setdefault((item.nodeid.partition("[")[0], mark.args[0]), []).append(item)
+    for (_, most), cases in tests.items():
+        kept = {number * len(cases) // most for number in range(most)} if len(cases) > most else range(len(cases))
+        for number, case in enumerate(cases):
+            if number not in kept:
+                case.add_marker(pytest.mark.slow)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -49,6 +49,7 @@ def test_the_bare_loop_computes_what_the_model_computes(name: str) -> None:
         np.testing.assert_allclose(y[0], expected, rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.slow
 def test_table_of_the_search(capsys: pytest.CaptureFixture[str]) -> None:
     small = ["--rounds", "1", "--starts", "4", "--steps", "3", "--dnnf-starts", "1", "--dnnf-steps", "2"]
     assert script("bench_falsify").main(["--case", "acasxu", "--threads", "1", *small]) == 0
@@ -127,6 +128,7 @@ def test_a_model_of_the_zoo_becomes_a_row(tmp_path: Path, monkeypatch: pytest.Mo
     assert "| over the programs' data | 1 of 1 | 1 of 1 | 1 of 1 |" in page
 
 
+@pytest.mark.slow
 def test_the_page_says_where_a_defect_exists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     options = ["--only", "37", "38", "saf7", "--parts", "detection", "ranges", "--folder", str(tmp_path)]
     monkeypatch.setattr(sys, "argv", ["bench_zoo.py", *options])
@@ -153,6 +155,7 @@ def test_the_page_of_results_says_what_was_measured() -> None:
     assert len([defect for model in measured["models"] for defect in model["defects"]]) == 79
 
 
+@pytest.mark.slow
 def test_clips_of_a_model_become_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options = ["--only", "4", "33", "--sets", "all", "inputs", "--folder", str(tmp_path)]
     assert script("bench_fix").main(options) == 0
@@ -172,6 +175,7 @@ def test_the_page_of_clips_says_what_was_measured() -> None:
     assert all(record["proved"] for record in found)
 
 
+@pytest.mark.slow
 def test_repairs_of_a_model_become_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options = ["--only", "3", "4", "--seconds", "0.2", "--folder", str(tmp_path)]
     assert script("bench_repairs").main(options) == 0

@@ -55,6 +55,7 @@ def test_the_example_stands_in_its_files(name: str, block: str) -> None:
     assert wanted <= found
 
 
+@pytest.mark.slow
 def test_a_row_that_leaves_a_part_out_is_an_error_at_import(tmp_path: Path) -> None:
     (message,) = re.findall(r"^```\n(TypeError: .*)\n```$", PAGE, re.MULTILINE)
     part = message.split()[-1]

@@ -103,6 +103,7 @@ def test_a_scripted_loop_is_proved_and_its_operators_are_named() -> None:
     assert root.reach == "output" and root.runtimes == ("onnxruntime", "torch")
 
 
+@pytest.mark.slow
 def test_an_iteration_of_a_loop_that_an_input_ends_is_named() -> None:
     model = script(Halving(), torch.ones(4))
     assert "Loop" in [node.op_type for node in model.graph.node]
@@ -111,6 +112,7 @@ def test_an_iteration_of_a_loop_that_an_input_ends_is_named() -> None:
     assert violated(result) and all(name.startswith("/Loop/body/Sqrt[") for name in violated(result))
 
 
+@pytest.mark.slow
 def test_a_scan_is_proved_and_its_operators_are_named() -> None:
     model = export(Cumulative(), torch.ones(4, 3))
     assert "Scan" in [node.op_type for node in model.graph.node]
@@ -119,6 +121,7 @@ def test_a_scan_is_proved_and_its_operators_are_named() -> None:
     assert violated(unsafe) and all("/body/node_sqrt[" in name for name in violated(unsafe))
 
 
+@pytest.mark.slow
 def test_a_while_loop_is_proved_and_its_operators_are_named() -> None:
     model = export(Repeated(), torch.ones(3))
     assert "Loop" in [node.op_type for node in model.graph.node]
@@ -144,6 +147,7 @@ def loop(body: str, count: int = 3) -> onnx.ModelProto:
     return model
 
 
+@pytest.mark.slow
 def test_what_a_loop_swallows_is_found_inside_it() -> None:
     """The root of a negative number is not taken, so the loop itself gives no NaN."""
     model = loop("n = Neg(s) q = Sqrt(n) p = Greater(s, big) e = Abs(s) t = Where(p, q, e)")
@@ -161,6 +165,7 @@ def test_an_infinite_constant_in_a_body_excuses_no_other_operator() -> None:
     assert violated(result) <= {"loop/body/Exp_t[1]", "loop/body/Exp_t[2]"} and violated(result)
 
 
+@pytest.mark.slow
 def test_a_loop_with_a_count_that_the_box_fixes_is_unrolled() -> None:
     model = loop("t = Log(s)")
     del model.graph.initializer[0]
@@ -176,6 +181,7 @@ def test_a_loop_with_a_count_that_the_box_fixes_is_unrolled() -> None:
     assert ranging.verdict == "violated"
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("count", [1, 3])
 def test_a_counterexample_replays(count: int) -> None:
     result = rf.check(loop("t = Sqrt(s)", count), box=(-1, 1), n_starts=5, prove_timeout=0)
@@ -214,11 +220,13 @@ def test_a_loop_is_proved_for_any_number_of_iterations() -> None:
     assert any("any number of iterations" in notice for notice in result.notices)
 
 
+@pytest.mark.slow
 def test_what_fails_in_a_loop_of_any_length_is_named() -> None:
     result = rf.check(ROOTS, box={"x": (-3, -2), "n": (1, 2)}, n_starts=5, prove_timeout=0)
     assert "loop/body/Sqrt_t" in violated(result) and verdicts(result)["loop"] == "open"
 
 
+@pytest.mark.slow
 def test_a_violation_in_what_an_input_steers_says_where_it_is_valid() -> None:
     chosen = parse_model(
         f"""{HEAD} g (float[2] x) => (float[2] y) <float zero = {{0}}> {{ m = ReduceMax<keepdims = 0>(x)
@@ -249,6 +257,7 @@ def test_a_loop_that_its_condition_ends_long_before_its_count_is_followed() -> N
     assert any(name.startswith("loop/body/exp[") for name in violated(result))
 
 
+@pytest.mark.slow
 def test_iterations_that_fail_the_same_way_are_one_block() -> None:
     model = loop("n = Neg(s) q = Sqrt(n) p = Greater(s, big) e = Abs(s) t = Where(p, q, e)", 4)
     result = rf.check(model, box=(1, 1.5), n_starts=5, prove_timeout=0)
@@ -306,6 +315,7 @@ SWALLOWING = steered(
 )
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("lengths", [(0, 100), (60, 60)], ids=str)
 def test_what_a_loop_of_any_length_swallows_is_found_and_replays(lengths: tuple[int, int]) -> None:
     result = rf.check(SWALLOWING, box={"x": (-1, 1), "n": lengths}, n_starts=20, prove_timeout=0)

@@ -35,6 +35,7 @@ def same(one: Answer, other: Answer) -> bool:
 # seeds -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_same_seed_same_answer() -> None:
     one, again, other = (search(natural("softmax_regression"), n_starts=20, seed=seed) for seed in (5, 5, 6))
     assert same(one, again)
@@ -225,6 +226,7 @@ STEERED = """(float[4] x, int64 rate) => (float[4] y) {
 }"""
 
 
+@pytest.mark.slow
 def test_an_input_of_one_value_is_a_constant_of_the_search() -> None:
     steered = network(STEERED)
     fixed = valid_in_box(steered, [(-1.0, 1.0), (16, 16)])
@@ -273,6 +275,7 @@ def test_classic_robustness() -> None:
     assert graph(x).argmax() != graph(image).argmax()
 
 
+@pytest.mark.slow
 def test_equivalence_of_two_networks() -> None:
     networks = {name: read(NETWORKS / f"classifier_{name.lower()}.onnx") for name in ("A", "B")}
     text = "Forall(x, Implies(-1 <= x <= {0}, abs(A(x) - B(x)) < 0.5))"

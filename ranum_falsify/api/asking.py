@@ -16,10 +16,9 @@ from ranum_falsify.api.samples import load_networks
 from ranum_falsify.api.settings import Options, Settings, settings_of
 from ranum_falsify.api.sizes import UNREAD, ask_each, join_answers, list_sizes
 from ranum_falsify.api.timekeeper import TimeUp, time_limit
-from ranum_falsify.errors import ReadingTimeoutError, UsageError
-from ranum_falsify.search.result import Answer
+from ranum_falsify.errors import UsageError
 
-__all__ = ["answer_loaded", "ask_all_sizes", "falsify", "in_time", "map_models", "prove"]
+__all__ = ["answer_loaded", "ask_all_sizes", "ask_in_time", "falsify", "map_models", "prove"]
 
 T = TypeVar("T")
 
@@ -57,7 +56,7 @@ def _ask(model: ModelLike | Mapping[str, ModelLike], property: PropertyLike, set
         prop = property_of(property)
         return load(prop, map_models(model, prop, settings.sizes, strict=settings.strict), dtype=settings.dtype)
 
-    return answer_loaded(*in_time(read, settings))
+    return ask_in_time(read, answer_loaded, settings)
 
 
 def ask_all_sizes(settings: Settings, ask: Callable[[Settings], Result]) -> Result:
@@ -72,44 +71,32 @@ def ask_all_sizes(settings: Settings, ask: Callable[[Settings], Result]) -> Resu
     """
     sizes = list_sizes(settings.dims)
 
-    def ask_one(one: Mapping[str, int], share: float | None) -> Result | ReadingTimeoutError:
-        try:
-            return ask(replace(settings, dims=one, config=replace(settings.config, timeout=share)))
-        except ReadingTimeoutError as error:
-            return error
+    def ask_one(one: Mapping[str, int], share: float | None) -> Result:
+        return ask(replace(settings, dims=one, config=replace(settings.config, timeout=share)))
 
-    asked = ask_each(sizes, settings.config.timeout, ask_one, _answer_of)
-    results = [result for result in asked if isinstance(result, Result)]
-    if not results:
-        raise _out_of_time(settings)
+    results = ask_each(sizes, settings.config.timeout, ask_one, lambda result: result.answer)
     if len(sizes) == 1:
         return results[0]
-    position, joined = join_answers(settings.dims, sizes, [_answer_of(one) for one in asked])
-    shown = asked[position]
-    return replace(shown if isinstance(shown, Result) else results[0], answer=joined)
+    position, joined = join_answers(settings.dims, sizes, [result.answer for result in results])
+    shown = next((result for result in (results[position], *results) if result.read is not None), results[position])
+    return replace(shown, answer=joined)
 
 
-def _answer_of(asked: Result | ReadingTimeoutError) -> Answer:
-    return asked.answer if isinstance(asked, Result) else UNREAD
+def ask_in_time(read: Callable[[], T], ask: Callable[[T, Settings], Result], settings: Settings) -> Result:
+    """Read something and ask about it, within the timeout together; unknown where there is no time to read it.
 
-
-def in_time(read: Callable[[], T], settings: Settings) -> tuple[T, Settings]:
-    """Read something within the timeout; also return the settings with the time that is left.
-
-    Raises:
-        ReadingTimeoutError: The timeout has passed.
+    Args:
+        read: Reads it.
+        ask: Asks about it, with the settings and the time that is left.
+        settings: The settings.
     """
     began = time.monotonic()
     try:
         with time_limit(settings.config.timeout):
             found = read()
-    except TimeUp as error:
-        raise _out_of_time(settings) from error
-    return found, replace(settings, config=take_time(settings.config, time.monotonic() - began))
-
-
-def _out_of_time(settings: Settings) -> ReadingTimeoutError:
-    return ReadingTimeoutError(f"timeout={settings.config.timeout:g}: was up before all was read; give more time")
+    except TimeUp:
+        return Result(answer=replace(UNREAD, seed=settings.config.seed), read=None, config=settings.config)
+    return ask(found, replace(settings, config=take_time(settings.config, time.monotonic() - began)))
 
 
 def answer_loaded(loaded: Loaded, settings: Settings) -> Result:
@@ -119,7 +106,7 @@ def answer_loaded(loaded: Loaded, settings: Settings) -> Result:
     began = time.monotonic()
     found = answer(loaded, config, notices=notices, progress=settings.progress)
     kept = keep_list(loaded, take_time(config, time.monotonic() - began))
-    return Result(answer=found, loaded=loaded, config=config, kept=kept)
+    return Result(answer=found, read=loaded, config=config, kept=kept)
 
 
 def map_models(

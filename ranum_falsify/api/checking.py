@@ -75,6 +75,10 @@ def check(
         from ranum_falsify.api.modules import check_module  # imports the exporter
 
         return check_module(model, args, kwargs, question, settings_of(options, runtimes=_OF_MODULES))
+    if callable(model):
+        raise UsageError(
+            f"model: {getattr(model, '__name__', model)!r} is a function; give a torch.nn.Module whose forward calls it"
+        )
     if args is not None or kwargs:
         raise UsageError("args: an ONNX model has no example call; box says what its inputs range over")
     settings = settings_of(options, runtimes=_OF_FILES)

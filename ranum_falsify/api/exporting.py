@@ -18,6 +18,7 @@ from ranum_falsify.api.sources import StackFrame, find_innermost, find_sources
 from ranum_falsify.api.tracing import FlatCall, TrainingStep, trace_training, unchecked
 from ranum_falsify.errors import ModuleError
 from ranum_falsify.network.source import Source
+from ranum_falsify.network.tensors import to_numpy
 from ranum_falsify.starting import pause_collector, shorten_end
 from ranum_falsify.turns import turn
 
@@ -48,7 +49,7 @@ class Exported:
     @property
     def inputs(self) -> dict[str, np.ndarray]:
         """The inputs' values among the arguments, by name."""
-        return {name: x.detach().cpu().numpy() for name, x in self.arguments.tensors.items()}
+        return {name: to_numpy(x.detach().cpu()) for name, x in self.arguments.tensors.items()}
 
 
 def export(
@@ -111,7 +112,7 @@ def _training(module: torch.nn.Module, arguments: Arguments) -> onnx.ModelProto:
     model = run_exporter(graph, values)
     state = step.state
     held = [info.name for info in model.graph.input][: len(state)]
-    model = hold_inputs(model, {name: x.detach().cpu().numpy() for name, x in zip(held, values, strict=False)})
+    model = hold_inputs(model, {name: to_numpy(x.detach().cpu()) for name, x in zip(held, values, strict=False)})
     return rename_tensors(model, dict(zip(held, state, strict=True)) | _input_names(model, arguments))
 
 

@@ -31,8 +31,9 @@ from ranum_falsify.config import RUNTIMES
 from ranum_falsify.errors import RanumFalsifyError, SaveError
 from ranum_falsify.network.guards import memory_limit
 from ranum_falsify.network.optimised import optimiser
-from ranum_falsify.report import json_report, precision
 from ranum_falsify.report.places import SUFFIX, base_of
+from ranum_falsify.report.plain import as_json
+from ranum_falsify.report.run_report import make_report
 from ranum_falsify.suite.instance import Instance
 from ranum_falsify.suite.record import Status
 from ranum_falsify.suite.task import Answered, Task
@@ -211,12 +212,8 @@ def _write(answered: Answered, result: Result, task: Task, patience: float) -> A
         base = base_of(folder / f"{task.stem}.npy")
         base.folder.mkdir(parents=True, exist_ok=True)
         saved = result.save(base.array)
-        report = json_report.report(result.answer, saved, folder) | {
-            "float32": precision.as_json(result.kept),
-            "illustration": illustrate(
-                result.answer, result.loaded, result.config, min(patience, ILLUSTRATION_SECONDS)
-            ),
-        }
+        shown = illustrate(result.answer, result.loaded, result.config, min(patience, ILLUSTRATION_SECONDS))
+        report = make_report(result.answer, saved, folder, kept=result.kept, illustration=shown)
         files = {} if saved.description is None else {"description": f"{task.stem}.json"}
         if result.answer.counterexample is not None:
             text = base.folder / f"{base.stem}{SUFFIX}"
@@ -226,4 +223,4 @@ def _write(answered: Answered, result: Result, task: Task, patience: float) -> A
         contents = {
             path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()
         }
-    return replace(answered, report=report, files=files, contents=contents)
+    return replace(answered, report=as_json(report), files=files, contents=contents)

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from ranum_falsify.api.asking import in_time
+from ranum_falsify.api.asking import ask_in_time
 from ranum_falsify.api.boxes import BoxLike
 from ranum_falsify.api.defaults import default_range
 from ranum_falsify.api.eager import ModuleRun, compare_export, run_module
@@ -42,18 +42,21 @@ def check_module(
         exported = export(module, () if args is None else args, kwargs, gradient=question.gradient)
         return exported, load_model(exported.model)
 
-    (exported, model), settings = in_time(read, settings)
-    model = replace(model, source=replace(model.source, path=type(module).__name__))
-    compare_export(exported, model.graph)
-    asked = replace(
-        question,
-        box=_box_of(exported, model.graph, question.box),
-        free=exported.parameters if question.free == "all" else question.free,
-        # The backward pass is part of the model.
-        gradient=False,
-    )
-    result = asked.ask(lambda: model, settings)
-    return replace(result, answer=_Blame(exported, settings).put_on(result.answer))
+    def ask(found: tuple[Exported, Model], left: Settings) -> Result:
+        exported, model = found
+        model = replace(model, source=replace(model.source, path=type(module).__name__))
+        compare_export(exported, model.graph)
+        asked = replace(
+            question,
+            box=_box_of(exported, model.graph, question.box),
+            free=exported.parameters if question.free == "all" else question.free,
+            # The backward pass is part of the model.
+            gradient=False,
+        )
+        result = asked.ask(lambda: model, left)
+        return replace(result, answer=_Blame(exported, left).put_on(result.answer))
+
+    return ask_in_time(read, ask, settings)
 
 
 def _box_of(exported: Exported, graph: Graph, box: BoxLike | None) -> BoxLike:

@@ -6,7 +6,8 @@ from ranum_falsify.api.loading import Loaded
 from ranum_falsify.config import SearchConfig
 from ranum_falsify.errors import UsageError
 from ranum_falsify.prove.proof_file import make_proof
-from ranum_falsify.report.assumptions import as_json
+from ranum_falsify.report.grounds import grounds_of
+from ranum_falsify.report.plain import as_json
 from ranum_falsify.report.versions import versions
 from ranum_falsify.search.result import Answer
 
@@ -25,7 +26,7 @@ def proof_of(answer: Answer, loaded: Loaded, config: SearchConfig) -> bytes:
         raise UsageError("no proof file is written: the verdict is about outputs alone; ask without --reach output")
     if loaded.sources.dtype is not None:
         raise UsageError("no proof file can be written: the network is converted; ask about the model as it is")
-    grounds = as_json(answer.assumptions) or {}
+    grounds = as_json(grounds_of(answer.assumptions)) or {}
     facts = {
         "libraries": grounds.get("libraries", {}),
         "dims": grounds.get("dims", {}),

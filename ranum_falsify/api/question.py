@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ranum_falsify.api.asking import answer_loaded, in_time
+from ranum_falsify.api.asking import answer_loaded, ask_in_time
 from ranum_falsify.api.boxes import BoxLike, ranges_of
 from ranum_falsify.api.loading import Loaded, load
 from ranum_falsify.api.models import Model
@@ -57,8 +57,11 @@ class ValidityQuestion:
             statement = self.make_statement(model)
             return statement, load_statement(statement, model, dtype=settings.dtype)
 
-        (statement, loaded), left = in_time(state, settings)
-        return replace(answer_loaded(loaded, left), statement=statement)
+        def answer(found: tuple[Statement, Loaded], left: Settings) -> Result:
+            statement, loaded = found
+            return replace(answer_loaded(loaded, left), statement=statement)
+
+        return ask_in_time(state, answer, settings)
 
     def make_statement(self, model: Model) -> Statement:
         """Return the question as a property of a model.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from dnnv.nn import Operation
@@ -21,12 +21,14 @@ from ranum_falsify.network.unrolling import MOST_NODES
 from ranum_falsify.properties.formula.applications import NetworkCall, ValidityGoal
 from ranum_falsify.replay.broken import find_broken
 from ranum_falsify.replay.confirmer import Confirmer, is_in_question
-from ranum_falsify.replay.gradients import operand_ranges, steep_in_torch, steep_point
+from ranum_falsify.replay.gradients import steep_in_torch, steep_point
 from ranum_falsify.replay.replayer import Finding, Replayer
 from ranum_falsify.report.arrays import check_arrays
 from ranum_falsify.report.iterations import describe_iterations, group_iterations
-from ranum_falsify.report.text import describe_condition, describe_kind, finding_lines
+from ranum_falsify.report.text import describe_kind, finding_lines
 from ranum_falsify.search.beside import TorchFailure, find_failing_in_torch, runtimes_of
+from ranum_falsify.search.result import Oracle
+from ranum_falsify.search.standing import describe_failing, describe_shown, describe_steep
 from ranum_falsify.validity import Constraint
 
 __all__ = ["Beside", "Playback", "ReplayCase", "Shown"]
@@ -136,17 +138,15 @@ class Playback:
             raise UsageError(f"{case.network}: there is no node {gone[0]!r}; give the model that was searched")
         with Confirmer([graph], threads=self.threads) as confirmer:
             for name in case.gradients:
-                op, oracle = operations[name], "autograd-torch"
+                op = operations[name]
+                oracle: Oracle = "autograd-torch"
                 operands = steep_in_torch(graph, op, arrays) if name in case.shown_by_torch else None
                 if operands is None:
                     found = steep_point(confirmer, graph, op, arrays)
                     if found is None:
                         continue
                     operands, oracle = found.operands, found.oracle
-                title, ranges = f"{name} ({type(op).__name__})", operand_ranges(op, operands)
-                lines += finding_lines(
-                    title=title, kind="gradient", operands=ranges, values={}, reach=None, oracle=oracle
-                )
+                lines += finding_lines(describe_steep(op, operands, oracle))
         return Shown(bool(lines), lines, case.title)
 
     def replay_formula(self, loaded: Loaded, case: ReplayCase) -> Shown:
@@ -198,19 +198,9 @@ class Playback:
         alike = ((_name(one), (one.op_type, one.kind, one.reach, one.optimisations), one) for one in counted)
         for finding, others in group_iterations(alike):
             broken = None if beside is None else beside.find_broken(finding)
-            lines += finding_lines(
-                title=f"{_name(finding)} ({finding.op_type})",
-                kind=finding.kind,
-                operands=finding.operands,
-                values=finding.values,
-                reach=finding.reach,
-                oracle=finding.oracle,
-                optimisations=finding.optimisations,
-                fused=finding.fused,
-                returned=finding.returned,
-                condition="" if broken is None else describe_condition(broken.describe(), broken.reason),
-                runtimes=() if beside is None else beside.runtimes(finding),
-            )
+            failing = describe_shown(finding, _name(finding), broken)
+            runtimes = () if beside is None else beside.runtimes(finding)
+            lines += finding_lines(replace(failing, runtimes=runtimes), values=finding.values)
             lines += [f"    {describe_iterations(others)}"] if others else []
         if len(counted) < len(findings):
             lines.append(f"  {len(findings) - len(counted)} of another reach left out")
@@ -218,7 +208,7 @@ class Playback:
         of_torch = {node: op for node, op in case.shown_by_torch.items() if node in alone}
         shown = {node: op for node, op in of_torch.items() if self.reach in (None, alone[node].reach)}
         for node, op_type in shown.items():
-            lines += _torch_lines(f"{node} ({op_type})", alone[node])
+            lines += finding_lines(describe_failing(replace(alone[node], op_type=op_type), node))
         seen = {finding.op_type for finding in findings}
         for violation in case.violations:
             if violation.get("op_type") not in seen and violation.get("node") not in of_torch:
@@ -269,18 +259,6 @@ class Beside:
             for node, failure in (self._failing or {}).items()
             if node not in known and not any(name.startswith(f"{node}/") for name in known)
         }
-
-
-def _torch_lines(title: str, failure: TorchFailure) -> Iterator[str]:
-    return finding_lines(
-        title=title,
-        kind=failure.kind,
-        operands=failure.operands,
-        reach=failure.reach,
-        oracle="torch",
-        runtimes=("torch",),
-        condition=describe_condition(failure.broken.describe(), failure.broken.reason),
-    )
 
 
 def _describe_outputs(call: NetworkCall, values: Sequence[np.ndarray]) -> Iterator[str]:

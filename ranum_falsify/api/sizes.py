@@ -108,8 +108,8 @@ def join_answers(
     ranges = [name for name, size in dims.items() if isinstance(size, range)]
     given = [{name: one[name] for name in ranges} for one in sizes]
     verdicts = [answer.verdict for answer in answers] + [None] * (len(sizes) - len(answers))
-    outcomes = [SizeOutcome(sizes=one, verdict=verdict) for one, verdict in zip(given, verdicts, strict=True)]
-    outcomes.sort(key=lambda one: tuple(one.sizes.values()))
+    outcomes = [SizeOutcome(dims=one, verdict=verdict) for one, verdict in zip(given, verdicts, strict=True)]
+    outcomes.sort(key=lambda one: tuple(one.dims.values()))
     order = ("violated", "unknown", "holds")
     position = min(range(len(answers)), key=lambda i: order.index(answers[i].verdict))
     shown = dataclasses.replace(answers[position], sizes=tuple(outcomes))

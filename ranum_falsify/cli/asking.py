@@ -23,12 +23,14 @@ from ranum_falsify.cli.progress import ProgressDisplay
 from ranum_falsify.cli.reports import record_of, write_reports
 from ranum_falsify.cli.streams import complain, verdict_stands
 from ranum_falsify.config import ProveConfig
-from ranum_falsify.report import json_report, text
+from ranum_falsify.report import text
 from ranum_falsify.report.counterexample import Origin, Saved, save
 from ranum_falsify.report.explanation import explanation
 from ranum_falsify.report.listing import list_operators
 from ranum_falsify.report.places import Base
-from ranum_falsify.report.precision import as_json, as_text
+from ranum_falsify.report.plain import as_json
+from ranum_falsify.report.precision import as_text
+from ranum_falsify.report.run_report import make_report
 from ranum_falsify.saving import save_together
 from ranum_falsify.search.result import Answer
 from ranum_falsify.starting import pause_collector
@@ -188,21 +190,26 @@ class _Reporter:
             kept: What must stay in float32.
         """
         saved = self._save(result, loaded)
-        facts = {"float32": as_json(kept), "illustration": None}
+        shown = None
         if self.options.report is not None and loaded is not None:
             from ranum_falsify.api.illustrating import illustrate  # imports torch
 
-            facts["illustration"] = illustrate(result, loaded, self.options.config)
+            shown = illustrate(result, loaded, self.options.config)
+
+        def as_report(folder: Path) -> dict[str, Any]:
+            found: dict[str, Any] = as_json(make_report(result, saved, folder, kept=kept, illustration=shown))
+            return found
+
         if self.options.json is not None:
             folder = Path.cwd() if self.options.json == "-" else Path(self.options.json).parent
             with verdict_stands():
-                write_json(self.options.json, json_report.report(result, saved, folder) | facts)
+                write_json(self.options.json, as_report(folder))
         if self.options.proof is not None and loaded is not None:
             from ranum_falsify.api.proof_files import proof_of  # imports torch
 
             with verdict_stands():
                 save_together({self.options.proof: proof_of(result, loaded, self.options.config)})
-        write_reports(self.options, lambda: self._record(result, saved, facts))
+        write_reports(self.options, lambda: self._record(as_report(Path.cwd()), saved))
         if self.options.json != "-":
             count = 0 if loaded is None else len({call.network for call in loaded.problem.calls})
             with verdict_stands():
@@ -226,7 +233,6 @@ class _Reporter:
             complain([f"{PROGRAM}: {older}: left by an earlier run, not of this result; delete what you do not need"])
         return saved
 
-    def _record(self, result: Answer, saved: Saved, facts: dict[str, Any]) -> InstanceRecord:
+    def _record(self, report: dict[str, Any], saved: Saved) -> InstanceRecord:
         """Return what a suite of this one run would write."""
-        report = json_report.report(result, saved, Path.cwd()) | facts
         return record_of(self.asked, report, saved, time.monotonic() - self.began)

@@ -17,7 +17,7 @@ from ranum_falsify.cli.progress import ProgressDisplay
 from ranum_falsify.cli.streams import complain, verdict_stands
 from ranum_falsify.confirm.training.rules import describe_training
 from ranum_falsify.escaping import json_text
-from ranum_falsify.report.json_report import FORMAT
+from ranum_falsify.report.run_report import FORMAT
 from ranum_falsify.report.text import plural
 from ranum_falsify.report.versions import versions
 from ranum_falsify.saving import Content, save_together

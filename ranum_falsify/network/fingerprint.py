@@ -23,12 +23,17 @@ class Fingerprint:
     Attributes:
         path: The file, as the user named it.
         sha256: Its SHA-256 hash in hexadecimal.
-        data: SHA-256 hashes of the model's external data files, by their paths relative to the model.
+        external_data: SHA-256 hashes of the model's external data files, by their paths relative to the model.
     """
 
     path: str
     sha256: str
-    data: Mapping[str, str] = field(default_factory=dict)
+    external_data: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def in_file(self) -> bool:
+        """Whether it is a file; a model that was in memory has a name such as `<module>`."""
+        return not self.path.startswith("<")
 
 
 def fingerprint(path: Path) -> Fingerprint:
@@ -38,7 +43,7 @@ def fingerprint(path: Path) -> Fingerprint:
         OSError: One of them cannot be read.
     """
     data = {name: sha256(path.parent / name) for name in sorted(set(_external(path)))}
-    return Fingerprint(path=str(path), sha256=sha256(path), data=data)
+    return Fingerprint(path=str(path), sha256=sha256(path), external_data=data)
 
 
 def _external(path: Path) -> Iterator[str]:

@@ -18,6 +18,8 @@ from ranum_falsify.errors import UnsupportedTypeError
 __all__ = [
     "ONNX_TO_NUMPY",
     "details_of",
+    "has_one_value",
+    "is_floating",
     "name_type",
     "numpy_dtype",
     "share",
@@ -105,6 +107,17 @@ def stored_once(array: np.ndarray) -> np.ndarray:
     sizes = zip(array.shape, array.strides, strict=True)
     is_once = array.size > 1 and all(size == 1 or step == 0 for size, step in sizes)
     return array[(slice(1),) * array.ndim] if is_once else array
+
+
+def is_floating(dtype: np.dtype) -> bool:
+    """Tell whether an element type is one of floating numbers, bfloat16 among them."""
+    return bool(np.issubdtype(dtype, np.floating)) or dtype.name == "bfloat16"
+
+
+def has_one_value(array: np.ndarray) -> bool:
+    """Tell whether all elements of an array that has some are one number."""
+    elements = stored_once(array)
+    return bool((elements == elements.flat[0]).all())
 
 
 @contextmanager

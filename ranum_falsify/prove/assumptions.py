@@ -12,6 +12,7 @@ from ranum_falsify.config import HalfPrecision, Runtime
 from ranum_falsify.domain.kernels import measured_versions
 from ranum_falsify.network import Graph
 from ranum_falsify.network.fingerprint import Fingerprint
+from ranum_falsify.network.tensors import is_floating
 from ranum_falsify.properties.problem.problem import InputVariable, Problem
 from ranum_falsify.selfcheck import LIBRARIES, family_here, release_of
 
@@ -118,4 +119,4 @@ def library(runtime: Runtime, *, covered: bool = False) -> Library:
 
 def _element_types(graph: Graph) -> Iterable[str]:
     dtypes = {np.dtype(details.dtype) for details in graph.details.values()}
-    return (dtype.name for dtype in dtypes if np.issubdtype(dtype, np.floating) or dtype.name == "bfloat16")
+    return (dtype.name for dtype in dtypes if is_floating(dtype))

@@ -104,9 +104,9 @@ def _check_question(problem: Problem, source: Fingerprint) -> None:
         why = "the property asks for more than valid operators"
     elif len(problem.calls) != 1 or len(problem.regions) != 1 or None in problem.calls[0].variables:
         why = "the property is about more than one network, or more than one box"
-    elif problem.calls[0].graph.source is None or source.path.startswith("<"):
+    elif problem.calls[0].graph.source is None or not source.in_file:
         why = "the network is no whole file"
-    elif source.data:
+    elif source.external_data:
         why = "its weights lie in files of their own"
     if why:
         raise UsageError(f"no proof file can be written: {why}; ask about one model and one box, as check does")

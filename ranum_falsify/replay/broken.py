@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from dnnv.nn import Operation
 from torch import Tensor
 
@@ -77,8 +78,9 @@ def find_broken_at(op: Operation, operands: Sequence[Value], results: Sequence[T
         if value is not None
     }
     named |= {"output" if i == 0 else f"output_{i}": y for i, y in enumerate(results)}
-    broken = (c for c in list_stated_conditions(op) if bool((c.margin(op, named) < 0).any()))
-    return next(broken, Finite())
+    broken = next((c for c in list_stated_conditions(op) if bool((c.margin(op, named) < 0).any())), Finite())
+    floating = next((x.dtype for x in named.values() if x.is_floating_point()), torch.float32)
+    return broken.as_read(floating)
 
 
 def _find_operand(value: Operation | np.ndarray | None, finding: Finding) -> np.ndarray | None:

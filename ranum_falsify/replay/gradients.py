@@ -12,7 +12,7 @@ from dnnv.nn import Operation
 
 from ranum_falsify.network import Graph, spec_of
 from ranum_falsify.network.evaluate import Value, apply
-from ranum_falsify.network.tensors import to_numpy, to_torch
+from ranum_falsify.network.tensors import is_floating, to_numpy, to_torch
 from ranum_falsify.replay.confirmer import Confirmer
 
 __all__ = ["DENORMAL", "SteepPoint", "has_finite_derivative", "operand_ranges", "steep_in_torch", "steep_point"]
@@ -100,5 +100,6 @@ def has_finite_derivative(op: Operation, operands: Sequence[np.ndarray | None]) 
 def operand_ranges(op: Operation, operands: Sequence[np.ndarray | None]) -> dict[str, tuple[float, float]]:
     """Return least and greatest value of each operand that holds numbers, by operand name."""
     named = spec_of(op).name_values(operands)
-    numbers = {name: x for name, x in named.items() if x is not None and x.size and x.dtype.kind in "fiu"}
+    held = ((name, x) for name, x in named.items() if x is not None and x.size)
+    numbers = {name: x for name, x in held if x.dtype.kind in "iu" or is_floating(x.dtype)}
     return {name: (x.min().item(), x.max().item()) for name, x in numbers.items()}

@@ -1,8 +1,7 @@
-"""What a verdict rests on, as text and as JSON."""
+"""What a verdict rests on, as text."""
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -11,12 +10,11 @@ import numpy as np
 from ranum_falsify.config import Runtime
 from ranum_falsify.network.fingerprint import Fingerprint
 from ranum_falsify.network.messages import show_range
-from ranum_falsify.network.tensors import stored_once
+from ranum_falsify.network.tensors import has_one_value, stored_once
 from ranum_falsify.properties.problem.problem import InputVariable
 from ranum_falsify.prove.assumptions import Assumptions, Library, Sources, library
-from ranum_falsify.report.counterexample import number
 
-__all__ = ["as_json", "as_text", "describe_replay", "scope", "steep_notice"]
+__all__ = ["as_text", "describe_replay", "scope", "steep_notice"]
 
 _MOST_GROUPS = 4
 _MOST_NAMES = 4
@@ -24,11 +22,6 @@ _MOST_DIMS = 3
 _LONGEST_VALUE = 40
 _DIGITS = 12
 """Digits of a hash that are shown."""
-_MOST_ELEMENTS = 100
-"""Elements of a bound that JSON holds one by one."""
-
-
-# text -----------------------------------------------------------------------------------------------------------------
 
 
 def scope(runtimes: Sequence[Runtime], *, forward: bool, assumptions: Assumptions | None) -> str:
@@ -125,14 +118,9 @@ def _range(variable: InputVariable) -> str:
     low, high = lower.min(), upper.max()
     if variable.dtype.kind in "iu":
         low, high = int(stored_once(variable.lower).min()), int(stored_once(variable.upper).max())
-    is_uniform = low == high or (_is_uniform(lower) and _is_uniform(upper))
+    is_uniform = low == high or (has_one_value(lower) and has_one_value(upper))
     by_element = "" if is_uniform else f", at most {(upper - lower).max():.4g} wide"
     return f"{show_range(low, high)}{by_element} ({variable.dtype.name})"
-
-
-def _is_uniform(bound: np.ndarray) -> bool:
-    elements = stored_once(bound)
-    return bool((elements == elements.flat[0]).all())
 
 
 def _files(sources: Sources, *, verbose: bool) -> str:
@@ -148,7 +136,7 @@ def _models(networks: Mapping[str, Fingerprint], *, verbose: bool = False) -> It
 
 
 def _file(of: Fingerprint, *, verbose: bool) -> str:
-    hashes = [of.sha256, *of.data.values()]
+    hashes = [of.sha256, *of.external_data.values()]
     shown = hashes if verbose else [text[:_DIGITS] for text in hashes[:2]]
     more = f" and {len(hashes) - len(shown)} more" if len(shown) < len(hashes) else ""
     return f"{of.path} (sha256 {', '.join(shown)}{more})"
@@ -173,72 +161,3 @@ def _names(names: Sequence[str], *, verbose: bool) -> str:
 def _join_names(names: Iterable[str]) -> str:
     *first, last = names
     return f"{', '.join(first)} and {last}" if first else last
-
-
-# JSON -----------------------------------------------------------------------------------------------------------------
-
-
-def as_json(assumptions: Assumptions | None) -> dict[str, Any] | None:
-    """Return what a verdict rests on, as JSON reports hold it."""
-    if assumptions is None:
-        return None
-    several = len(assumptions.regions) > 1
-    return {
-        **_sources(assumptions.sources),
-        "default_inputs": list(assumptions.default_inputs),
-        "inputs": [_input(variable) for variable in assumptions.inputs],
-        "empty": assumptions.is_empty,
-        "regions": [[_input(variable) for variable in region] for region in assumptions.regions] if several else [],
-        "side_conditions": list(assumptions.side_conditions),
-        "dims": {name: dict(dims) for name, dims in assumptions.dims.items()},
-        "dims_taken_as_1": list(assumptions.unset_dims),
-        "element_types": list(assumptions.element_types),
-        "libraries": {
-            of.runtime: {
-                "version": of.version,
-                "family": of.family,
-                "covered": [{"family": family, "version": version} for family, version in of.covered],
-            }
-            for of in assumptions.libraries
-        },
-    }
-
-
-def _sources(sources: Sources | None) -> dict[str, Any]:
-    if sources is None:
-        return {"property": None, "parameters": {}, "networks": {}, "dtype": None}
-    return {
-        "property": (of := sources.property) and {"path": of.path, "sha256": of.sha256},
-        "parameters": {name: _make_plain(value) for name, value in sources.parameters.items()},
-        "networks": {
-            name: {"path": of.path, "sha256": of.sha256, "external_data": dict(of.data)}
-            for name, of in sources.networks.items()
-        },
-        "dtype": sources.dtype,
-    }
-
-
-def _make_plain(value: Any) -> Any:
-    if value is None or isinstance(value, bool | int | str):
-        return value
-    return number(value) if isinstance(value, float) else str(value)
-
-
-def _input(variable: InputVariable) -> Mapping[str, Any]:
-    return {
-        "name": variable.name,
-        "shape": list(variable.shape),
-        "dtype": variable.dtype.name,
-        "lower": _bound(variable.lower),
-        "upper": _bound(variable.upper),
-    }
-
-
-def _bound(bound: np.ndarray) -> Any:
-    """Return one number if all elements have it, a list of few elements, else what stands for many."""
-    if bound.size and _is_uniform(bound):
-        return bound.flat[0].item()
-    if bound.size <= _MOST_ELEMENTS:
-        return bound.tolist()
-    digest = hashlib.sha256(np.ascontiguousarray(bound).tobytes()).hexdigest()
-    return {"least": bound.min().item(), "greatest": bound.max().item(), "sha256": digest}

@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from ranum_falsify.report.grounds import Grounds
 from ranum_falsify.report.run_report import RunReport
 from ranum_falsify.suite.record import InstanceRecord
 
@@ -21,7 +22,7 @@ def commands_of(record: InstanceRecord, report: RunReport | None) -> list[str]:
         record: The instance.
         report: Its report, None if it came to none.
     """
-    grounds = {} if report is None else dict(report.whole["assumptions"] or {})
+    grounds = None if report is None else report.assumptions
     words = [*_question(record, report, grounds), *_settings(record, report, grounds)]
     commands = [shlex.join(words)]
     if "description" in record.files:
@@ -37,7 +38,7 @@ def _networks(record: InstanceRecord, report: RunReport | None) -> list[tuple[st
     return [(name or single, _path(path)) for name, path in record.instance.networks.items()]
 
 
-def _question(record: InstanceRecord, report: RunReport | None, grounds: Mapping[str, Any]) -> Iterator[str]:
+def _question(record: InstanceRecord, report: RunReport | None, grounds: Grounds | None) -> Iterator[str]:
     instance = record.instance
     yield _PROGRAM
     if instance.property_path is None:
@@ -55,11 +56,11 @@ def _question(record: InstanceRecord, report: RunReport | None, grounds: Mapping
         yield f"--prop.{name}={value}"
 
 
-def _box(given: Any, grounds: Mapping[str, Any]) -> Iterator[str]:
+def _box(given: Any, grounds: Grounds | None) -> Iterator[str]:
     """Yield what inputs range over: as given, or as the report says it of those whose elements range alike."""
     if given is None:
-        inputs = [one for one in grounds.get("inputs", ()) if one["name"] not in grounds.get("default_inputs", ())]
-        given = {one["name"]: [one["lower"], one["upper"]] for one in inputs}
+        inputs = [] if grounds is None else [one for one in grounds.inputs if one.name not in grounds.default_inputs]
+        given = {one.name: [one.lower, one.upper] for one in inputs}
     for name, bounds in given.items() if isinstance(given, Mapping) else [("", given)]:
         ends = bounds if isinstance(bounds, list) else [bounds]
         if all(isinstance(end, int | float) and not isinstance(end, bool) for end in ends):
@@ -76,15 +77,16 @@ def _narrowing(question: Mapping[str, Any]) -> Iterator[str]:
         yield "--gradient"
 
 
-def _settings(record: InstanceRecord, report: RunReport | None, grounds: Mapping[str, Any]) -> Iterator[str]:
-    sizes = {name: size for dims in dict(grounds.get("dims", {})).values() for name, size in dims.items()}
-    for name, size in sizes.items():
-        if name not in grounds.get("dims_taken_as_1", ()):
-            yield from ("--dim", f"{name}={size}")
-    if grounds.get("dtype"):
-        yield from ("--dtype", str(grounds["dtype"]))
+def _settings(record: InstanceRecord, report: RunReport | None, grounds: Grounds | None) -> Iterator[str]:
+    if grounds is not None:
+        sizes = {name: size for dims in grounds.dims.values() for name, size in dims.items()}
+        for name, size in sizes.items():
+            if name not in grounds.dims_taken_as_1:
+                yield from ("--dim", f"{name}={size}")
+        if grounds.dtype:
+            yield from ("--dtype", grounds.dtype)
     if report is not None:
-        yield from ("--seed", str(report.whole["seed"]))
+        yield from ("--seed", str(report.seed))
     if record.instance.timeout is not None:
         yield from ("--timeout", f"{record.instance.timeout:g}")
 

@@ -12,10 +12,11 @@ from typing import Any
 from ranum_falsify.config import ConfirmConfig, Runtime
 from ranum_falsify.confirm.unit_test import UnitTest
 from ranum_falsify.prove.assumptions import Assumptions
-from ranum_falsify.report.assumptions import as_json as assumptions_as_json
+from ranum_falsify.report import plain
 from ranum_falsify.report.assumptions import as_text, scope, steep_notice
-from ranum_falsify.report.json_report import FORMAT
+from ranum_falsify.report.grounds import grounds_of
 from ranum_falsify.report.names import is_plain_name
+from ranum_falsify.report.run_report import FORMAT
 from ranum_falsify.report.text import plural
 from ranum_falsify.report.versions import versions
 from ranum_falsify.search.result import KIND_NAMES
@@ -217,7 +218,7 @@ def as_json(
         "runtimes": list(standing.runtimes),
         "steep": list(standing.steep),
         "notices": list(standing.notices),
-        "assumptions": assumptions_as_json(standing.assumptions),
+        "assumptions": plain.as_json(grounds_of(standing.assumptions)),
         "versions": versions(),
     }
 

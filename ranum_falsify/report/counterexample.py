@@ -26,6 +26,7 @@ from ranum_falsify.escaping import json_text
 from ranum_falsify.network.guards import OversizeError, content_of
 from ranum_falsify.report.names import is_plain_name, unique_names
 from ranum_falsify.report.places import Base
+from ranum_falsify.report.plain import as_json
 from ranum_falsify.report.versions import versions
 from ranum_falsify.saving import Content, save_together
 from ranum_falsify.search.result import Answer, Counterexample, OperatorResult
@@ -35,7 +36,6 @@ __all__ = [
     "Entry",
     "Origin",
     "Saved",
-    "arrays_of",
     "describe_groups",
     "file_hash",
     "group_counterexamples",
@@ -47,6 +47,11 @@ __all__ = [
 _FORMAT = 1
 _MOST_INPUTS = 1000  # of a counterexample
 _LARGEST = 64 * 2**20  # bytes of a description
+_VIOLATION = (
+    *("node", "op_type", "constraint", "reason", "kind", "reach"),
+    *("optimisations", "fused", "runtimes", "oracle", "operands"),
+)
+"""What a description says of an operator."""
 
 
 @dataclass(frozen=True)
@@ -117,11 +122,6 @@ class Description(Origin):
     entries: Sequence[Entry]
 
 
-def arrays_of(counterexample: Counterexample) -> Mapping[str, np.ndarray]:
-    """Return the arrays that replay a counterexample, by ONNX input, or by variable without a network."""
-    return counterexample.feeds if counterexample.network else counterexample.inputs
-
-
 def number(value: float) -> float | str:
     """Return a number as strict JSON can hold it: infinities and NaN as text."""
     return value if math.isfinite(value) else str(value)
@@ -166,8 +166,8 @@ def save(result: Answer, origin: Origin, base: Base, models: Mapping[str, bytes]
     taken: set[str] = set()
     for position, (example, twins, violated) in enumerate(groups):
         label = "" if position == 0 else unique_names([violated[0].node if violated else "property"], taken)[0]
-        paths = _paths(base, label, list(arrays_of(example)), taken)
-        contents |= {path: partial(_save_array, arrays_of(example)[name]) for name, path in paths.items()}
+        paths = _paths(base, label, list(example), taken)
+        contents |= {path: partial(_save_array, example[name]) for name, path in paths.items()}
         files |= dict.fromkeys((id(twin) for twin in twins), paths)
         entries.append(_entry_object(example, paths, violated))
     text = json_text(_description_object(result, origin, entries))
@@ -191,7 +191,7 @@ def describe_groups(
 ) -> list[tuple[str, Mapping[str, np.ndarray], Sequence[Mapping[str, Any]]]]:
     """Return of each distinct counterexample the network, the arrays, and what it violates, as descriptions say it."""
     return [
-        (example.network, arrays_of(example), [_violation_object(op) for op in violated])
+        (example.network, example, [_violation_object(op) for op in violated])
         for example, _, violated in group_counterexamples(result)
     ]
 
@@ -226,7 +226,7 @@ def group_counterexamples(result: Answer) -> list[tuple[Counterexample, list[Cou
 
 
 def _identity(example: Counterexample) -> object:
-    arrays = sorted(arrays_of(example).items())
+    arrays = sorted(example.items())
     return example.network, tuple((name, a.dtype.str, a.shape, a.tobytes()) for name, a in arrays)
 
 
@@ -246,19 +246,7 @@ def _entry_object(example: Counterexample, paths: Mapping[str, Path], violated: 
 
 
 def _violation_object(op: OperatorResult) -> Mapping[str, Any]:
-    return {
-        "node": op.node,
-        "op_type": op.op_type,
-        "constraint": op.constraint,
-        "reason": op.reason,
-        "kind": op.kind,
-        "reach": op.reach,
-        "optimisations": op.optimisations,
-        "fused": op.fused,
-        "runtimes": list(op.runtimes),
-        "oracle": op.oracle,
-        "operands": {name: [number(low), number(high)] for name, (low, high) in op.operands.items()},
-    }
+    return {key: as_json(getattr(op, key)) for key in _VIOLATION}
 
 
 def _description_object(result: Answer, origin: Origin, entries: Sequence[Any]) -> dict[str, Any]:

@@ -10,8 +10,9 @@ from typing import Any
 from ranum_falsify.fix.repair import Change, OutputChange, Repair
 from ranum_falsify.fix.repairing import Repairs
 from ranum_falsify.prove.assumptions import Assumptions
-from ranum_falsify.report.assumptions import as_json as assumptions_as_json
+from ranum_falsify.report import plain
 from ranum_falsify.report.assumptions import as_text
+from ranum_falsify.report.grounds import grounds_of
 from ranum_falsify.report.text import plural
 from ranum_falsify.report.versions import versions
 from ranum_falsify.search.result import OperatorResult
@@ -155,7 +156,7 @@ def as_json(found: Repairs, *, output: Path | None, seconds: float, assumptions:
         "complete": found.is_complete,
         "seconds": seconds,
         "seed": found.answer.seed,
-        "assumptions": assumptions_as_json(assumptions),
+        "assumptions": plain.as_json(grounds_of(assumptions)),
         "versions": versions(),
     }
 

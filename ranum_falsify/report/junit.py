@@ -7,6 +7,7 @@ from xml.etree import ElementTree
 
 from ranum_falsify.escaping import escape
 from ranum_falsify.report.run_report import ReportedOperator, RunReport, report_of
+from ranum_falsify.report.text import reported_lines
 from ranum_falsify.suite.record import InstanceRecord
 
 __all__ = ["run_as_junit", "suite_as_junit"]
@@ -54,9 +55,9 @@ def suite_as_junit(records: Iterable[InstanceRecord]) -> bytes:
 def _operator_case(operator: ReportedOperator, record: InstanceRecord) -> _Element:
     case = _make("testcase", name=operator.title, classname=record.instance.id)
     if operator.verdict == "violated":
-        _add(case, "failure", operator.op_type, operator.condition or operator.reason, _lines(operator))
+        _add(case, "failure", operator.op_type, operator.full_condition or operator.reason, _lines(operator))
     elif operator.verdict == "open":
-        _add(case, "skipped", "open", _OPEN, operator.describe())
+        _add(case, "skipped", "open", _OPEN, reported_lines(operator))
     return case
 
 
@@ -67,8 +68,8 @@ def _instance_case(record: InstanceRecord, report: RunReport | None) -> _Element
         violated = [] if report is None else report.violated
         titles = ", ".join(operator.title for operator in violated)
         found = [line for operator in violated for line in _lines(operator)]
-        files = {} if report is None or violated else report.files
-        found += [f"input {name}: {file}" for name, file in files.items()]
+        files = None if report is None or violated else report.counterexample
+        found += [f"input {name}: {file}" for name, file in (files or {}).items()]
         _add(case, "failure", "violated", titles or "the property is false on an input", found)
     elif record.status == "error":
         _add(case, "error", "error", record.error, ())
@@ -78,7 +79,8 @@ def _instance_case(record: InstanceRecord, report: RunReport | None) -> _Element
 
 
 def _lines(operator: ReportedOperator) -> Sequence[str]:
-    return [*operator.describe(), *(f"    input {name}: {file}" for name, file in operator.files.items())]
+    files = operator.counterexample or {}
+    return [*reported_lines(operator), *(f"    input {name}: {file}" for name, file in files.items())]
 
 
 def _test_suite(

@@ -18,7 +18,9 @@ from typing import Any
 from ranum_falsify import __version__
 from ranum_falsify.errors import UsageError
 from ranum_falsify.report.commands import commands_of
-from ranum_falsify.report.run_report import RunReport, report_of
+from ranum_falsify.report.plain import as_json
+from ranum_falsify.report.run_report import ReportedOperator, RunReport, report_of
+from ranum_falsify.report.text import reported_lines
 from ranum_falsify.suite.record import InstanceRecord
 
 __all__ = ["make_page"]
@@ -33,6 +35,12 @@ _MOST_OPERATORS = 400
 """Operators of an instance that are listed."""
 
 _VERDICTS = ("proved", "violated", "open")
+
+_SHOWN = (
+    *("verdict", "seconds", "ended_early", "notices", "unconfirmed"),
+    *("steep", "assumptions", "versions", "illustration"),
+)
+"""What is shown of a report as it is."""
 
 
 def make_page(records: Iterable[InstanceRecord]) -> bytes:
@@ -117,21 +125,18 @@ def _detail(record: InstanceRecord, report: RunReport | None) -> dict[str, Any]:
     detail: dict[str, Any] = {"error": record.error, "runs": record.runs, "commands": commands_of(record, report)}
     if report is None:
         return detail
-    keys = ("verdict", "seconds", "ended_early", "notices", "unconfirmed", "steep", "assumptions", "versions")
-    whole = report.whole
     return detail | {
-        **{key: whole[key] for key in keys},
-        "illustration": whole.get("illustration"),
-        "files": dict(report.files),
+        **{key: as_json(getattr(report, key)) for key in _SHOWN},
+        "files": report.counterexample or {},
         "operators": [
             {
                 "node": operator.node,
                 "network": operator.network,
                 "op_type": operator.op_type,
                 "verdict": operator.verdict,
-                "condition": operator.condition,
-                "lines": [line.strip() for line in operator.describe()][1:] if operator.verdict == "violated" else [],
-                "files": dict(operator.files),
+                "condition": operator.full_condition,
+                "lines": _facts(operator) if operator.verdict == "violated" else [],
+                "files": operator.counterexample or {},
             }
             for operator in _ranked(report)[:_MOST_OPERATORS]
         ],
@@ -139,7 +144,12 @@ def _detail(record: InstanceRecord, report: RunReport | None) -> dict[str, Any]:
     }
 
 
-def _ranked(report: RunReport) -> Sequence[Any]:
+def _facts(operator: ReportedOperator) -> list[str]:
+    """Return what is said of an operator below its name."""
+    return [line.strip() for line in reported_lines(operator)][1:]
+
+
+def _ranked(report: RunReport) -> Sequence[ReportedOperator]:
     ranks = {"violated": 0, "open": 1, "proved": 2}
     return sorted(report.operators, key=lambda operator: ranks[operator.verdict])
 

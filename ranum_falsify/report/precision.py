@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ranum_falsify.prove.precision import KeepList
 
-__all__ = ["as_json", "as_text"]
+__all__ = ["Float32", "as_text", "float32_of"]
 
 
 def as_text(found: KeepList) -> Iterator[str]:
@@ -26,12 +27,26 @@ def as_text(found: KeepList) -> Iterator[str]:
         yield f"float32: open whatever is kept in float32: {names}"
 
 
-def as_json(found: KeepList | None) -> dict[str, Any] | None:
-    """Return the list as the JSON report holds it."""
+@dataclass(frozen=True)
+class NodeName:
+    """A node of a network."""
+
+    network: str
+    node: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Float32:
+    """What must stay in float32, as JSON reports hold it; see `KeepList`."""
+
+    node_block_list: tuple[NodeName, ...]
+    minimal: bool
+    open_regardless: tuple[NodeName, ...]
+
+
+def float32_of(found: KeepList | None) -> Float32 | None:
+    """Return what reports hold of a list."""
     if found is None:
         return None
-    return {
-        "node_block_list": [{"network": network, "node": node} for network, node in found.nodes],
-        "minimal": found.minimal,
-        "open_regardless": [{"network": network, "node": node} for network, node in found.left],
-    }
+    keep, left = (tuple(NodeName(*name) for name in names) for names in (found.nodes, found.left))
+    return Float32(node_block_list=keep, minimal=found.minimal, open_regardless=left)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import PurePath
 from typing import Any
 from urllib.parse import quote
 
 from ranum_falsify import __version__
 from ranum_falsify.escaping import escape
-from ranum_falsify.report.run_report import ReportedOperator, RunReport, report_of
+from ranum_falsify.report.run_report import Files, ReportedOperator, RunReport, report_of
+from ranum_falsify.report.text import reported_lines
 from ranum_falsify.suite.record import InstanceRecord
 
 __all__ = ["as_sarif"]
@@ -85,7 +86,7 @@ class _Log:
             f"{operator.op_type} is valid where {condition}",
             operator.reason,
         )
-        title, *details = (line.strip() for line in operator.describe())
+        title, *details = (line.strip() for line in reported_lines(operator))
         facts = {
             "instance": record.instance.id,
             "reach": operator.reach,
@@ -97,7 +98,7 @@ class _Log:
             "level": "error",
             "message": _message("; ".join((title, *details))),
             "locations": [self._location(operator, report)],
-            "attachments": self._attachments(operator.files),
+            "attachments": self._attachments(operator.counterexample),
             "partialFingerprints": _fingerprint(record, operator.network, operator.node, rule["ruleId"]),
             "properties": {name: value for name, value in facts.items() if value is not None},
         }
@@ -110,7 +111,7 @@ class _Log:
             "level": "error",
             "message": _message(f"the property is false on an input: {record.instance.id}"),
             "locations": [{"physicalLocation": self._artifact_location(path)}] if path else [],
-            "attachments": self._attachments(report.files),
+            "attachments": self._attachments(report.counterexample),
             "partialFingerprints": _fingerprint(record, _PROPERTY),
             "properties": {"instance": record.instance.id},
         }
@@ -133,13 +134,13 @@ class _Log:
             known = next(iter(report.models.values()))
         return known.path if known is not None and known.in_file else ""
 
-    def _attachments(self, files: Mapping[str, str]) -> list[dict[str, Any]]:
+    def _attachments(self, files: Files | None) -> list[dict[str, Any]]:
         return [
             {
                 "description": {"text": escape(f"counterexample, input {name}")},
                 "artifactLocation": {"uri": _uri(file)},
             }
-            for name, file in files.items()
+            for name, file in (files or {}).items()
         ]
 
     def _artifact_location(self, path: str) -> dict[str, Any]:

@@ -1,21 +1,20 @@
-"""For which sizes of symbolic dimensions a verdict stands, as text and for JSON."""
+"""For which sizes of symbolic dimensions a verdict stands, as text."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 from ranum_falsify.search.result import SizeOutcome
 
-__all__ = ["as_json", "as_text", "ranged"]
+__all__ = ["as_text", "ranged"]
 
 _MOST_NAMED = 6
 
 
 def ranged(outcomes: Sequence[SizeOutcome]) -> str:
     """Return all the sizes that were asked about, such as `batch = 1..2, seq = 1..64`."""
-    names = list(outcomes[0].sizes)
-    varying = {name: sorted({one.sizes[name] for one in outcomes}) for name in names}
+    names = list(outcomes[0].dims)
+    varying = {name: sorted({one.dims[name] for one in outcomes}) for name in names}
     return ", ".join(f"{name} = {_spans(values)}" for name, values in varying.items())
 
 
@@ -23,13 +22,8 @@ def as_text(outcomes: Sequence[SizeOutcome]) -> str:
     """Return which sizes have which verdict, as one line."""
     groups: dict[str, list[Mapping[str, int]]] = {}
     for one in outcomes:
-        groups.setdefault(one.verdict or "not looked at", []).append(one.sizes)
+        groups.setdefault(one.verdict or "not looked at", []).append(one.dims)
     return "sizes: " + "; ".join(f"{verdict} with {_name(sizes)}" for verdict, sizes in groups.items())
-
-
-def as_json(outcomes: Sequence[SizeOutcome]) -> list[dict[str, Any]]:
-    """Return the verdict of each size."""
-    return [{"dims": dict(one.sizes), "verdict": one.verdict} for one in outcomes]
 
 
 def _name(sizes: Sequence[Mapping[str, int]]) -> str:

@@ -6,20 +6,20 @@ import math
 import shlex
 from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 from ranum_falsify.config import RUNTIMES, ViolationKind
 from ranum_falsify.network.messages import show_number, show_range
-from ranum_falsify.network.source import Source
 from ranum_falsify.report import sizes
 from ranum_falsify.report.assumptions import as_text, scope, steep_notice
 from ranum_falsify.report.counterexample import Saved
 from ranum_falsify.report.iterations import describe_iterations, group_iterations
-from ranum_falsify.report.json_report import STAGES
-from ranum_falsify.search.result import KIND_NAMES, Answer, OperatorResult
+from ranum_falsify.report.run_report import STAGES, ReportedOperator
+from ranum_falsify.search.result import KIND_NAMES, Answer, OperatorRecord, OperatorResult
 
-__all__ = ["describe_condition", "describe_kind", "finding_lines", "plural", "ranges", "report"]
+__all__ = ["describe_kind", "finding_lines", "plural", "ranges", "report", "reported_lines"]
 
 _ORACLES = {
     "onnxruntime": "ONNX Runtime",
@@ -72,61 +72,46 @@ def report(result: Answer, saved: Saved, *, verbosity: int = 0, network_count: i
 
 
 def finding_lines(
-    *,
-    title: str,
-    kind: ViolationKind | None,
-    operands: Mapping[str, tuple[float, float]],
-    reach: str | None,
-    oracle: str | None,
-    values: Mapping[str, float] | None = None,
-    condition: str = "",
-    optimisations: str | None = None,
-    fused: str = "",
-    runtimes: Sequence[str] = (),
-    source: Source | None = None,
-    gradients: Sequence[str] = (),
-    returned: tuple[float, float] | None = None,
+    found: OperatorRecord[Any], *, title: str = "", values: Mapping[str, float] | None = None
 ) -> Iterator[str]:
     """Yield what one failing operator shows; absent facts are left out.
 
     Args:
-        title: Names the operator.
-        kind: What it gives.
-        operands: Least and greatest element of each operand.
-        reach: `output` or `masked`, None where only a derivative is not finite.
-        oracle: Who saw it.
+        found: The operator.
+        title: Names it.
         values: The operands' elements behind the first offending one.
-        condition: Where its operands are valid, and what they are otherwise.
-        optimisations: Which graph optimisations of ONNX Runtime it shows with.
-        fused: The operator that they put in its place.
-        runtimes: Runtimes that it fails on, if they were compared.
-        source: The line of Python that it comes from.
-        gradients: Parameters and inputs whose gradients are not finite there.
-        returned: Least and greatest number that ONNX Runtime returns in place of the NaN that others show.
     """
-    yield f"  {title}" + (f" gives {describe_kind(kind, runtimes)}" if kind else "")
-    if source is not None:
-        yield f"    {source}"
-    if condition:
-        yield f"    valid where {condition}"
-    if operands:
-        yield f"    operands{f' of {fused}' if fused else ''}: {ranges(operands)}"
+    kind, fused, runtimes = found.kind, found.fused, found.runtimes
+    yield f"  {title or found.title}" + (f" gives {describe_kind(kind, runtimes)}" if kind else "")
+    if found.source is not None:
+        yield f"    {found.source}"
+    if found.full_condition:
+        yield f"    valid where {found.full_condition}"
+    if found.operands:
+        yield f"    operands{f' of {fused}' if fused else ''}: {ranges(found.operands)}"
     if values:
         shown = ", ".join(f"{name} {show_range(value, value)}" for name, value in values.items())
         yield f"    at the first offending element: {shown}"
-    if reach:
-        yield f"    reach: {reach} ({_write_reach(kind, reach, optimisations)})"
-    if optimisations in _OPTIMISATIONS:
-        yield f"    {_OPTIMISATIONS[optimisations]}" + (f" ({fused})" if fused else "")
-    if gradients:
-        yield f"    gradients that are not finite: {_names(gradients)}"
-    if oracle:
-        by = _AT_OPERANDS if kind == "crash" and oracle == "onnxruntime" else f"by {_ORACLES[oracle]}"
-        yield f"    confirmed {by}{_beside(kind, oracle, runtimes)}"
-    if returned:
-        low, high = returned
+    if found.reach:
+        yield f"    reach: {found.reach} ({_write_reach(kind, found.reach, found.optimisations)})"
+    if found.optimisations in _OPTIMISATIONS:
+        yield f"    {_OPTIMISATIONS[found.optimisations]}" + (f" ({fused})" if fused else "")
+    if found.gradients:
+        yield f"    gradients that are not finite: {_names(found.gradients)}"
+    if found.oracle:
+        by = _AT_OPERANDS if kind == "crash" and found.oracle == "onnxruntime" else f"by {_ORACLES[found.oracle]}"
+        yield f"    confirmed {by}{_beside(kind, found.oracle, runtimes)}"
+    if found.returned:
+        low, high = found.returned
         numbers = show_number(low) if low == high else f"numbers {show_range(low, high)}"
         yield f"    instead, ONNX Runtime returns {numbers}"
+
+
+def reported_lines(operator: ReportedOperator) -> Iterator[str]:
+    """Yield what a report says of an operator, with the runtimes that show it in place of who confirmed it."""
+    yield from finding_lines(replace(operator, oracle=None, runtimes=(), returned=None))
+    if operator.verdict == "violated" and operator.runtimes:
+        yield f"    on {', '.join(operator.runtimes)}"
 
 
 def describe_kind(kind: ViolationKind, runtimes: Sequence[str]) -> str:
@@ -149,11 +134,6 @@ def _beside(kind: ViolationKind | None, oracle: str, runtimes: Sequence[str]) ->
     only = "" if kind == "crash" else " only"
     other, name = ("onnxruntime", "ONNX Runtime") if oracle in ("torch", "module") else ("torch", "PyTorch")
     return f", and by {name}" if other in runtimes else f"{only}, not by {name}"
-
-
-def describe_condition(condition: str, reason: str) -> str:
-    """Return a condition, and what operands that break it are; nothing for no condition."""
-    return f"{condition} (else: {reason})" if condition and reason else condition
 
 
 def ranges(operands: Mapping[str, tuple[float, float]]) -> str:
@@ -208,8 +188,7 @@ def _grounds(result: Answer, verbosity: int) -> Iterator[str]:
 
 
 def _title(operator: OperatorResult, network_count: int) -> str:
-    prefix = f"{operator.network}: " if network_count > 1 else ""
-    return f"{prefix}{operator.node} ({operator.op_type})"
+    return f"{operator.network}: {operator.title}" if network_count > 1 else operator.title
 
 
 def _files(files: Mapping[str, Path] | None, indent: str) -> Iterator[str]:
@@ -224,20 +203,7 @@ def _files(files: Mapping[str, Path] | None, indent: str) -> Iterator[str]:
 def _write_violated(result: Answer, saved: Saved, network_count: int) -> Iterator[str]:
     violated = [operator for operator in result.operators if operator.verdict == "violated"]
     for operator, others in group_iterations((one.node, _likeness(one), one) for one in violated):
-        yield from finding_lines(
-            title=_title(operator, network_count),
-            kind=operator.kind,
-            operands=operator.operands,
-            reach=operator.reach,
-            oracle=operator.oracle,
-            condition=describe_condition(operator.constraint, operator.reason),
-            optimisations=operator.optimisations,
-            fused=operator.fused,
-            runtimes=operator.runtimes,
-            source=operator.source,
-            gradients=operator.gradients,
-            returned=operator.returned,
-        )
+        yield from finding_lines(operator, title=_title(operator, network_count))
         if others:
             yield f"    {describe_iterations(others)}"
         if operator.proved_after_rewriting:
@@ -256,7 +222,7 @@ def _rewriting(result: Answer, operator: OperatorResult) -> str:
     passes = " ".join(operator.proved_after_rewriting)
     sources = None if result.assumptions is None else result.assumptions.sources
     source = None if sources is None else sources.networks.get(operator.network)
-    path = "model.onnx" if source is None or source.path.startswith("<") else source.path
+    path = "model.onnx" if source is None or not source.in_file else source.path
     command = f"ranum-falsify transform {shlex.quote(path)} {passes} -o stable.onnx"
     return f"proved after rewriting by {', '.join(operator.proved_after_rewriting)}: `{command}`"
 

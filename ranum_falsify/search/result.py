@@ -2,25 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Generic, Literal, TypeAlias, TypeVar
 
+import msgspec
 import numpy as np
 
 from ranum_falsify.config import Optimisations, Reach, Runtime, ViolationKind
 from ranum_falsify.network.source import Source
 from ranum_falsify.prove.assumptions import Assumptions
 
-__all__ = ["Answer", "Counterexample", "OperatorResult", "Oracle", "SizeOutcome", "Verdict"]
+__all__ = [
+    "KIND_NAMES",
+    "Answer",
+    "Counterexample",
+    "Extent",
+    "OperatorRecord",
+    "OperatorResult",
+    "Oracle",
+    "SizeOutcome",
+    "Verdict",
+]
 
 Oracle = Literal["onnxruntime", "reference", "torch", "module", "autograd", "autograd-flushed", "autograd-torch"]
 Verdict = Literal["holds", "violated", "unknown"]
 
+Number: TypeAlias = Annotated[
+    float, msgspec.Meta(extra_json_schema={"type": ["number", "string"], "pattern": "^(-?inf|nan)$"})
+]
+"""A number, which JSON holds as text where it is not finite."""
 
-@dataclass(frozen=True, kw_only=True)
-class Counterexample:
+Extent: TypeAlias = tuple[Number, Number]
+"""The least and the greatest of some numbers."""
+
+Example = TypeVar("Example")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Counterexample(Mapping[str, np.ndarray]):
     """Inputs that violate the property, as ONNX Runtime has confirmed.
+
+    As a mapping: the arrays that replay it, by ONNX input, or by variable without a network.
 
     Attributes:
         inputs: One array per quantified variable of the property, in the model's dtype and shape.
@@ -31,6 +54,22 @@ class Counterexample:
     inputs: Mapping[str, np.ndarray]
     network: str = ""
     feeds: Mapping[str, np.ndarray] = field(default_factory=dict)
+
+    @property
+    def _arrays(self) -> Mapping[str, np.ndarray]:
+        return self.feeds if self.network else self.inputs
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        """Return the array of an input."""
+        return self._arrays[name]
+
+    def __iter__(self) -> Iterator[str]:
+        """Iterate over the names of the inputs."""
+        return iter(self._arrays)
+
+    def __len__(self) -> int:
+        """Return the number of inputs."""
+        return len(self._arrays)
 
 
 KIND_NAMES: Mapping[ViolationKind, str] = {
@@ -44,11 +83,11 @@ KIND_NAMES: Mapping[ViolationKind, str] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class OperatorResult:
-    """What is known about one operator.
+class OperatorRecord(Generic[Example]):
+    """What is known of one operator.
 
     Attributes:
-        network: Name of its network.
+        network: Name of its network in the property; `N` without one.
         node: Its name in the graph: the ONNX name where that is unique.
         op_type: ONNX operator.
         verdict: `open` says that no counterexample was found and no proof either; `proved`, that no input of the
@@ -69,7 +108,7 @@ class OperatorResult:
         operands: Least and greatest value of each operand at the counterexample.
         returned: Where only the reference evaluator shows NaN: least and greatest number that ONNX Runtime returns in
             its place.
-        counterexample: The confirmed inputs.
+        counterexample: The confirmed inputs, or the files that hold them; None where none was found, or written.
         after: If the operator is open but its own conditions are proved: the first open operators before it, which
             alone may break it.
         inside: If it is open because of operators in its subgraphs: these, each after the path to it.
@@ -94,9 +133,9 @@ class OperatorResult:
     fused: str = ""
     runtimes: tuple[Runtime, ...] = ()
     oracle: Oracle | None = None
-    operands: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    returned: tuple[float, float] | None = None
-    counterexample: Counterexample | None = None
+    operands: Mapping[str, Extent] = field(default_factory=dict)
+    returned: Extent | None = None
+    counterexample: Example | None = None
     after: tuple[str, ...] = ()
     inside: tuple[str, ...] = ()
     rewritten: bool = False
@@ -104,17 +143,31 @@ class OperatorResult:
     gradients: tuple[str, ...] = ()
     proved_after_rewriting: tuple[str, ...] = ()
 
+    @property
+    def title(self) -> str:
+        """What stands for it."""
+        return f"{self.node} ({self.op_type})"
+
+    @property
+    def full_condition(self) -> str:
+        """Where its operands are valid, and what they are otherwise."""
+        return f"{self.constraint} (else: {self.reason})" if self.constraint and self.reason else self.constraint
+
+
+OperatorResult: TypeAlias = OperatorRecord[Counterexample]
+"""What is known of one operator, with the inputs that violate it."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class SizeOutcome:
     """The verdict for one combination of sizes of symbolic dimensions.
 
     Attributes:
-        sizes: The sizes, of dimensions for which a range was given.
+        dims: The sizes, of dimensions for which a range was given.
         verdict: None where they were not looked at.
     """
 
-    sizes: Mapping[str, int]
+    dims: Mapping[str, int]
     verdict: Verdict | None
 
 

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
+import numpy as np
+from dnnv.nn import Operation
+
+from ranum_falsify.config import Runtime
 from ranum_falsify.properties.problem.targets import Target
 from ranum_falsify.prove.proof import Proof
+from ranum_falsify.replay.gradients import operand_ranges
 from ranum_falsify.replay.replayer import Finding
-from ranum_falsify.search.result import Counterexample, OperatorResult
+from ranum_falsify.search.beside import TorchFailure
+from ranum_falsify.search.result import Counterexample, OperatorResult, Oracle
 from ranum_falsify.validity import Constraint
 
-__all__ = ["describe_shown", "describe_standing", "is_aside"]
+__all__ = ["describe_failing", "describe_shown", "describe_standing", "describe_steep", "is_aside"]
 
 
 def describe_standing(target: Target, proof: Proof) -> OperatorResult:
@@ -22,7 +28,7 @@ def describe_standing(target: Target, proof: Proof) -> OperatorResult:
         node=target.op.name,
         op_type=target.spec.op_type,
         verdict="proved" if known is not None and known.proved else "open",
-        constraint=condition.describe(),
+        constraint=condition.as_read(target.dtype).describe(),
         reason=condition.reason,
         after=known.after if known is not None and not known.open else (),
         inside=known.inside if known is not None and known.open else (),
@@ -45,7 +51,7 @@ def is_aside(target: Target, proof: Proof, found: Collection[tuple[int, str]]) -
 
 
 def describe_shown(
-    finding: Finding, name: str, constraint: Constraint | None, counterexample: Counterexample
+    finding: Finding, name: str, constraint: Constraint | None, counterexample: Counterexample | None = None
 ) -> OperatorResult:
     """Return what a replay shows about an operator.
 
@@ -53,10 +59,10 @@ def describe_shown(
         finding: The finding of the replay.
         name: The operator's name.
         constraint: The condition that fails, None where the network that was searched lacks the operator.
-        counterexample: What was replayed.
+        counterexample: What was replayed, if it is to be kept.
     """
     return OperatorResult(
-        network=counterexample.network,
+        network=_network(counterexample),
         node=name,
         op_type=finding.op_type,
         verdict="violated",
@@ -71,3 +77,52 @@ def describe_shown(
         returned=finding.returned,
         counterexample=counterexample,
     )
+
+
+def describe_failing(
+    failure: TorchFailure,
+    name: str,
+    counterexample: Counterexample | None = None,
+    runtimes: tuple[Runtime, ...] = ("torch",),
+) -> OperatorResult:
+    """Return what PyTorch shows about an operator, on the runtimes that fail; see `describe_shown`."""
+    return OperatorResult(
+        network=_network(counterexample),
+        node=name,
+        op_type=failure.op_type,
+        verdict="violated",
+        constraint=failure.broken.describe(),
+        reason=failure.broken.reason,
+        kind=failure.kind,
+        reach=failure.reach,
+        runtimes=runtimes,
+        oracle="torch",
+        operands=failure.operands,
+        counterexample=counterexample,
+    )
+
+
+def describe_steep(
+    op: Operation,
+    operands: Sequence[np.ndarray | None],
+    oracle: Oracle,
+    constraint: Constraint | None = None,
+    counterexample: Counterexample | None = None,
+) -> OperatorResult:
+    """Return an operator whose derivative is not finite at some operands; see `describe_shown`."""
+    return OperatorResult(
+        network=_network(counterexample),
+        node=op.name,
+        op_type=type(op).__name__,
+        verdict="violated",
+        constraint="" if constraint is None else constraint.describe(),
+        reason="" if constraint is None else constraint.reason,
+        kind="gradient",
+        oracle=oracle,
+        operands=operand_ranges(op, operands),
+        counterexample=counterexample,
+    )
+
+
+def _network(counterexample: Counterexample | None) -> str:
+    return "" if counterexample is None else counterexample.network

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Literal
-
-import numpy as np
 
 from ranum_falsify.config import Runtime
+from ranum_falsify.errors import ReplayError
 from ranum_falsify.network import Graph
 from ranum_falsify.properties.problem.targets import Target
 from ranum_falsify.replay.broken import find_broken
 from ranum_falsify.replay.confirmer import is_in_question
-from ranum_falsify.replay.gradients import operand_ranges, steep_in_torch, steep_point
+from ranum_falsify.replay.gradients import steep_in_torch, steep_point
 from ranum_falsify.replay.replayer import Finding
 from ranum_falsify.search.beside import TorchFailure, find_failing_in_torch
-from ranum_falsify.search.result import KIND_NAMES, Counterexample, OperatorResult
+from ranum_falsify.search.result import KIND_NAMES, Counterexample, OperatorResult, Oracle
 from ranum_falsify.search.search import SearchContext
-from ranum_falsify.search.standing import describe_shown
+from ranum_falsify.search.standing import describe_failing, describe_shown, describe_steep
 from ranum_falsify.validity import Constraint
 
 __all__ = ["Witness"]
@@ -35,6 +33,7 @@ class Witness:
         self._context = context
         self._targets = targets
         self._elsewhere: dict[tuple[int, str], str] = {}
+        self._not_run: dict[int, str] = {}  # by position of the goal, why
 
     @property
     def is_torch(self) -> bool:
@@ -55,8 +54,8 @@ class Witness:
         Raises:
             ReplayError: ONNX Runtime refuses, crashes or takes too long.
         """
-        pairs = list(self._find(number, example, inside=inside))
         failing = find_failing_in_torch(self._graph(number), example.feeds) if self.is_torch else None
+        pairs = self._list_findings(number, example, inside=inside, is_needed=failing is None)
         if failing is None:
             return [
                 describe_shown(finding, name, self._find_broken(number, name, finding, violated), example)
@@ -69,6 +68,20 @@ class Witness:
             self._describe_failing(target, failing[target.op.name], findings, example)
             for target in self._list_targets(number, failing)
         ]
+
+    def _list_findings(
+        self, number: int, example: Counterexample, *, inside: int, is_needed: bool
+    ) -> list[tuple[str, Finding]]:
+        """Return what ONNX Runtime shows; nothing where it cannot run the network, if PyTorch answers alone."""
+        if number in self._not_run and not is_needed:
+            return []
+        try:
+            return list(self._find(number, example, inside=inside))
+        except ReplayError as error:
+            if is_needed:
+                raise
+            self._not_run[number] = f"ONNX Runtime was not asked beside PyTorch: {str(error).partition('; ')[0]}"
+            return []
 
     def _find(self, number: int, example: Counterexample, *, inside: int) -> Iterator[tuple[str, Finding]]:
         """Yield what ONNX Runtime shows, by the name of the operator."""
@@ -104,29 +117,18 @@ class Witness:
         runtimes: tuple[Runtime, ...] = ("torch",)
         if beside is not None and beside.oracle == "onnxruntime":
             runtimes = ("onnxruntime", "torch")
-        return OperatorResult(
-            network=example.network,
-            node=name,
-            op_type=target.spec.op_type,
-            verdict="violated",
-            constraint=failure.broken.describe(),
-            reason=failure.broken.reason,
-            kind=failure.kind,
-            reach=failure.reach,
-            runtimes=runtimes,
-            oracle="torch",
-            operands=failure.operands,
-            counterexample=example,
-        )
+        return describe_failing(failure, name, example, runtimes)
 
     def differentiate(self, target: Target, example: Counterexample) -> OperatorResult | None:
         """Return the operator of a target if its derivative is not finite on inputs."""
         graph, op = self._graph(target.goal), target.op
         if self.is_torch:
             operands = steep_in_torch(graph, op, example.feeds)
-            return None if operands is None else _describe_steep(target, operands, "autograd-torch", example)
-        found = steep_point(self._context.confirmer, graph, op, example.feeds)
-        return None if found is None else _describe_steep(target, found.operands, found.oracle, example)
+            oracle: Oracle = "autograd-torch"
+        else:
+            found = steep_point(self._context.confirmer, graph, op, example.feeds)
+            operands, oracle = (None, "autograd") if found is None else (found.operands, found.oracle)
+        return None if operands is None else describe_steep(op, operands, oracle, target.constraint, example)
 
     def _graph(self, number: int) -> Graph:
         return self._context.model_of(self._context.problem.goals[number].call).graph
@@ -138,25 +140,6 @@ class Witness:
         )
 
     def notices(self, found: Collection[tuple[int, str]]) -> tuple[str, ...]:
-        """Return what users should know of operators that only ONNX Runtime shows, those found aside."""
-        return tuple(text for key, text in self._elsewhere.items() if key not in found)
-
-
-def _describe_steep(
-    target: Target,
-    operands: Sequence[np.ndarray | None],
-    oracle: Literal["autograd", "autograd-flushed", "autograd-torch"],
-    example: Counterexample,
-) -> OperatorResult:
-    return OperatorResult(
-        network=example.network,
-        node=target.op.name,
-        op_type=target.spec.op_type,
-        verdict="violated",
-        constraint=target.constraint.describe(),
-        reason=target.constraint.reason,
-        kind="gradient",
-        oracle=oracle,
-        operands=operand_ranges(target.op, operands),
-        counterexample=example,
-    )
+        """Return what users should know of ONNX Runtime: operators that it alone shows, or why it did not run."""
+        alone = (text for key, text in self._elsewhere.items() if key not in found)
+        return (*alone, *dict.fromkeys(self._not_run.values()))

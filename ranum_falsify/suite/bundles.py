@@ -51,4 +51,4 @@ def _read(path: Path, is_model: bool) -> Bundle:
     from ranum_falsify.network.fingerprint import fingerprint  # imports torch
 
     found = fingerprint(path)
-    return {path.name: found.sha256, **found.data}
+    return {path.name: found.sha256, **found.external_data}

@@ -20,7 +20,7 @@ from ranum_falsify.config import ProveConfig
 from ranum_falsify.errors import PropertyError
 from ranum_falsify.network import Graph
 from ranum_falsify.network.naming import UniqueNames, tensor_name
-from ranum_falsify.network.tensors import torch_dtype
+from ranum_falsify.network.tensors import is_floating, torch_dtype
 from ranum_falsify.properties.formula.applications import NetworkCall
 from ranum_falsify.properties.formula.formula import Comparison, Formula, Junction
 from ranum_falsify.properties.formula.terms import Output, Term
@@ -233,7 +233,7 @@ def _invalid(target: Target, graph: Graph, there: set[str]) -> list[tuple[_Tenso
     """Return the tensors that a condition is about, and where they violate it; None where that cannot be said."""
     operands = target.spec.name_values(target.spec.operands_of(target.op)) | {"output": target.op}
     computed = {name: op for name, op in operands.items() if op is not None and not isinstance(op, np.ndarray)}
-    floats = (dtype for _, dtype in (_kind(graph, op) for op in computed.values()) if _is_float(dtype))
+    floats = (dtype for _, dtype in (_kind(graph, op) for op in computed.values()) if is_floating(dtype))
     dtype = next(floats, None)
     ranges = None if dtype is None else target.constraint.invalid_ranges(torch_dtype(dtype))
     if ranges is None:
@@ -244,14 +244,10 @@ def _invalid(target: Target, graph: Graph, there: set[str]) -> list[tuple[_Tenso
         if operand is None:
             return None
         tensor = _Tensor(tensor_name(operand), *_kind(graph, operand))
-        if tensor.name not in there or not _is_float(tensor.dtype):
+        if tensor.name not in there or not is_floating(tensor.dtype):
             return None
         pairs.append((tensor, invalid))
     return pairs
-
-
-def _is_float(dtype: np.dtype) -> bool:
-    return dtype.kind == "f" or dtype.name == "bfloat16"
 
 
 def _say(pairs: Sequence[tuple[_Tensor, InvalidRange]], first: Mapping[_Tensor, int]) -> Iterator[Assertion]:

@@ -188,6 +188,7 @@ def test_a_property_with_large_arrays_is_not_written_down() -> None:
         _ = result.property_text
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("file", ["softmax_regression.onnx", "vae.onnx"])
 def test_the_text_of_the_property_means_the_same(file: str) -> None:
     free = ["logvar_b"] if file == "vae.onnx" else None

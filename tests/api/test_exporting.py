@@ -64,6 +64,7 @@ class Careful(nn.Module):
         return F.logsigmoid(x), torch.logaddexp(x, y), loss, F.softplus(x), torch.logsumexp(x, -1)
 
 
+@pytest.mark.slow
 def test_what_pytorch_computes_with_care_stays_finite() -> None:
     x, y = torch.tensor([[-200.0, 200.0, 0.0]]), torch.tensor([[-300.0, 150.0, 1.0]])
     found = run(export(Careful(), (x, y)), {"x": x.numpy(), "y": y.numpy()})
@@ -100,6 +101,7 @@ class Outer(nn.Module):
         return {"y": y, "others": [y.std(-1), None, "text"]}
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("gradient", [False, True])
 def test_names_and_sources(gradient: bool) -> None:
     example = torch.ones(2, 3)
@@ -173,6 +175,7 @@ def test_a_module_without_a_gradient_says_so() -> None:
         export(Constant(), torch.ones(2), gradient=True)
 
 
+@pytest.mark.slow
 def test_threads_export_one_after_the_other() -> None:
     def ask(module: nn.Module) -> list[str]:
         exported = export(module, (torch.ones(2),))
@@ -224,6 +227,7 @@ class Layers(nn.Module):
         return loss
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("gradient", [False, True])
 def test_layers_are_exported_as_they_train(gradient: bool) -> None:
     torch.manual_seed(0)
@@ -256,6 +260,7 @@ class InPlace(nn.Module):
         return torch.where(x == 0, 0.0, x / 2.0).sum() + scores.logsumexp(-1).sum()
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("gradient", [False, True])
 def test_what_is_written_in_place_is_exported(gradient: bool) -> None:
     torch.manual_seed(0)

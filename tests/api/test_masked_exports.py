@@ -83,6 +83,7 @@ def export(module: nn.Module, arguments: tuple[Any, ...], folder: Path, *, dynam
     return path.read_bytes()
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("mask", "dynamo"),
     [("causal", True), ("filled", False), ("added", False), ("lowest", False)],

@@ -22,6 +22,7 @@ def lines_ending_in(comment: str) -> set[int]:
     return {number for number, line in enumerate(lines, start=1) if line.endswith(comment)}
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("name", PRACTITIONERS)
 def test_what_practitioners_write_is_violated_at_its_line(name: str) -> None:
     case = PRACTITIONERS[name]
@@ -39,6 +40,7 @@ def test_what_practitioners_write_is_violated_at_its_line(name: str) -> None:
         assert {source.line for source in sources} <= set(range(first, first + len(inspect.getsourcelines(module)[0])))
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", PRACTITIONERS)
 def test_the_repaired_module_holds_forward_and_backward(name: str) -> None:
     case = PRACTITIONERS[name]
@@ -49,6 +51,7 @@ def test_the_repaired_module_holds_forward_and_backward(name: str) -> None:
     assert not result.answer.steep
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", ["layer_norm", "focal"])
 def test_a_gradient_that_is_not_finite_is_named(name: str) -> None:
     case = PRACTITIONERS[name]

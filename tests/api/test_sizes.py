@@ -26,7 +26,7 @@ def _check(limit: float, sizes: range) -> rf.Result:
 def test_all_sizes_hold() -> None:
     result = _check(9.5, range(1, 5))
     assert result.verdict == "holds"
-    assert [(one.sizes, one.verdict) for one in result.answer.sizes] == [({"seq": n}, "holds") for n in range(1, 5)]
+    assert [(one.dims, one.verdict) for one in result.answer.sizes] == [({"seq": n}, "holds") for n in range(1, 5)]
 
 
 def test_one_size_that_fails_decides_and_is_that_of_the_counterexample() -> None:

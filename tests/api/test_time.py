@@ -36,9 +36,13 @@ def _chain(count: int) -> onnx.ModelProto:
 
 def test_reading_ends_with_the_timeout() -> None:
     began = time.monotonic()
-    with pytest.raises(rf.errors.ReadingTimeoutError, match=r"timeout=0\.5: was up before all was read"):
-        rf.check(_chain(30_000), box=(0, 1), timeout=0.5)
+    result = rf.check(_chain(30_000), box=(0, 1), timeout=0.5)
     assert time.monotonic() - began < SLACK
+    assert (result.verdict, result.answer.interrupted) == ("unknown", "timeout while reading")
+    assert str(result).startswith("unknown (ended early: timeout while reading)")
+    assert not result.operators and result.to_json()["assumptions"] is None
+    with pytest.raises(rf.errors.UsageError, match=r"timeout=0\.5: was up before all was read"):
+        result.explain("n")
 
 
 class _Slow:

@@ -66,6 +66,7 @@ def all_forgeries(name: str) -> Iterator[tuple[str, Forgery, bool]]:
             yield what, forged, safe
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("name", FAILING)
 def test_no_file_makes_a_false_claim_accepted(name: str, tmp_path: Path) -> None:
     question = SUBJECTS[name].question(safe=False)

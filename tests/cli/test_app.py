@@ -208,6 +208,7 @@ def test_a_closed_output_is_no_error() -> None:
     assert (run.returncode, run.stderr) == (141, b"")
 
 
+@pytest.mark.slow
 def test_interrupting_the_search_gives_the_best_so_far(workshop: Workshop) -> None:
     nodes = "t0 = Tanh(x)\n" + "\n".join(f"m{i} = MatMul(t{i}, w)\nt{i + 1} = Tanh(m{i})" for i in range(60))
     model = workshop.model(SLOW % nodes)

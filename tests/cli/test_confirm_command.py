@@ -161,6 +161,7 @@ class TestFiles:
         assert documented and all(operators[node]["triggered"] == 2 for node in documented)
         assert passed(out) == 4 * len(operators)
 
+    @pytest.mark.slow
     def test_derivatives_where_denormals_are_flushed(self, workshop: Workshop) -> None:
         out = workshop.folder / "tests"
         found = confirm(workshop, workshop.model(STEEP), WIDE, "--out", out, "--runs", "1")

@@ -99,6 +99,7 @@ def test_zoo_train_counts_apart_what_needs_no_training(workshop: Workshop) -> No
     assert (second["id"], second["trained"], second["untrained"]) == ("13", 0, 1)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("level", "defect"), [("published", "15"), ("strict", "12"), ("initial", "3"), ("real", "26")], ids=lambda x: x
 )

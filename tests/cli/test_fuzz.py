@@ -79,6 +79,7 @@ def test_what_counts_as_a_fault(fuzz: ModuleType, status: int, errors: str, faul
     assert fuzz.judge(status, errors) == fault
 
 
+@pytest.mark.slow
 def test_a_hang_and_much_memory_are_noticed() -> None:
     command = [sys.executable, "-c", FAULTS, str(ROOT / "networks" / "l2_normalise.onnx")]
     path = f"{ROOT / 'scripts'}:{ROOT}"

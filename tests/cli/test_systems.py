@@ -31,6 +31,7 @@ def on_another_system(code: str, *arguments: str) -> subprocess.CompletedProcess
     return subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=120, check=False)
 
 
+@pytest.mark.slow
 def test_a_system_without_them_gives_the_same_verdicts(workshop: Workshop) -> None:
     models = [str(workshop.model(text, f"{number}.onnx")) for number, text in enumerate((SAFE, LOG))]
     done = on_another_system(VERDICTS, str(workshop.property()), *models)
@@ -47,6 +48,7 @@ def test_a_suite_there_is_refused_in_one_line_and_a_report_is_none_the_worse(wor
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.slow
 def test_the_doctor_says_what_does_not_work_there() -> None:
     done = on_another_system("sys.exit(main(['doctor', '--no-self-check']))")
     assert done.returncode == 0, done.stderr

@@ -124,6 +124,7 @@ VNNLIB = """
 """
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("name", "text"), [("p.py", PROPERTY), ("p.vnnlib", VNNLIB)])
 def test_inputs_range_over_what_a_property_says(workshop: Workshop, name: str, text: str) -> None:
     (workshop.folder / name).write_text(text)
@@ -137,6 +138,7 @@ def test_inputs_range_over_what_a_property_says(workshop: Workshop, name: str, t
     assert ", proved; " in run.out.splitlines()[0]
 
 
+@pytest.mark.slow
 def test_all_providers_that_there_are_can_be_asked_for(workshop: Workshop) -> None:
     there = onnxruntime.get_available_providers()
     (workshop.folder / "cfg.yaml").write_text(f"onnxruntime: {{providers: {there}}}\n")

@@ -14,9 +14,11 @@ import pytest
 from ranum_falsify.cli import files
 from ranum_falsify.cli.progress import ProgressDisplay
 from ranum_falsify.errors import SaveError
-from ranum_falsify.report import counterexample, json_report, text
+from ranum_falsify.report import counterexample, text
 from ranum_falsify.report.counterexample import Origin, Saved
 from ranum_falsify.report.places import Base
+from ranum_falsify.report.plain import as_json
+from ranum_falsify.report.run_report import make_report
 from ranum_falsify.saving import save_together
 from ranum_falsify.search.result import Answer, Counterexample, OperatorResult
 
@@ -129,7 +131,7 @@ class TestFiles:
         value = result(violated("a", example(1), **facts))
         saved, described = self.save(tmp_path, value)
         kept = [described["counterexamples"][0]["violations"][0]]  # type: ignore[index]
-        kept += json_report.report(value, saved, tmp_path)["operators"]
+        kept += as_json(make_report(value, saved, tmp_path))["operators"]
         for violation in kept:
             shown = violation["optimisations"], violation["fused"], violation["runtimes"]
             assert shown == ("default", "Conv", ["onnxruntime"])
@@ -194,16 +196,16 @@ class TestFiles:
 class TestJson:
     def test_nodes_of_several_networks_are_told_apart(self) -> None:
         two = result(violated("d", example(0)), violated("d", example(0, "M")))
-        nodes = [operator["node"] for operator in json_report.report(two, Saved(), Path())["operators"]]
+        nodes = [operator["node"] for operator in as_json(make_report(two, Saved(), Path()))["operators"]]
         assert nodes == ["N:d", "M:d"]
 
     def test_the_oracles_that_confirmed(self) -> None:
         both = result(violated("a", example(0)), violated("b", example(0), oracle="reference"))
-        assert json_report.report(both, Saved(), Path())["runtimes"] == ["onnxruntime", "reference"]
+        assert as_json(make_report(both, Saved(), Path()))["runtimes"] == ["onnxruntime", "reference"]
 
     def test_json_says_why_an_operator_is_violated(self) -> None:
         answer = result(violated("a", example(0), kind="nan", oracle="reference", returned=(-1.0, 1.0)))
-        (operator,) = json_report.report(answer, Saved(), Path())["operators"]
+        (operator,) = as_json(make_report(answer, Saved(), Path()))["operators"]
         assert operator["reason"] == answer.operators[0].reason
         assert (operator["kind"], operator["oracle"], operator["returned"]) == ("nan", "reference", [-1.0, 1.0])
 
@@ -213,7 +215,7 @@ class TestJson:
         at = written.index("    confirmed by the ONNX reference evaluator")
         assert written[at + 1] == "    instead, ONNX Runtime returns numbers in [-1, 1]"
         classic = Answer(verdict="violated", counterexample=example(0, ""))
-        assert json_report.report(classic, Saved(), Path())["runtimes"] == ["onnxruntime"]
+        assert as_json(make_report(classic, Saved(), Path()))["runtimes"] == ["onnxruntime"]
 
 
 @dataclass(frozen=True)

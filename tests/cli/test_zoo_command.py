@@ -257,6 +257,7 @@ class TestDetect:
         assert detected == "detected: 1 of 1 defect in 1 program"
         assert len(workshop.run("zoo", "detect", "2").out.splitlines()) == len(out.splitlines()) + 1
 
+    @pytest.mark.slow
     def test_the_programs_of_the_fuzzer(self, workshop: Workshop) -> None:
         run = workshop.run("zoo", "detect", "saf")
         assert run.status == 0
@@ -304,6 +305,7 @@ class TestDetect:
     def test_a_report_that_cannot_be_written_is_refused_before_the_work(self, workshop: Workshop) -> None:
         assert "there is no folder" in workshop.run("zoo", "detect", "3", "--json", workshop.folder / "a" / "b").error
 
+    @pytest.mark.few(1)
     @pytest.mark.parametrize("side", ["missed", "unproved"])
     def test_what_differs_from_the_catalogue_is_status_1(
         self, workshop: Workshop, monkeypatch: pytest.MonkeyPatch, side: str

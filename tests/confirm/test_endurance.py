@@ -71,6 +71,7 @@ def test_all_steps_lead_into_the_defect() -> None:
     assert np.isfinite(tensors["p"]).all() and not np.isfinite(tensors["l"]).all()
 
 
+@pytest.mark.slow
 def test_labels_stay_one_hot_and_data_in_their_range() -> None:
     found = search(task())
     assert found is not None
@@ -79,6 +80,7 @@ def test_labels_stay_one_hot_and_data_in_their_range() -> None:
     assert x.min() >= 0 and x.max() <= 1
 
 
+@pytest.mark.slow
 def test_equal_seeds_give_equal_runs() -> None:
     first, second = search(task(), seed=5), search(task(), seed=5)
     assert first is not None and second is not None
@@ -86,6 +88,7 @@ def test_equal_seeds_give_equal_runs() -> None:
     assert (first.trained[0] == second.trained[0]).all()
 
 
+@pytest.mark.slow
 def test_too_few_steps_find_nothing() -> None:
     assert search(task(), Recipe(optimiser=Optimiser(learning_rate=0.001), steps=5, horizon=1)) is None
 

@@ -261,6 +261,7 @@ def execute(file: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, env=environment, cwd=file.parent)
 
 
+@pytest.mark.slow
 def test_the_file_trains_by_itself_and_fails_where_it_says(tmp_path: Path) -> None:
     recipe = Recipe(optimiser=Optimiser(name="adam", learning_rate=0.2), steps=5, batches=2)
     made = rehearsed(task(), recipe)

@@ -45,6 +45,7 @@ WITHOUT_CASES = {
 }
 
 
+@pytest.mark.few(48)
 @pytest.mark.parametrize("group", [*sorted(OPERATORS - WITHOUT_CASES), *LOOPS, COMPOUND])
 def test_cases_of_operator(group: str) -> None:
     cases = cases_by_operator()[group]

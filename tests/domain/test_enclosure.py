@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ranum_falsify.domain.enclosure import Enclosure
 
-MANY = settings(max_examples=60, deadline=None, derandomize=True)
+MANY = settings(deadline=None, derandomize=True)
 COUNT = 4
 
 # Sums and products of integers of this size are exact in float64.

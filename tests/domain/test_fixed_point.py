@@ -26,7 +26,7 @@ def affine(slope: float, shift: float, limit: float) -> tuple[object, object]:
     return step, lambda x: float(np.float32(np.clip(slope * x + shift, -limit, limit)))
 
 
-@settings(max_examples=80, deadline=None)
+@settings(deadline=None)
 @given(
     slope=st.sampled_from([-1.5, -1.0, -0.5, 0.0, 0.5, 0.999, 1.0, 1.25]),
     shift=FLOATS,

@@ -176,7 +176,7 @@ def test_turns_are_minima(function: Callable[[torch.Tensor], torch.Tensor], turn
 
 
 @given(st.floats(-30, 30))
-@settings(max_examples=60, deadline=None)
+@settings(deadline=None)
 def test_real_functions_do_not_cancel(x: float) -> None:
     with mpmath.workprec(120):
         truths = {

@@ -34,7 +34,7 @@ def exact(a: Interval, b: Interval) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 @given(st.integers(0, 10_000), st.sampled_from([1e-30, 1e-3, 1.0, 1e15]), st.integers(1, 40))
-@settings(max_examples=60, deadline=None)
+@settings(deadline=None)
 def test_bounds_enclose_the_exact_range_and_are_hardly_wider(seed: int, scale: float, count: int) -> None:
     x = between(drawn(seed, 3, count, scale=scale), drawn(seed + 1, 3, count, scale=scale))
     w = Interval.point(drawn(seed + 2, count, 4))
@@ -46,7 +46,7 @@ def test_bounds_enclose_the_exact_range_and_are_hardly_wider(seed: int, scale: f
 
 
 @given(st.integers(0, 10_000), st.booleans(), st.booleans())
-@settings(max_examples=40, deadline=None)
+@settings(deadline=None)
 def test_products_of_two_intervals_enclose_sampled_products(seed: int, left: bool, right: bool) -> None:
     ends = [drawn(seed + i, 4, 4) for i in range(4)]
     if left:

@@ -48,7 +48,7 @@ def test_rule_encloses_what_runtimes_compute(op_type: str) -> None:
         check_case(cases[number * len(cases) // 3], seed=number, samples=8)
 
 
-@settings(max_examples=100, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(
     cases=st.sampled_from(sorted(BY_ROW)),
     number=st.integers(0, 10_000),

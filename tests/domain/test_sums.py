@@ -137,7 +137,7 @@ def test_remainders(fmod: int, low: int, high: int, divisors: tuple[int, int], e
 # reductions -------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=60, deadline=None)
+@settings(deadline=None)
 @given(low=FLOATS, width=st.floats(0, 1e3, width=32), order=st.permutations(range(8)))
 def test_sum_encloses_every_order(low: float, width: float, order: list[int]) -> None:
     rng = np.random.default_rng(0)
@@ -149,7 +149,7 @@ def test_sum_encloses_every_order(low: float, width: float, order: list[int]) ->
     assert ends(y)[0] <= total <= ends(y)[1]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(deadline=None)
 @given(given_ends=st.lists(ENDS, min_size=8, max_size=8))
 def test_merged_sum_encloses_that_of_each_element(given_ends: list[list[float]]) -> None:
     low, high = (np.array([pair[i] for pair in given_ends], np.float32) for i in (0, 1))

@@ -161,7 +161,7 @@ def test_exponentials_over_their_sum_keep_what_softmax_loses() -> None:
 
 
 @given(seed=st.integers(0, 1 << 30), length=st.integers(1, 9), spread=st.sampled_from([1.0, 20.0, 60.0, 200.0]))
-@settings(max_examples=60, deadline=None)
+@settings(deadline=None)
 def test_softmax_stays_within_its_bounds(seed: int, length: int, spread: float) -> None:
     rng = np.random.default_rng(seed)
     low = (rng.uniform(-1, 1, (30, length)) * spread).astype(np.float32)
@@ -199,7 +199,7 @@ def test_sums_of_zeros_are_zero_beside_others(op: str) -> None:
 
 
 @given(seed=st.integers(0, 1 << 30), large=st.booleans(), known=st.booleans())
-@settings(max_examples=30, deadline=None)
+@settings(deadline=None)
 def test_flushing_finds_denormals_wherever_they_are(seed: int, large: bool, known: bool) -> None:
     rng = np.random.default_rng(seed)
     low = rng.uniform(-1, 1, 300_000 if large else 5).astype(np.float32)

@@ -307,7 +307,7 @@ def models(draw_from: st.DrawFn) -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 @given(models(), st.integers(-4, 4), st.one_of(st.none(), st.integers(-4, 4)))
 def test_random_graphs_and_their_slices_come_back(source: onnx.ModelProto, start: int, stop: int | None) -> None:
     assert_round_trip(source)

@@ -35,11 +35,13 @@ def test_agrees_with_the_oracle(case: OperatorCase) -> None:
     harness.check_values(case)
 
 
+@pytest.mark.few(450)
 @each([case for case in CASES if case.vmap])
 def test_batch_is_its_samples(case: OperatorCase) -> None:
     harness.check_vmap(case)
 
 
+@pytest.mark.few(350)
 @each([case for case in CASES if case.gradient])
 def test_gradient_is_that_of_finite_differences(case: OperatorCase) -> None:
     harness.check_gradient(case)

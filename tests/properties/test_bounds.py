@@ -91,6 +91,7 @@ def boxes(seed: int) -> tuple[Tensor, Tensor]:
     return torch.from_numpy(lower), torch.from_numpy(upper)
 
 
+@pytest.mark.few(30)
 @pytest.mark.parametrize("formula", FORMULAS)
 @pytest.mark.parametrize("negated", [False, True])
 def test_margins_lie_within_their_bounds(formula: str, negated: bool) -> None:

@@ -92,7 +92,7 @@ def test_alternatives_become_regions_within_their_hull() -> None:
     assert not reduced.contains(between)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(deadline=None)
 @given(
     st.sampled_from(["float", "float16", "double", "int32", "uint8"]),
     st.floats(-300, 300, allow_nan=False),

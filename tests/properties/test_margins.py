@@ -117,7 +117,7 @@ def reduced_or_known(formula: str) -> Problem | bool:
 
 
 NETS = {"N": network(), "M": network("(float[2,3] x) => (float[2,3] y) { y = Identity(x) }")}
-LIMITS = settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+LIMITS = settings(deadline=None, suppress_health_check=list(HealthCheck))
 
 
 NOTHING = [math.nan, 1.0] * 9

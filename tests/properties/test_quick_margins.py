@@ -36,7 +36,7 @@ points = st.lists(st.one_of(st.sampled_from(SPECIAL), st.floats(-3, 3, width=32)
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(deadline=None)
 @given(st.lists(points, min_size=1, max_size=3), st.sampled_from(FORMULAS))
 def test_quick_margins_have_the_sign_of_exact_ones(batch: list[np.ndarray], formula: str) -> None:
     reduced = problem(f"Forall(x, Implies(-9 <= x <= 9, {formula}))")

@@ -281,7 +281,7 @@ FORMULAS = st.recursive(
 GRID = [(a / 2, b / 2) for a in range(-5, 6) for b in range(-5, 6)]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(deadline=None)
 @given(st.lists(FORMULAS, min_size=1, max_size=3))
 def test_a_query_means_what_it_says_whatever_its_cases(parts: list[Truth]) -> None:
     text = DECLARATIONS + WITHIN + "".join(f"(assert {part})" for part, _ in parts)

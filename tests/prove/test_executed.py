@@ -259,6 +259,7 @@ def test_nothing_is_proved_for_onnx_runtime_of_a_model_that_it_refuses() -> None
     assert proof.holds and not proof.notices
 
 
+@pytest.mark.slow
 def test_a_constant_whose_folding_takes_much_memory_is_not_taken_for_one_that_stays() -> None:
     text = (
         "g (float[1,1,1,1] x) => (float[1,1,1,1] y) <int64[4] s = {1,1,180,180}, int64[4] t = {1,1,100,100},"

@@ -114,7 +114,7 @@ def logits_box(seed: int, scale: float, radius: float, shift: float) -> tuple[li
     shift=st.floats(-250, 250),
     runtimes=st.sampled_from([RUNTIMES, ("onnxruntime", "torch"), ("torch", "onnxruntime", "exact")]),
 )
-@settings(max_examples=40, deadline=None)
+@settings(deadline=None)
 def test_every_point_of_a_failing_box_fails(
     name: str, seed: int, scale: float, radius: float, shift: float, runtimes: tuple[str, ...]
 ) -> None:
@@ -125,7 +125,7 @@ def test_every_point_of_a_failing_box_fails(
 
 
 @given(seed=st.integers(0, 10_000), shift=st.floats(60, 130), radius=st.sampled_from([0.0, 0.01, 0.3]))
-@settings(max_examples=40, deadline=None)
+@settings(deadline=None)
 def test_every_point_of_a_failing_box_overflows(seed: int, shift: float, radius: float) -> None:
     boxes, rng = logits_box(seed, 2.0, radius, shift)
     graph = graph_of(EXP)

@@ -248,6 +248,7 @@ def test_a_mask_may_hide_all_from_the_operator(size: float, verdict: str) -> Non
     assert rf.check(operator(np.float32, size), box=box).verdict == verdict
 
 
+@pytest.mark.slow
 def test_a_mask_may_hide_all_from_the_operator_in_float64() -> None:
     model = operator(np.float64, 1)
     hidden = {"x": np.ones((1, 1, T, C)), "seen": np.zeros((T, T), np.bool_)}

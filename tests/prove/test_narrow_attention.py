@@ -32,6 +32,7 @@ def two(size: int, dtype: Any = np.float32) -> dict[str, Array]:
     return {"q": np.ones((1, 2, size), dtype), "k": np.ones((1, 3, size), dtype), "v": np.ones((1, 3, size), dtype)}
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 @pytest.mark.parametrize("row", [0, 1])
 def test_a_query_of_multi_head_attention_that_sees_nothing_gives_nan(dtype: Any, row: int) -> None:

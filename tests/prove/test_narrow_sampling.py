@@ -32,6 +32,7 @@ def test_a_backward_slice_from_before_the_front_keeps_the_first(ends: tuple[int,
     assert_open(model, {"x": (-1, 1)}, {"x": np.full((2, 2), LOW, np.float32)})
 
 
+@pytest.mark.slow
 def test_an_axis_whose_size_stays_is_copied_by_antialiasing_kernels() -> None:
     constants = {
         "one": np.float32(1),

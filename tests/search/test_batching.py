@@ -150,6 +150,7 @@ def forms(request: pytest.FixtureRequest) -> list[Form]:
     return [Form(case, *found) for case in request.param if (found := single(case)) is not None]
 
 
+@pytest.mark.few(40)
 def test_rule_gives_what_a_loop_gives(forms: list[Form], subtests: pytest.Subtests) -> None:
     assert forms, "no case reaches the rule"
     # Two runs of a random operator differ.
@@ -161,6 +162,7 @@ def test_rule_gives_what_a_loop_gives(forms: list[Form], subtests: pytest.Subtes
             assert_modes_agree(form.model, draw(form.graph, low=low, high=high), tolerance)
 
 
+@pytest.mark.few(40)
 def test_a_sample_never_influences_another(forms: list[Form], subtests: pytest.Subtests) -> None:
     for form in forms:
         with subtests.test(form.case.id):
@@ -225,7 +227,7 @@ def graphs(draw_: st.DrawFn) -> Graph:
     return network(f"(float[{shape}] x, float[{shape}] w) => (float[{shape}] y, float[{shape}] z) {{ {body} }}")
 
 
-@settings(max_examples=40, deadline=None)
+@settings(deadline=None)
 @given(graphs(), st.integers(0, 100))
 def test_modes_agree_on_generated_networks(graph: Graph, seed: int) -> None:
     model = convert(graph)

@@ -24,6 +24,7 @@ LOG_AND_SQRT = network("(float[3] x) => (float[3] y, float[3] z) { y = Log(x) z 
 # what must be found --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize("name", sorted(file.stem for file in NETWORKS.glob("*.onnx")))
 def test_documented_hazards_are_found_and_no_others(name: str) -> None:
     hazards = set(metadata(onnx.load(NETWORKS / f"{name}.onnx"), "hazard:"))
@@ -57,6 +58,7 @@ CANCELLING = {
 }
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", CANCELLING)
 def test_bisection_finds_exact_zeros(name: str) -> None:
     graph = network(CANCELLING[name])
@@ -112,6 +114,7 @@ def test_large_values_overflow() -> None:
 # what must not be claimed ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_side_conditions_hold_at_every_counterexample() -> None:
     safe = valid_in_box(LOG_AND_SQRT, [(-1.0, 1.0)], extra="v0[0] + v0[1] > 3")
     assert search(safe).verdict == "unknown", "no input of the box satisfies the antecedent"

@@ -71,7 +71,7 @@ def test_both_ends_are_among_the_starts(name: str) -> None:
 finite = st.floats(width=32, allow_nan=False, allow_infinity=False)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(deadline=None)
 @given(st.lists(st.tuples(finite, finite), min_size=1, max_size=4), st.integers(0, 2**32))
 def test_starts_stay_in_boxes_that_differ_by_element(bounds: list[tuple[float, float]], seed: int) -> None:
     lower, upper = np.sort(np.array(bounds, np.float32), axis=1).T
@@ -80,7 +80,7 @@ def test_starts_stay_in_boxes_that_differ_by_element(bounds: list[tuple[float, f
     assert_inside(x, within)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(deadline=None)
 @given(st.lists(st.floats(allow_nan=False), min_size=6, max_size=6))
 def test_projection_is_inside_and_changes_nothing_there(values: list[float]) -> None:
     for name in ("float32", "denormal", "away-from-zero"):

@@ -48,6 +48,7 @@ def make(name: str, *networks: Path, **question: Any) -> Instance:
     return Instance(id=name, category="test", model=name, property="", networks=paths, question=question)
 
 
+@pytest.mark.slow
 def test_workers_die_and_join(tmp_path: Path) -> None:
     models = [tmp_path / f"{name}.onnx" for name in "ab"]
     for path in models:
@@ -89,6 +90,7 @@ def test_the_files_of_weights_travel_with_their_model(tmp_path: Path) -> None:
     assert copy.read_bytes() == path.read_bytes() + b" " + (tmp_path / "w.bin").read_bytes()
 
 
+@pytest.mark.slow
 def test_a_scheduler_that_is_there_is_left_there(tmp_path: Path) -> None:
     with local_cluster(1) as client:
         address = client.scheduler.address

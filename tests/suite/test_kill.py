@@ -16,6 +16,7 @@ from tests.suite.drive import drive
 COUNT = 40
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("done", [0, 3, 17])
 def test_a_killed_suite_goes_on(tmp_path: Path, repository: Path, done: int) -> None:
     results = tmp_path / "results.jsonl"

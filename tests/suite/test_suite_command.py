@@ -158,6 +158,7 @@ def test_who_hands_out_instances_stays_small(repository: Path) -> None:
     assert done.stdout == "set()\n"
 
 
+@pytest.mark.slow
 def test_sizes_may_range(workshop: Workshop) -> None:
     workshop.model("g (float[n,2] x) => (float[n,2] y) { y = Log(x) }", "n.onnx")
     path = workshop.folder / "sizes.toml"

@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from dnnv.nn import Operation
 
 from ranum_falsify.errors import PropertyError, name_near
 from ranum_falsify.network import Graph, OperatorSpec, spec_of
 from ranum_falsify.network.order import operands_in
+from ranum_falsify.network.tensors import is_floating, torch_dtype
 from ranum_falsify.operators.support.conditions import gradient_conditions, list_stated_conditions
 from ranum_falsify.properties.formula.applications import ValidityGoal
 from ranum_falsify.validity import Constraint, Finite
@@ -28,6 +30,7 @@ class Target:
         op: The operator.
         spec: Its row.
         constraint: The condition.
+        dtype: Floating element type of what the operator reads.
         is_remote: Whether no descent on it is worthwhile unless something overflows first: the generic overflow
             condition, and conditions that only an infinite operand violates where no constant is infinite.
         is_gradient: Whether a violation leaves the output valid and only the derivative not finite.
@@ -38,6 +41,7 @@ class Target:
     op: Operation
     spec: OperatorSpec
     constraint: Constraint
+    dtype: torch.dtype
     is_remote: bool
     is_gradient: bool
 
@@ -63,10 +67,12 @@ def targets_of(position: int, goal: ValidityGoal, graph: Graph | None = None) ->
         conditions = [*stated, *(of_derivative if goal.gradient else ())]
         if spec.overflow and _writes_floats(graph, op):
             conditions.append(Finite())
+        dtype = _type_read(graph, op)
         for condition in conditions:
             remote = isinstance(condition, Finite) or (condition.needs_infinity and id(op) not in infinite)
             of_gradient = condition not in stated and condition in of_derivative
-            targets.append(Target(position, goal.call.network, op, spec, condition, remote, of_gradient))
+            shown = condition.as_read(dtype)
+            targets.append(Target(position, goal.call.network, op, spec, shown, dtype, remote, of_gradient))
     return targets
 
 
@@ -103,9 +109,17 @@ def _check_names(goal: ValidityGoal, graphs: Sequence[Graph]) -> None:
                 raise PropertyError(f"{where} has no {what} {name!r}; {name_near(name, sorted(known))}")
 
 
+def _type_read(graph: Graph, op: Operation) -> torch.dtype:
+    for field in spec_of(op).operands_of(op):
+        if field is not None:
+            dtype = graph.details_of(field).dtype if isinstance(field, Operation) else field.dtype
+            if is_floating(dtype):
+                return torch_dtype(dtype)
+    return torch.float32
+
+
 def _writes_floats(graph: Graph, op: Operation) -> bool:
     if len(op.output_names) > 1:
         # The floats may be in another output than the first, and nothing need read it.
         return True
-    dtype = graph.details_of(op).dtype
-    return bool(np.issubdtype(dtype, np.floating)) or dtype.name == "bfloat16"
+    return is_floating(graph.details_of(op).dtype)

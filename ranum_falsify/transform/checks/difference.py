@@ -31,7 +31,7 @@ from ranum_falsify.decide import falsify
 from ranum_falsify.errors import RanumFalsifyError
 from ranum_falsify.network import Graph, read
 from ranum_falsify.network.optimised import optimise
-from ranum_falsify.network.tensors import to_torch
+from ranum_falsify.network.tensors import is_floating, to_torch
 from ranum_falsify.properties.language import vocabulary
 from ranum_falsify.properties.problem.reduce import reduce
 from ranum_falsify.search.result import Answer
@@ -126,7 +126,7 @@ class DifferenceQuestion:
     def _allowance(self, value: ir.Value, least: float) -> Allowance:
         """Return the tolerance of an output; integers and flags must be equal."""
         dtype = None if value.dtype is None else np.dtype(value.dtype.numpy())
-        is_float = dtype is not None and (dtype.kind == "f" or dtype.name == "bfloat16")
+        is_float = dtype is not None and is_floating(dtype)
         if dtype is None or not is_float or self.guarantee.kind != "tolerance":
             return 0.0, 0.0
         return self.tolerance.relative(dtype), max(least, self.tolerance.atol)

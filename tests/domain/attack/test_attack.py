@@ -25,6 +25,7 @@ def _target(seed: int) -> Target:
     return random_target(np.random.default_rng(seed))
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("seed", range(12))
 def test_what_is_said_of_the_default_level_holds(seed: int) -> None:
     tally = sweep_attack(seed, samples=5, rounds=1, tails=1)
@@ -46,7 +47,8 @@ def test_attacks_find_what_is_wrong_of_the_graph_as_written(monkeypatch: pytest.
         return Analyses(make(graph, runtimes))
 
     monkeypatch.setattr(subjects, "analyses_of", as_written)
-    seeds = (seed for seed in range(2000) if random_target(rng_of(seed)).family == "precision")
+    # The first one is known to be wrong; others would have to be found where models are drawn otherwise.
+    seeds = (seed for seed in (750, *range(2000)) if random_target(rng_of(seed)).family == "precision")
     faults = (fault for seed in seeds for fault in sweep_attack(seed, samples=4, rounds=0, tails=0).faults)
     assert "onnxruntime-optimised" in next(faults)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ranum_falsify.domain import Interval
@@ -102,7 +102,6 @@ def test_ranges_stay_within_the_original_ones_and_grow(
 
 
 @given(low=st.integers(-9, 9), width=st.integers(0, 9), at=st.integers(0, 9), fraction=st.floats(0, 1))
-@settings(max_examples=50)
 def test_ranges_of_integers_have_whole_ends(low: int, width: int, at: int, fraction: float) -> None:
     whole = Interval.fill(low, low + width, (2,), torch.int64)
     wider = stretch(pin(whole, torch.tensor(low + at)), whole, fraction, "both")
