@@ -55,6 +55,7 @@ __all__ = [
 ]
 
 _MOST_CLASSES = 256
+_WHERE = 9  # opset
 _LEAST_REST = 0.25
 """Less than 1 - tanh(1)^2."""
 _TAIL = (
@@ -198,6 +199,8 @@ def _log_one_minus_tanh_squared(reader: LogReader, value: ir.Value, dtype: ir.Da
         given = x(op)
         tail = softplus(op, times(op, given, -2, dtype), dtype)
         inner = op.Sub(op.Sub(number(op, math.log(2), dtype), given), tail)
+        if reader.opset < _WHERE:
+            return times(op, inner, 2, dtype)
         height = op.Tanh(given)
         rest = op.Max(op.Sub(number(op, 1, dtype), op.Mul(height, height)), number(op, _LEAST_REST, dtype))
         is_near = op.Less(op.Abs(given), number(op, 1, dtype))
