@@ -25,10 +25,11 @@ def rank(repairs: Iterable[Repair]) -> list[Repair]:
 def _rank(repair: Repair) -> tuple[float, ...]:
     error = 0.0 if repair.outputs is None else max(repair.outputs.away, repair.outputs.beyond)
     return (
-        repair.loss,
+        float(repair.loss > 0),
         float(repair.standing != "proved"),
         float(len(repair.left)),
         float("clip" in repair.kinds),
+        repair.loss,
         _digits_lost(error),
         float(repair.kinds != ("rewrite",)),
         -round(min(repair.kept.values(), default=1.0), 3),

@@ -91,7 +91,8 @@ def repair(
         (repair("guard", gradient=False), repair("guard", kept=0.9)),
         (repair("guard", away=9e-4, kept=0.5), repair("clip")),
         (repair("clip"), repair("guard", away=1e-2)),
-        (repair("guard", away=1e-2), repair("guard", away=2e-2, gradient=True)),
+        (repair("guard", away=math.inf), repair("clip", away=1e-2)),
+        (repair("guard", away=2e-2, gradient=False), repair("guard", away=3e-2)),
     ],
 )
 def test_order(better: Repair, worse: Repair) -> None:
