@@ -1,6 +1,7 @@
 """What setup.cfg cannot say: wheels bring DNNV, DNNF and the examples along, in a folder of the package.
 
-README.md becomes the page of an index, where links to files of the repository would lead nowhere: they become words.
+README.md becomes the page of an index, where links to files of the repository would lead nowhere: they become words,
+and pictures are left out.
 
 `third_party/requirements.txt` pins the released wheels of DNNV and DNNF by their hashes.  A build takes them from
 `third_party/` if they lie there, as in a source distribution, and else has pip download them; it unpacks them, changed
@@ -26,6 +27,7 @@ THIRD_PARTY = ROOT / "third_party"
 REQUIREMENTS = THIRD_PARTY / "requirements.txt"
 EXAMPLES = ("networks", "properties")
 _LINK = re.compile(r"\[([^\]]+)\]\((?!https?:|#)[^)]+\)")
+_PICTURE = re.compile(r"^<img [^>]*>\n+", re.MULTILINE)
 _PIN = re.compile(r"^(\w+)==(\S+) --hash=sha256:(\w{64})$", re.MULTILINE)
 
 
@@ -89,8 +91,8 @@ class SourceWithParts(sdist):
 
 
 def describe() -> str:
-    """Return README.md without links to files beside it."""
-    return _LINK.sub(r"\1", (ROOT / "README.md").read_text(encoding="utf-8"))
+    """Return README.md without links to files beside it, and without pictures."""
+    return _PICTURE.sub("", _LINK.sub(r"\1", (ROOT / "README.md").read_text(encoding="utf-8")))
 
 
 if __name__ == "__main__":

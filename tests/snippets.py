@@ -41,9 +41,10 @@ _CHANGES = (
     (r"^( *(operands.*?|at the first offending element)): .*$", r"\1: #"),
     (r"^( *confirmed by (ONNX Runtime|PyTorch)).*$", r"\1"),  # where results underflow, runtimes and processors differ
     (r"^( *outputs): .*$", r"\1: #"),  # of a repair: what kernels round, and how many inputs there is time for
+    (r"\b(values in) \[.*\]", r"\1 #"),  # of a counterexample: the turn that finds it depends on the machine's load
     (r"\b(ONNX Runtime|PyTorch) \d+(\.\d+)+", r"\1 #"),
     (r"sha256 [0-9a-f]+", "sha256 #"),
-    (r"\d+\.\d+ ?(s|ms)\b", r"# \1"),
+    (r"\d+\.\d+ ?(s|ms)\b(?: \(\d+:\d\d:\d\d\))?", r"# \1"),
     (r"-?\d+(\.\d+)?e[+-]?\d+|-?\d+\.\d{3,}|-?\d{5,}", "#"),
     (r"[ \t]+", " "),
 )

@@ -120,7 +120,7 @@ def test_the_metadata_is_true(metadata: email.message.Message) -> None:
 
 def test_the_page_of_an_index_has_no_link_into_the_repository(script: ModuleType) -> None:
     page = script.describe()
-    assert "NaN in training" in page and "[DNNP](https://" in page
+    assert "NaN in training" in page and "[DNNF](https://" in page and "<img" not in page
     assert "](docs/" not in page and "](LICENSE" not in page and "](CONTRIBUTING" not in page
 
 

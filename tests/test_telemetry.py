@@ -36,6 +36,7 @@ def left_behind(arguments: tuple[str, ...], environment: Mapping[str, str]) -> s
     return {p.name for p in home.rglob("*") if p.is_file() and "ranum-falsify" not in p.parts}
 
 
+@pytest.mark.slow
 def test_a_run_with_its_children_leaves_no_database(environment: Mapping[str, str]) -> None:
     assert left_behind((*COMMAND, "-p", "4", "--n_starts", "20", "--prove-timeout", "1"), environment) == set()
 
@@ -49,6 +50,7 @@ def test_a_database_would_be_seen(environment: Mapping[str, str]) -> None:
         pytest.skip("this ONNX Runtime keeps no database")
 
 
+@pytest.mark.slow
 def test_what_the_user_has_set_makes_no_difference(environment: Mapping[str, str]) -> None:
     assert left_behind(("-c", f"import ranum_falsify; {LOAD}"), {**environment, VARIABLE: "0"}) == set()
 

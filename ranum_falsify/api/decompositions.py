@@ -22,8 +22,11 @@ aten = torch.ops.aten
 def list_decompositions() -> dict[Any, Callable[..., Any]]:
     """Return decompositions by operator, as `make_fx` takes them."""
     table: dict[Any, Callable[..., Any]] = dict(core_aten_decompositions())
-    for operator in (aten.prod.default, aten.prod.dim_int):
-        # The exporter knows these, and not what they become.
+    for operator in (
+        *(aten.prod.default, aten.prod.dim_int),
+        *(aten.binary_cross_entropy.default, aten.binary_cross_entropy_backward.default),
+    ):
+        # The exporter knows these, by translations of ours or its own, and not what they become.
         table.pop(operator, None)
     return table | {
         aten.convolution_backward.default: _convolution_backward,

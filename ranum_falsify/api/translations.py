@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -16,6 +17,10 @@ def list_translations() -> dict[Callable[..., Any], Callable[..., Any]]:
     """Return translations by operator, as `torch.onnx.export` takes them."""
     aten = torch.ops.aten
     return {
+        aten._cdist_backward.default: _cdist_backward,
+        aten._cdist_forward.default: _cdist_forward,
+        aten.binary_cross_entropy.default: _binary_cross_entropy,
+        aten.binary_cross_entropy_backward.default: _binary_cross_entropy_backward,
         aten.log_sigmoid.default: _log_sigmoid,
         aten.logaddexp.default: _log_add_exp,
         aten.select_scatter.default: _select_scatter,
@@ -29,6 +34,82 @@ def _operators() -> Any:
     from onnxscript import opset18
 
     return opset18
+
+
+def _number(value: float, like: Any) -> Any:
+    op = _operators()
+    return op.CastLike(op.Constant(value_float=value), like)
+
+
+_MEAN, _SUM = 1, 2
+"""What PyTorch's losses make of their elements; 0 for nothing."""
+
+_LEAST_ROOT = 3e-23
+"""No root of a positive float32 number is less: the square of this is 0."""
+
+_LEAST_LOGARITHM = -100.0
+_LEAST_DIVISOR = 1e-12
+"""Where PyTorch's binary cross entropy is clamped, and its derivative."""
+
+
+def _binary_cross_entropy(self: Any, target: Any, weight: Any = None, reduction: int = _MEAN) -> Any:
+    """Return a cross entropy with clamped logarithms; of what is no probability, as PyTorch refuses it, NaN."""
+    op = _operators()
+    one = _number(1.0, self)
+
+    def logarithm(x: Any) -> Any:
+        is_zero, least = op.Equal(x, _number(0.0, x)), _number(_LEAST_LOGARITHM, x)
+        return op.Where(is_zero, least, op.Max(op.Log(op.Where(is_zero, one, x)), least))
+
+    rest = op.Mul(op.Sub(one, target), logarithm(op.Sub(one, self)))
+    loss = op.Neg(op.Add(op.Mul(target, logarithm(self)), rest))
+    loss = loss if weight is None else op.Mul(loss, weight)
+    reduce = {_MEAN: op.ReduceMean, _SUM: op.ReduceSum}.get(reduction)
+    return loss if reduce is None else reduce(loss, keepdims=0)
+
+
+def _binary_cross_entropy_backward(
+    grad_output: Any, self: Any, target: Any, weight: Any = None, reduction: int = _MEAN
+) -> Any:
+    """Return the derivative of a binary cross entropy, whose divisor is clamped."""
+    op = _operators()
+    spread = op.Mul(op.Sub(_number(1.0, self), self), self)
+    slope = op.Div(op.Sub(self, target), op.Max(spread, _number(_LEAST_DIVISOR, self)))
+    found = op.Mul(grad_output, slope if weight is None else op.Mul(slope, weight))
+    return op.Div(found, _number(float(math.prod(self.shape)), self)) if reduction == _MEAN else found
+
+
+def _cdist_forward(x1: Any, x2: Any, p: float, compute_mode: int | None = None) -> Any:
+    """Return the distances of all rows of one tensor from all of another."""
+    op = _operators()
+    last = op.Constant(value_ints=[-1])
+    size = op.Abs(_all_differences(x1, x2))
+    if p == math.inf:
+        return op.ReduceMax(size, axes=[-1], keepdims=0)
+    if p not in (1.0, 2.0):
+        raise NotImplementedError(f"distances by the norm of order {p:g} are not translated; take 1, 2 or infinity")
+    total = op.ReduceSum(size if p == 1 else op.Mul(size, size), last, keepdims=0)
+    return total if p == 1 else op.Sqrt(total)
+
+
+def _cdist_backward(grad: Any, x1: Any, x2: Any, p: float, cdist: Any) -> Any:
+    """Return the derivative of distances with respect to the first tensor; PyTorch's is 0 where a distance is."""
+    op = _operators()
+    if p != 2.0:  # the others' are not the derivative of one formula everywhere
+        raise NotImplementedError(f"derivatives of distances by the norm of order {p:g} are not translated; take 2")
+    zero, last = _number(0.0, cdist), op.Constant(value_ints=[-1])
+    is_zero = op.Equal(cdist, zero)
+    divisor = op.Where(is_zero, _number(1.0, cdist), cdist)
+    if cdist.dtype.name == "FLOAT":  # this changes nothing, and says so
+        divisor = op.Max(divisor, _number(_LEAST_ROOT, cdist))
+    share = op.Where(is_zero, zero, op.Div(grad, divisor))
+    each = op.Mul(op.Unsqueeze(share, last), _all_differences(x1, x2))
+    return op.ReduceSum(each, op.Constant(value_ints=[-2]), keepdims=0)
+
+
+def _all_differences(x1: Any, x2: Any) -> Any:
+    op = _operators()
+    return op.Sub(op.Unsqueeze(x1, op.Constant(value_ints=[-2])), op.Unsqueeze(x2, op.Constant(value_ints=[-3])))
 
 
 def _log_sigmoid(self: Any) -> Any:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import gzip
 import hashlib
+import html
 import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -63,10 +64,17 @@ def make_page(records: Iterable[InstanceRecord]) -> bytes:
         "POLICY": f"default-src 'none'; img-src data:; style-src {_hash(style)}; script-src {_hash(script)}; "
         "base-uri 'none'; form-action 'none'",
         "DATA": "\n".join(contents.blocks()),
+        "GLOSSARY": _define((folder / "glossary.json").read_text(encoding="utf-8")),
     }
     for name, value in values.items():
         template = template.replace(f"@{name}@", value, 1)
     return template.encode()
+
+
+def _define(glossary: str) -> str:
+    """Return the words of a report and their meanings as a list of HTML."""
+    words = json.loads(glossary).items()
+    return "\n".join(f"<dt>{html.escape(word)}</dt><dd>{html.escape(meaning)}</dd>" for word, meaning in words)
 
 
 def _hash(text: str) -> str:

@@ -27,7 +27,10 @@ PAGES = {
     "networks/README.md": "networks.md",
     "LICENSE": "LICENSE",
 }
-_LINK = re.compile(r"(?<=\]\()(?!https?:)([^)#\s]+\.md|LICENSE)(?=[)#])")
+_LINK = re.compile(
+    r"(?<=\]\()(?!https?:)([^)#\s]+\.(?:md|schema\.json)|LICENSE)(?=[)#])"  # a page, or a file beside it
+    r"|(?<=src=\")docs/[^\"]+(?=\")"  # a picture
+)
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -42,7 +45,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     here = posixpath.dirname(_source(page.file.src_uri))
 
     def moved(link: re.Match[str]) -> str:
-        target = posixpath.normpath(posixpath.join(here, link[1]))
+        target = posixpath.normpath(posixpath.join(here, link[0]))
         return PAGES.get(target, target.removeprefix("docs/"))
 
     return _LINK.sub(moved, markdown)

@@ -100,6 +100,7 @@ def faults_of(case: OperatorCase, rng: np.random.Generator) -> tuple[int, list[s
     return 1, faults
 
 
+@pytest.mark.few(60)
 @pytest.mark.parametrize("key", sorted(BY_OPERATOR.keys() - UNTRIED))
 def test_rules_enclose_what_onnx_runtime_computes(key: str) -> None:
     rng = np.random.default_rng(0)

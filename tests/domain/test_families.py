@@ -29,6 +29,7 @@ def _scripts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(SCRIPTS))
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("capability", ["default", "avx2", "avx512"])
 def test_kernels_of_pytorch_lie_within_the_records(capability: str, repository: Path) -> None:
     from lab.kernels.families import capabilities, variables_of

@@ -41,6 +41,7 @@ def node(op_type: str, dtype: str = "float32", count: int = SAMPLES) -> Graph:
     return graph
 
 
+@pytest.mark.few(48)
 @pytest.mark.parametrize("runtime", RUNS)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("function", REFERENCES)

@@ -47,6 +47,7 @@ _CASES = {
 """Forms do not depend on the opset: of each case, the one of the newest."""
 
 
+@pytest.mark.few(130)
 @pytest.mark.parametrize("case", [pytest.param(case, id=case.id) for case in _CASES.values()])
 def test_one_node_is_enclosed(case: OperatorCase, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(soundness, "Subject", LinearSubject)
@@ -54,6 +55,7 @@ def test_one_node_is_enclosed(case: OperatorCase, monkeypatch: pytest.MonkeyPatc
     assert not tally.faults, "\n".join(tally.faults)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("seed", range(4))
 def test_random_models_are_enclosed(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(random_graphs, "Subject", LinearSubject)
@@ -161,6 +163,7 @@ def test_a_line_above_a_curve_finds_its_extreme_where_squares_overflow() -> None
     assert (slope * x + lines.upper_offset >= x.asinh()).all()
 
 
+@pytest.mark.few(22)
 @pytest.mark.parametrize("name", _CURVES)
 @pytest.mark.parametrize("wild", [False, True])
 def test_lines_of_any_slope_enclose_the_curve(name: str, wild: bool) -> None:

@@ -246,6 +246,7 @@ def test_writes_lie_within_their_bounds(reduction: str, known: bool, may_lose: b
 # element types and bits ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.few(60)
 @pytest.mark.parametrize(("source", "target"), list(itertools.product(TYPES, TYPES)))
 def test_conversion_encloses_and_is_exact_on_points(source: Any, target: Any) -> None:
     generator = np.random.default_rng(0)

@@ -293,6 +293,7 @@ def analysed(twins: Twins, body: str) -> tuple[Subject, dict[str, np.ndarray], d
     return subject, low, high, subject.analyse(low, high)
 
 
+@pytest.mark.few(45)
 @pytest.mark.parametrize("twins", PAIRS, ids=[twins.name for twins in PAIRS])
 def test_safe_twin_is_proved(twins: Twins) -> None:
     subject, low, high, verdict = analysed(twins, twins.safe)
@@ -301,6 +302,7 @@ def test_safe_twin_is_proved(twins: Twins) -> None:
     assert not tally.faults, "\n".join(tally.faults)
 
 
+@pytest.mark.few(45)
 @pytest.mark.parametrize("twins", PAIRS, ids=[twins.name for twins in PAIRS])
 def test_unsafe_twin_stays_open(twins: Twins) -> None:
     subject, low, high, verdict = analysed(twins, twins.unsafe)

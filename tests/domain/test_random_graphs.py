@@ -12,6 +12,7 @@ from ranum_falsify.network import find
 from tests.domain.random_graphs import random_model, sweep_graph
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("seed", range(12))
 def test_analysis_encloses_what_runtimes_compute(seed: int) -> None:
     tally = sweep_graph(seed, size=25, boxes=1, samples=6, rounds=2)

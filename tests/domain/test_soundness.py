@@ -41,6 +41,7 @@ RECIPES = st.builds(
 )
 
 
+@pytest.mark.few(90)
 @pytest.mark.parametrize("op_type", sorted(BY_ROW))
 def test_rule_encloses_what_runtimes_compute(op_type: str) -> None:
     cases = BY_ROW[op_type]

@@ -139,6 +139,7 @@ def check_bounds(model: onnx.ModelProto, graph: Graph, generator: np.random.Gene
                     np.testing.assert_allclose(mine, theirs[name], rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.few(10)
 @pytest.mark.parametrize("name", [*CLASSIFIERS, *REGRESSORS, *OTHERS])
 def test_exported_model_is_read_and_holds(name: str) -> None:
     model = export(name)

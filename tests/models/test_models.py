@@ -85,6 +85,7 @@ def test_the_cache_holds_nothing_else(repository: Path) -> None:
     assert fetched <= MODELS.keys()
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize("key", MODELS, ids="/".join)
 def test_model_reads_and_torch_agrees_with_onnx_runtime(key: tuple[str, str], fetched_model: Fetch) -> None:
     path = fetched_model(*key)
@@ -119,6 +120,7 @@ def assert_replays(path: Path, operator: OperatorResult) -> None:
     assert (operator.op_type, operator.reach) in {(finding.op_type, finding.reach) for finding in findings}
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "key",
     [key for key in MODELS if key[0] == "silero-vad" or key[1].startswith(("Run_", "bak_ovr"))],

@@ -120,6 +120,7 @@ FORMS: dict[str, tuple[int, str]] = {
 }
 
 
+@pytest.mark.few(14)
 @pytest.mark.parametrize(("opset", "text"), FORMS.values(), ids=FORMS.keys())
 def test_form_comes_back(opset: int, text: str) -> None:
     source = parse(text, opset)
@@ -200,6 +201,7 @@ def test_export_through_dnnv_writes_the_same(tmp_path: Path) -> None:
 # slices and compositions ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.few(22)
 @pytest.mark.parametrize("path", NETWORKS, ids=lambda path: path.stem)
 @pytest.mark.parametrize("bounds", [(1, None), (2, -1), (None, -1), (-2, None)])
 def test_slices_run_as_models(path: Path, bounds: tuple[int | None, int | None]) -> None:

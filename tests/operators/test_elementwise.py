@@ -66,6 +66,7 @@ def both_ways(case: OperatorCase) -> tuple[np.ndarray, np.ndarray] | None:
 MOVING = [case for case in CASES if case.spec.elementwise and case.name != "training"]
 
 
+@pytest.mark.few(220)
 @pytest.mark.parametrize("case", [pytest.param(case, id=case.id) for case in MOVING])
 def test_results_of_elementwise_operators_move_with_their_operands(case: OperatorCase) -> None:
     found = both_ways(case)

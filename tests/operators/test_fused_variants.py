@@ -50,6 +50,7 @@ def _feeds(model: onnx.ModelProto) -> dict[str, Array]:
     return feeds
 
 
+@pytest.mark.few(50)
 @pytest.mark.parametrize("name", VARIANTS)
 def test_what_runs_is_enclosed(name: str) -> None:
     types, model = variant(name)

@@ -129,6 +129,7 @@ def _feeds(graph: Graph, rng: np.random.Generator, reach: int) -> dict[str, np.n
     return feeds
 
 
+@pytest.mark.few(24)
 @pytest.mark.parametrize("name", [*SINGLE, *STEERED])
 def test_conditions_say_what_onnxruntime_refuses(name: str) -> None:
     model = _parse(SINGLE.get(name) or STEERED[name])
@@ -258,6 +259,7 @@ DECIDED = {
 """Models, the box of all their inputs, and the verdict."""
 
 
+@pytest.mark.few(14)
 @pytest.mark.parametrize("name", DECIDED)
 def test_verdicts_about_indices(name: str) -> None:
     text, box, verdict = DECIDED[name]

@@ -137,6 +137,7 @@ def test_fused_operator_is_read(pattern: tuple[str, onnx.ModelProto, Graph]) -> 
     assert fused in {spec_of(op).op_type for op in graph.nodes}
 
 
+@pytest.mark.few(60)
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 30.0, 1e4])
 def test_bounds_enclose_what_runs_by_default(pattern: tuple[str, onnx.ModelProto, Graph], scale: float) -> None:
     _, model, graph = pattern

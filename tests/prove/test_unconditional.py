@@ -146,6 +146,7 @@ def test_a_network_holds_on_outputs_where_nothing_invalid_gets_to_one(body: str,
     assert plain.verdict != "holds"
 
 
+@pytest.mark.few(25)
 @pytest.mark.parametrize("case", FEW, ids=lambda case: case.id)
 def test_bounds_enclose_what_is_invalid(case: OperatorCase) -> None:
     check_case(case, seed=0)

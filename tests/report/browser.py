@@ -20,6 +20,7 @@ _FLAGS = (
     *("--disable-dev-shm-usage", "--disable-background-networking", "--remote-debugging-pipe"),
 )
 _PATIENCE = 60.0  # seconds
+_READY = "document.documentElement?.dataset.ready === 'yes'"
 
 
 class Tab:
@@ -52,6 +53,11 @@ class Tab:
         while not self.run(condition):
             assert time.monotonic() < end, f"not within {_PATIENCE} s: {condition}"
             time.sleep(0.02)
+
+    def go(self, address: str, ready: str) -> None:
+        """Show another page, and wait until a script says that it is ready."""
+        self.call("Page.navigate", url=address)
+        self.wait_for(ready)
 
     def resize(self, width: int, height: int = 900) -> None:
         """Give the page another size."""
@@ -92,16 +98,17 @@ class Browser:
         os.waitpid(self._process, 0)
         os.close(self._from)
 
-    def open(self, path: Path, *, width: int = 1400) -> Tab:
-        """Open a file, and wait until the page says that it is ready."""
+    def open(self, address: str, *, width: int = 1400, dark: bool = False, ready: str = _READY) -> Tab:
+        """Open a page, and wait until a script says that it is ready."""
         target = self.call("Target.createTarget", {"url": "about:blank"})["targetId"]
         session = self.call("Target.attachToTarget", {"targetId": target, "flatten": True})["sessionId"]
         tab = self._tabs[session] = Tab(self, session)
         for domain in ("Page", "Runtime", "Log", "Network"):
             tab.call(f"{domain}.enable")
         tab.resize(width)
-        tab.call("Page.navigate", url=path.as_uri())
-        tab.wait_for("document.documentElement?.dataset.ready === 'yes'")
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        tab.call("Emulation.setEmulatedMedia", features=[scheme])
+        tab.go(address, ready)
         return tab
 
     def call(self, method: str, values: Mapping[str, Any], session: str | None = None) -> dict[str, Any]:

@@ -44,7 +44,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 def show(browser: Browser, folder: Path, *records: InstanceRecord, width: int = 1400) -> Tab:
     path = folder / "report.html"
     path.write_bytes(make_page(records))
-    return browser.open(path, width=width)
+    return browser.open(path.as_uri(), width=width)
 
 
 def check_calm(tab: Tab) -> None:
@@ -131,7 +131,7 @@ def test_a_run_shows_graph_bounds_counterexample_and_commands(
     drawn = tab.run("[...document.querySelectorAll('svg[aria-label^=Graph] text')].map((one) => one.textContent)")
     assert {"Div", "quotient", "least", "[-1, 1]"} <= set(drawn)
     assert tab.run("document.querySelectorAll('svg[aria-label^=Graph] .box.focus.violated').length") == 1
-    assert "How the bounds of b came about: [-1, 1]" in text
+    assert "Origin of the bounds of b: [-1, 1]" in text
     image = "document.querySelector('img')"
     tab.wait_for(f"{image}.complete")
     assert tab.run(f"[{image}.naturalWidth, {image}.naturalHeight]") == [12, 12]
@@ -205,7 +205,7 @@ def test_names_are_text_whatever_they_say(browser: Browser, tmp_path: Path) -> N
 )
 def test_a_picture_that_is_none_leaves_the_rest(browser: Browser, tmp_path: Path, broken: Any) -> None:
     tab = show(browser, tmp_path, make_record(report=make_report(make_operator(), illustration=broken)))
-    assert "Ask again" in tab.run("document.body.innerText")
+    assert "Repeat it" in tab.run("document.body.innerText")
     assert tab.problems == []
 
 
@@ -215,7 +215,7 @@ def test_thousands_of_instances_open_at_once(browser: Browser, tmp_path: Path, p
     path.write_bytes(make_page(make_record(f"net_{i:05}", report, seconds=0.001 * i) for i in range(2000)))
     assert path.stat().st_size < 2_000_000
     began = time.monotonic()
-    tab = browser.open(path)
+    tab = browser.open(path.as_uri())
     assert time.monotonic() - began < 20
     assert len(list_shown(tab)) == 100
     type_in(tab, "net_01999")

@@ -82,6 +82,7 @@ def test_it_refuses_and_says_why(name: str, text: str, opset: int, reason: str) 
     assert len(applied.refusals) == 1 and reason in applied.refusals[0].reason
 
 
+@pytest.mark.few(17)
 @pytest.mark.parametrize("name", CASES)
 def test_random_cases_agree_with_the_operator_replaced(name: str) -> None:
     results = list(sweep(name, CASES[name], 8))

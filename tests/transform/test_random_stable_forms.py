@@ -136,6 +136,7 @@ def random_model(seed: int) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
     return model, feeds
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("shard", range(SHARDS))
 def test_what_they_make_gives_what_was_there_before(shard: int) -> None:
     replaced = 0

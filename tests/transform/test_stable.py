@@ -53,6 +53,7 @@ def on_the_way(model: ir.Model, inputs: dict[str, np.ndarray]) -> list[np.ndarra
     return run(proto, inputs)
 
 
+@pytest.mark.few(16)
 @pytest.mark.parametrize("opset", [13, 18])
 @pytest.mark.parametrize("form", FORMS, ids=IDS)
 def test_what_it_makes_is_right_and_proved(form: Form, opset: int) -> None:
@@ -71,6 +72,7 @@ def proves(model: ir.Model, form: Form) -> bool:
     return rf.check(ir.to_proto(model).SerializeToString(), box=form.box, **options).verdict == "holds"
 
 
+@pytest.mark.few(10)
 @pytest.mark.parametrize("form", OVERFLOWS, ids=[f"{form.name}-{number}" for number, form in enumerate(OVERFLOWS)])
 def test_the_old_model_gives_no_finite_number_there(form: Form) -> None:
     model = model_of(form.text())
@@ -102,6 +104,7 @@ def test_it_is_verified_where_the_old_model_is_valid(name: str) -> None:
     assert report.verified[0] == "structure" and re.fullmatch(r"sampled \d+ of 24", report.verified[1])
 
 
+@pytest.mark.few(16)
 @pytest.mark.parametrize("dtype", ["float16", "double"])
 @pytest.mark.parametrize("form", FORMS, ids=IDS)
 def test_other_element_types(form: Form, dtype: str) -> None:

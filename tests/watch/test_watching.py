@@ -61,6 +61,7 @@ def fail(tmp_path: Path, module: nn.Module, batches: list[Tensor], every: int = 
     return watch.failure
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("every", [1, 100])
 @pytest.mark.parametrize(
     ("name", "function", "start", "kind", "backward"),

@@ -105,6 +105,7 @@ def test_an_unknown_id_is_refused(name: str) -> None:
         model_of(name)
 
 
+@pytest.mark.few(45)
 @both
 def test_it_is_valid_and_its_names_are_unique(pair: Pair, safe: bool) -> None:
     model = pair.architectures[safe].model
@@ -117,6 +118,7 @@ def test_it_is_valid_and_its_names_are_unique(pair: Pair, safe: bool) -> None:
     assert pair.model.program in model.doc_string
 
 
+@pytest.mark.few(45)
 @both
 def test_every_node_serves_an_output(pair: Pair, safe: bool) -> None:
     graph = pair.architectures[safe].model.graph
@@ -127,6 +129,7 @@ def test_every_node_serves_an_output(pair: Pair, safe: bool) -> None:
     assert {value.name for value in (*graph.input, *graph.initializer)} <= needed
 
 
+@pytest.mark.few(45)
 @both
 def test_inputs_and_weights_are_as_declared(pair: Pair, safe: bool) -> None:
     architecture = pair.architectures[safe]
@@ -147,6 +150,7 @@ def test_inputs_and_weights_are_as_declared(pair: Pair, safe: bool) -> None:
         assert weight.low <= array.min() and array.max() <= weight.high, weight.name
 
 
+@pytest.mark.few(30)
 def test_the_twin_differs_in_its_repair_alone(pair: Pair) -> None:
     assert pair.repaired.inputs == pair.faulty.inputs
     assert pair.repaired.weights == pair.faulty.weights
@@ -163,6 +167,7 @@ def test_documented_nodes_exist(pair: Pair) -> None:
         assert operators.get(defect.node) == defect.operator
 
 
+@pytest.mark.few(16)
 @both
 def test_it_runs_on_plausible_input(pair: Pair, safe: bool) -> None:
     architecture = pair.architectures[safe]
@@ -173,6 +178,7 @@ def test_it_runs_on_plausible_input(pair: Pair, safe: bool) -> None:
         assert np.isfinite(output).all()
 
 
+@pytest.mark.few(12)
 def test_the_twin_computes_the_same_where_the_model_is_valid(pair: Pair) -> None:
     faulty, repaired = map(free_session, pair.architectures)
     rng = np.random.default_rng(pair.model.number)
@@ -187,6 +193,7 @@ def test_the_twin_computes_the_same_where_the_model_is_valid(pair: Pair) -> None
     assert valid
 
 
+@pytest.mark.few(16)
 @both
 def test_its_property_asks_for_every_operator_over_all_ranges(pair: Pair, safe: bool) -> None:
     architecture = pair.architectures[safe]
@@ -202,12 +209,14 @@ def test_its_property_asks_for_every_operator_over_all_ranges(pair: Pair, safe: 
         assert np.allclose([box.lower.min(), box.upper.max()], [v.low, v.high])
 
 
+@pytest.mark.few(16)
 @both
 def test_building_is_deterministic(pair: Pair, safe: bool) -> None:
     again = pair.model.architecture(safe=safe)
     assert graph_bytes(again.model) == graph_bytes(pair.architectures[safe].model)
 
 
+@pytest.mark.few(12)
 def test_a_batch_scales_the_inputs_alone(pair: Pair) -> None:
     larger = pair.model.architecture(batch=2)
     assert larger.weights == pair.faulty.weights

@@ -69,6 +69,7 @@ def test_equal_seeds_draw_equal_batches() -> None:
     assert all((first[name] == second[name]).all() for name in first)
 
 
+@pytest.mark.slow
 def test_training_ends_where_the_documented_operator_fails() -> None:
     # From zeros, a step of 0.5 on bright pictures parts logits by 100 and more.
     model = model_of("18")
@@ -89,6 +90,7 @@ def test_training_ends_where_another_operator_fails() -> None:
     assert 0 < runs[0].steps == runs[1].steps
 
 
+@pytest.mark.slow
 def test_keep_probabilities_are_held_in_real_training() -> None:
     model = model_of("48a")
     keep = {

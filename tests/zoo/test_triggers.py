@@ -39,6 +39,7 @@ def test_the_operand_of_a_steep_operator_vanishes(
     assert 0 <= seen.operands[0] < SMALLEST_NORMAL
 
 
+@pytest.mark.few(15)
 @pytest.mark.parametrize(ARGUMENTS, cases(gradient=False))
 def test_the_defective_operator_fails_first(model: ZooModel, defect: Defect, trigger: Trigger, tmp_path: Path) -> None:
     architecture = model.architecture()
@@ -47,6 +48,7 @@ def test_the_defective_operator_fails_first(model: ZooModel, defect: Defect, tri
     assert [c for c in seen.culprits if c not in behind] == [defect.node, *trigger.also]
 
 
+@pytest.mark.few(30)
 @each_defect
 def test_a_path_leads_there(model: ZooModel, defect: Defect, trigger: Trigger) -> None:
     graph = model.architecture().model.graph
@@ -54,6 +56,7 @@ def test_a_path_leads_there(model: ZooModel, defect: Defect, trigger: Trigger) -
     assert trigger.path[-1] == defect.operator
 
 
+@pytest.mark.few(15)
 @each_defect
 def test_the_safe_twin_takes_the_same_values(model: ZooModel, defect: Defect, trigger: Trigger, tmp_path: Path) -> None:
     architecture = model.architecture(safe=True)

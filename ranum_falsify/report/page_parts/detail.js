@@ -64,7 +64,7 @@ function drawSurroundings(one, operator) {
   return h(
     "div",
     { class: "beside" },
-    h("div", {}, h("h4", {}, "Bounds around it, as long as all before it is valid"), drawGraph(one.graph, operator.verdict)),
+    h("div", {}, h("h4", {}, "Bounds around it, if all earlier operators are valid"), drawGraph(one.graph, operator.verdict)),
     h("div", { class: "grow" }, one.histories.map(drawHistory)),
   );
 }
@@ -102,7 +102,7 @@ function drawGrounds(row, detail) {
   for (const [name, library] of Object.entries(grounds.libraries)) facts.push([name, `${library.version}${library.covered.length ? `, kernels for ${library.covered.map((one) => one.family).join(", ")}` : ""}`]);
   if (detail.steep.length) facts.push(["forward pass only", `derivatives may be infinite at ${detail.steep.slice(0, 8).join(", ")}`]);
   if (detail.unconfirmed.length) facts.push(["unconfirmed", detail.unconfirmed.slice(0, 8).join("; ")]);
-  return [h("h3", {}, "What it rests on"), h("dl", {}, facts.map(([name, text]) => [h("dt", {}, name), h("dd", {}, text)]))];
+  return [h("h3", {}, "Grounds of the verdict"), h("dl", {}, facts.map(([name, text]) => [h("dt", {}, name), h("dd", {}, text)]))];
 }
 
 function showBox(input) {
@@ -114,5 +114,5 @@ function showBox(input) {
 }
 
 function drawCommands(row, detail) {
-  return [h("h3", {}, "Ask again"), h("pre", {}, detail.commands.join("\n"))];
+  return [h("h3", {}, "Repeat it"), h("pre", {}, detail.commands.join("\n"))];
 }

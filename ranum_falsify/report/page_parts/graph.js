@@ -86,6 +86,8 @@ function drawNode(graph, item, verdict) {
     ...(node.hidden ? [`${node.hidden} more before or after it`] : []),
   ];
   const more = node.hidden ? ` +${node.hidden}` : "";
+  const type = shorten(node.op_type, 18);
+  const room = Math.max(4, 24 - type.length - more.length); // of characters beside the type
   const bounds = result ? `${showRange(result.bounds)}${node.results.length > 1 ? " …" : ""}` : "not known";
   return s(
     "g",
@@ -96,8 +98,8 @@ function drawNode(graph, item, verdict) {
     s(
       "svg",
       { x: x + 10, y, width: item.width - 20, height: BOX.height },
-      s("text", { x: 0, y: 19, class: "strong" }, shorten(node.op_type, 16)),
-      s("text", { x: item.width - 20, y: 19, "text-anchor": "end", class: "soft" }, result ? `${shorten(result.shape.join("×"), 12)}${more}` : more),
+      s("text", { x: 0, y: 19, class: "strong" }, type),
+      s("text", { x: item.width - 20, y: 19, "text-anchor": "end", class: "soft" }, result ? `${shorten(result.shape.join("×"), room)}${more}` : more),
       s("text", { x: 0, y: 36, class: "soft" }, shorten(node.name, 25)),
       s("text", { x: 0, y: 53 }, shorten(bounds, 27)),
     ),
@@ -125,7 +127,7 @@ function drawHistory(history) {
       h("td", { class: "wide c-bar" }, drawing(200, 12, "", s("rect", { x: 0, y: 4, width: 200 * part, height: 8, rx: 2, class: "f-link" }))),
     );
   });
-  const title = `How the bounds of ${history.operand} came about: ${showRange(history.bounds)}`;
+  const title = `Origin of the bounds of ${history.operand}: ${showRange(history.bounds)}`;
   const shown = [
     left > 0 ? h("p", { class: "soft small" }, `the first ${left} operators are left out`) : null,
     h("table", {}, h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "operator"), h("th", { scope: "col" }, "bounds"), h("th", { scope: "col", class: "number c-count" }, "growth"), h("th", { scope: "col", class: "wide c-bar" }, "width, logarithmic"))), h("tbody", {}, rows)),

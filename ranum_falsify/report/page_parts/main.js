@@ -8,6 +8,7 @@ const COLUMNS = [
   { title: "operators violated", name: "c-operators wide", key: (row) => -row.violated },
   { title: "seconds", name: "c-seconds number", key: (row) => -row.seconds },
 ];
+const BY_VERDICT = 2; // what is violated comes first
 
 function parseRow([id, category, model, property, name, seconds, preparation, types, violated], position) {
   const words = `${id} ${model} ${property} ${category} ${STATUSES[name]} ${types.join(" ")}`.toLowerCase();
@@ -21,7 +22,7 @@ class InstanceList {
     this.query = "";
     this.category = "";
     this.statuses = new Set();
-    this.sorted = { column: null, down: false };
+    this.sorted = { column: BY_VERDICT, down: false };
     this.page = 0;
     this.opened = new Set();
     this.totals = h("div", {});
@@ -39,7 +40,6 @@ class InstanceList {
         (!this.category || row.category === this.category) &&
         words.every((word) => row.words.includes(word)),
     );
-    if (this.sorted.column === null) return kept;
     const { key } = COLUMNS[this.sorted.column];
     const sign = this.sorted.down ? -1 : 1;
     const compare = (a, b) => (a < b ? -sign : a > b ? sign : 0);

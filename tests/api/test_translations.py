@@ -1,0 +1,92 @@
+"""Losses as PyTorch computes them: values, derivatives and verdicts of their exports."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+import ranum_falsify as rf
+from ranum_falsify.api.exporting import Exported, export
+
+PROBABILITIES = torch.tensor([[0.0, 1e-42, 1e-30, 0.3], [1.0, 1 - 6e-8, 0.5, 1e-7]])
+LABELS = torch.tensor([[1.0, 1.0, 0.0, 0.25], [0.0, 1.0, 1.0, 0.0]])
+POINTS = torch.tensor([[0.0, 0.0, 3.0], [0.5, -1.0, 2.0], [0.0, 0.0, 3.0]])
+OTHERS = torch.tensor([[0.0, 0.0, 3.0], [1e-20, 0.0, 3.0]])
+
+
+class Calls(nn.Module):
+    """A module that calls a function."""
+
+    def __init__(self, function: Callable[..., Tensor]) -> None:
+        super().__init__()
+        self._function = function
+
+    def forward(self, a: Tensor, b: Tensor) -> Tensor:
+        return self._function(a, b)
+
+
+CASES: dict[str, tuple[Callable[..., Tensor], tuple[Tensor, Tensor], tuple[float, float]]] = {
+    "bce": (functional.binary_cross_entropy, (PROBABILITIES, LABELS), (0, 1)),
+    "bce_sum": (
+        lambda a, b: functional.binary_cross_entropy(a, b, weight=torch.tensor([1.0, 2.0, 0.5, 1.0]), reduction="sum"),
+        (PROBABILITIES, LABELS),
+        (0, 1),
+    ),
+    "bce_each": (
+        lambda a, b: functional.binary_cross_entropy(a, b, reduction="none"),
+        (PROBABILITIES, LABELS),
+        (0, 1),
+    ),
+    "cdist": (torch.cdist, (POINTS, OTHERS), (-5, 5)),
+    "cdist_1": (lambda a, b: torch.cdist(a, b, p=1.0), (POINTS, OTHERS), (-5, 5)),
+    "cdist_inf": (lambda a, b: torch.cdist(a, b, p=float("inf")), (POINTS, OTHERS), (-5, 5)),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_values_are_those_of_pytorch(name: str) -> None:
+    function, arguments, _ = CASES[name]
+    (found,) = _run(export(Calls(function), arguments), arguments)
+    np.testing.assert_allclose(found, function(*arguments).numpy(), rtol=2e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("name", ["bce", "bce_sum", "bce_each", "cdist"])
+def test_derivatives_are_those_of_pytorch(name: str) -> None:
+    function, arguments, _ = CASES[name]
+    _, *found = _run(export(Calls(function), arguments, gradient=True), arguments)
+    leaves = [x.clone().requires_grad_() for x in arguments]
+    function(*leaves).sum().backward()
+    for one, leaf in zip(found, leaves, strict=True):
+        assert leaf.grad is not None
+        np.testing.assert_allclose(one, leaf.grad.numpy(), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("gradient", [False, True])
+@pytest.mark.parametrize("name", ["bce", "cdist"])
+def test_they_hold_forward_and_backward(name: str, gradient: bool) -> None:
+    function, arguments, box = CASES[name]
+    options: dict[str, Any] = {"gradient": gradient, "n_starts": 20, "self_check": False}
+    # The derivative with respect to labels is infinite where the probability is 0, in PyTorch, too.
+    given = arguments[0].clone().requires_grad_(), arguments[1]
+    assert rf.check(Calls(function), given, box=box, **options).verdict == "holds"
+
+
+def test_what_is_no_probability_is_refused_by_the_module_and_never_said_to_hold() -> None:
+    function, arguments, _ = CASES["bce"]
+    result = rf.check(Calls(function), arguments, box={"a": (-0.5, 1), "b": (0, 1)}, n_starts=20, self_check=False)
+    assert result.verdict == "unknown"
+    assert any("the module itself stops" in notice for notice in result.notices)
+
+
+def _run(exported: Exported, arguments: Sequence[Tensor]) -> list[np.ndarray]:
+    session = onnxruntime.InferenceSession(exported.model.SerializeToString(), providers=["CPUExecutionProvider"])
+    names = [info.name for info in exported.model.graph.input]
+    found: list[np.ndarray] = session.run(None, dict(zip(names, (x.numpy() for x in arguments), strict=True)))
+    return found

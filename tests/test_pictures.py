@@ -1,0 +1,42 @@
+"""The pictures of the documentation show what reports show now, and are drawn by what draws reports."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.snippets import ROOT
+
+NAMES = sorted(path.stem for path in (ROOT / "docs" / "pictures").glob("*.svg"))
+
+
+@pytest.fixture
+def script(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
+    return importlib.import_module("draw_pictures")
+
+
+def rounded(graph: dict[str, Any]) -> Any:
+    """What a reader sees of numbers: processors may differ in the last bits."""
+    return json.loads(json.dumps(graph), parse_float=lambda text: f"{float(text):.3g}")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_picture_is_current(script: Any, name: str, tmp_path: Path) -> None:
+    shown = script.recorded(name)
+    graph, _ = script.ask(name, tmp_path)
+    again = f"run scripts/draw_pictures.py {name}, and look at it"
+    assert rounded(shown["graph"]) == rounded(graph), again
+    assert shown["drawn_by"] == script.drawn_by(), again
+
+
+def test_every_picture_is_drawn_and_shown(script: Any) -> None:
+    assert set(script.PICTURES) == set(NAMES)
+    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
+    shown = {name for page in pages for name in re.findall(r"pictures/(\w+)\.svg", page.read_text(encoding="utf-8"))}
+    assert shown == set(NAMES)
