@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 import operator
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -105,6 +105,7 @@ class Constraint(ABC):
         crashes: Whether its process ends there.
         only_onnxruntime: Whether PyTorch runs the operator all the same.
         decided_by: Operands that alone decide it, besides shapes; see `OperatorSpec.stated`.
+        raised_by: The attribute, if the operator has it, that is added to what has to be above 0.
     """
 
     reason: str
@@ -113,6 +114,7 @@ class Constraint(ABC):
     crashes: bool = False
     only_onnxruntime: bool = False
     decided_by: tuple[str, ...] = ()
+    raised_by: str = ""
 
     @abstractmethod
     def margin(self, op: Operation, operands: Operands) -> Tensor:
@@ -149,6 +151,18 @@ class Constraint(ABC):
             False if that cannot be told.
         """
         return False
+
+    def ranges_beside(self, op: Operation, operands: Bounds) -> Iterator[InvalidRange]:
+        """Yield the ranges of operands in which a number violates it, the others being anywhere within bounds.
+
+        Args:
+            op: See :meth:`holds`.
+            operands: See :meth:`holds`.
+        """
+        for name, x in operands.items():
+            # Bounds of floating operands may be none of whole numbers.
+            if x.is_floating or isinstance(self, NotZero | Condition):
+                yield from (found for found in self.invalid_ranges(x.dtype) or () if found.operand == name)
 
     @abstractmethod
     def describe(self) -> str:
@@ -297,9 +311,11 @@ class Condition(Constraint):
     crashes: bool = False
     only_onnxruntime: bool = False
     decided_by: tuple[str, ...] = ()
+    raised_by: str = ""
     holds_of: Callable[[Operation, Bounds], bool] | None = None
     fails_of: Callable[[Operation, Bounds], bool] | None = None
     ranges_of: Callable[[torch.dtype], tuple[InvalidRange, ...]] | None = None
+    beside_of: Callable[[Operation, Bounds], Iterator[InvalidRange]] | None = None
 
     def margin(self, op: Operation, operands: Operands) -> Tensor:
         return self.margin_of(op, operands)
@@ -319,6 +335,9 @@ class Condition(Constraint):
 
     def invalid_ranges(self, dtype: torch.dtype) -> tuple[InvalidRange, ...] | None:
         return None if self.ranges_of is None else self.ranges_of(dtype)
+
+    def ranges_beside(self, op: Operation, operands: Bounds) -> Iterator[InvalidRange]:
+        return super().ranges_beside(op, operands) if self.beside_of is None else self.beside_of(op, operands)
 
     def describe(self) -> str:
         return self.text

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Measure rewrites and guards of the zoo: what they repair, what they cost, how they compare with developers.
+"""Measure repairs of the zoo: what they repair, what they cost, how they compare with developers; and of small models.
 
 Writes REPAIRS.json after every model, continues where it stopped, writes REPAIRS.md from it, and prints its table.
 
     scripts/bench_repairs.py
     scripts/bench_repairs.py --only 3 --folder /tmp
+    scripts/bench_repairs.py --hazardous --only distance power
     scripts/bench_repairs.py --page
 """
 
@@ -13,12 +14,14 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from lab.bench.hazardous_models import HAZARDOUS, HazardousModel
+from lab.bench.hazardous_runs import repaired
 from lab.bench.repair_page import page
 from lab.bench.repair_runs import repairs
 from lab.bench.zoo_records import load, save, write
@@ -38,16 +41,25 @@ def measure(model: ZooModel, seconds: float) -> dict[str, Any]:
     return {"id": model.id, "program": model.program, "defects": [d.id for d in model.defects], **found}
 
 
+def measure_hazardous(case: HazardousModel) -> dict[str, Any]:
+    """Return the record of a small hazardous model."""
+    found = repaired(case)
+    text = "no repair" if "changes" not in found else f"{found['standing']} {'; '.join(found['changes'])}"
+    print(f"{case.id}: {text} ({found['cpu_s']:.1f} s)", file=sys.stderr, flush=True)
+    return found
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="+", metavar="ID", help="models or defects; all by default")
+    parser.add_argument("--only", nargs="+", metavar="ID", help="models, defects or kinds; all by default")
+    parser.add_argument("--hazardous", action="store_true", help="small hazardous models in place of the zoo's")
     parser.add_argument("--folder", type=Path, default=_ROOT, help="where REPAIRS.json and REPAIRS.md go")
     parser.add_argument("--seconds", type=float, default=6.0, help="for the draws of inputs to compare models on")
     parser.add_argument("--again", action="store_true", help="measure anew what is known")
     parser.add_argument("--page", action="store_true", help="only write the page")
     given = parser.parse_args(argv)
     try:
-        wanted = () if given.page else MODELS if given.only is None else dict.fromkeys(map(model_of, given.only))
+        wanted = () if given.page or given.hazardous else _wanted(given.only)
     except RanumFalsifyError as error:
         print(error, file=sys.stderr)
         return 2
@@ -57,13 +69,29 @@ def main(argv: Sequence[str] | None = None) -> int:
         if given.again or model.id not in known:
             known[model.id] = measure(model, given.seconds)
             save(path, known)
-    if not known:
+    if given.hazardous and not given.page:
+        _measure_all_hazardous(path, given.only, again=given.again)
+    if not path.is_file():
         print(f"{path}: nothing is measured yet; run this without --page", file=sys.stderr)
         return 2
     text = page(json.loads(path.read_text()))
     write(given.folder / "REPAIRS.md", text)
-    print("\n".join(line for line in text.split("## ")[0].splitlines() if line.startswith("|")))
+    print(
+        "\n".join(line for line in text.split("## ")[-1 if given.hazardous else 0].splitlines() if line.startswith("|"))
+    )
     return 0
+
+
+def _wanted(only: Sequence[str] | None) -> Iterable[ZooModel]:
+    return MODELS if only is None else dict.fromkeys(map(model_of, only))
+
+
+def _measure_all_hazardous(path: Path, only: Sequence[str] | None, *, again: bool) -> None:
+    known = load(path, "hazardous")
+    for case in HAZARDOUS:
+        if (only is None or any(word in case.id for word in only)) and (again or case.id not in known):
+            known[case.id] = measure_hazardous(case)
+            save(path, known, "hazardous", [one.id for one in HAZARDOUS])
 
 
 if __name__ == "__main__":

@@ -191,10 +191,22 @@ def test_repairs_of_a_model_become_rows(tmp_path: Path, capsys: pytest.CaptureFi
     assert (tmp_path / "REPAIRS.md").read_text() == text
 
 
+def test_a_hazardous_model_becomes_a_row(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--hazardous", "--only", "arc cosine", "--folder", str(tmp_path)]
+    assert script("bench_repairs").main(options) == 0
+    printed = capsys.readouterr().out
+    assert "| all | 1 | 1 | 1 | 1 | 1 |" in printed
+    assert "| end of a domain: arc cosine | Clip(x, -1, 1) | - | - | - |" in printed
+    assert (tmp_path / "REPAIRS.md").read_text().startswith("## 1 small hazardous models")
+
+
 def test_the_page_of_repairs_says_what_was_measured() -> None:
     measured = json.loads((SCRIPTS.parent / "REPAIRS.json").read_text())
     assert script("lab.bench.repair_page").page(measured) == (SCRIPTS.parent / "REPAIRS.md").read_text()
     assert len([defect for model in measured["models"] for defect in model["defects"]]) == 79
+    hazardous = measured["hazardous"]
+    assert len(hazardous) == 60 and all(record["standing"] == "proved" for record in hazardous)
+    assert all(record["stated_loss"] for record in hazardous if record["lost"] > 1e-3)
 
 
 def test_clips_of_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

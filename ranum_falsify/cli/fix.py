@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["run"]
 
-_PROVED, _OPEN = 0, 3
+_PROVED, _OPEN, _AT_A_LOSS = 0, 3, 4
 
 
 def run(options: FixOptions) -> int:
@@ -53,7 +53,14 @@ def run(options: FixOptions) -> int:
         found = find_repairs(loaded, options, self_check=options.self_check, progress=progress)
     _write(found, options.output)
     _report(found, loaded, options, time.monotonic() - began)
-    return _PROVED if found.repairs and found.repairs[0].standing == "proved" else _OPEN
+    return _status(found)
+
+
+def _status(found: Repairs) -> int:
+    """Return the exit status of the repair that is written."""
+    if not found.repairs or found.repairs[0].standing != "proved":
+        return _OPEN
+    return _AT_A_LOSS if found.repairs[0].loss else _PROVED
 
 
 def _write(found: Repairs, output: Path) -> None:

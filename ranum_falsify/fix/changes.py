@@ -51,13 +51,13 @@ def guard_change(guard: OperandGuard, tensor: str, kind: Kind) -> Change:
     text, torch, tensorflow, unchanged = _describe(guard, tensor)
     return Change(
         kind=kind,
-        place="operand",
+        place="attribute" if guard.attribute else "operand",
         node=guard.site.name,
         tensor=tensor,
         text=text,
         kept=guard.kept(),
         unchanged=unchanged,
-        keeps_gradient=guard.adds,
+        keeps_gradient=guard.adds or bool(guard.attribute),
         torch=torch,
         tensorflow=tensorflow,
     )
@@ -91,6 +91,10 @@ def _describe(guard: OperandGuard, x: str) -> tuple[str, str, str, str]:
     if guard.halvings:
         return _describe_scaling(guard, x)
     step = number_text(guard.step)
+    if guard.attribute:
+        large = number_text(guard.step * 4 / finfo(guard.dtype).eps)
+        text = f"{guard.attribute} = {step}"
+        return text, f"eps={step}", text, f"{guard.attribute} is added to {large} or more"
     if guard.gap:
         return (
             f"Where({x} < 0, Min({x}, -{step}), Max({x}, {step}))",

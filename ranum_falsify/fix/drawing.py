@@ -1,4 +1,4 @@
-"""Inputs on which models are compared: over the whole box, and ever nearer to 0 and to the weights in the file."""
+"""Inputs on which models are compared: over the whole box, its ends, tiny and equal numbers, and near known weights."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LEAST_WAVE = 64
 
 
 def draw_values(rng: np.random.Generator, variable: InputVariable, known: np.ndarray | None, number: int) -> np.ndarray:
-    """Return values of one input: any of the box, waves, or some near 0, or near its own numbers in the file.
+    """Return values of one input: any of the box, waves, ends, numbers of any order, or near those in the file.
 
     Args:
         rng: Where random numbers come from.
@@ -38,10 +38,43 @@ def draw_values(rng: np.random.Generator, variable: InputVariable, known: np.nda
     if known is None and variable.shape and variable.shape[-1] >= _LEAST_WAVE and number // len(_SPREADS) % 2:
         share = _waves(rng, variable.shape)
     drawn: np.ndarray = low + share * (high - low)
-    centre = np.clip(np.zeros(()) if known is None else np.asarray(known, np.float64), low, high)
-    drawn = centre + _SPREADS[number % len(_SPREADS)] * (drawn - centre)
+    turn = number % (2 * len(_SPREADS))
+    if turn < len(_SPREADS):
+        centre = np.clip(np.zeros(()) if known is None else np.asarray(known, np.float64), low, high)
+        drawn = centre + _SPREADS[turn] * (drawn - centre)
+    else:
+        drawn = _extreme(rng, drawn, low, high, float(np.finfo(variable.dtype).tiny))
     inside: np.ndarray = np.clip(drawn.astype(variable.dtype), variable.lower, variable.upper)
     return inside
+
+
+def _extreme(rng: np.random.Generator, drawn: np.ndarray, low: np.ndarray, high: np.ndarray, tiny: float) -> np.ndarray:
+    """Return numbers as rarely come up by themselves.
+
+    Args:
+        rng: Where random numbers come from.
+        drawn: Numbers from all over the box.
+        low: Their least values.
+        high: Their greatest values.
+        tiny: The least normal number of their type.
+    """
+    most = np.maximum(np.maximum(np.abs(low), np.abs(high)), tiny)
+    orders = np.log(most) - math.log(tiny)
+    each = np.exp(math.log(tiny) + orders * rng.random(drawn.shape))
+    common = np.minimum(np.exp(math.log(tiny) + orders.max(initial=0.0) * rng.random()), most)
+    sign = np.where((rng.random(drawn.shape) < 0.5) & (low < 0) | (high <= 0), -1.0, 1.0)
+    is_other = rng.random(drawn.shape) < 0.5
+    kinds = (
+        lambda: sign * each,
+        lambda: sign * common * rng.random(drawn.shape),
+        lambda: np.where(is_other, drawn, sign * each),
+        lambda: np.where(is_other, drawn, 0.0),
+        lambda: np.where(is_other, low, high),
+        lambda: np.broadcast_to(drawn.flat[0] if drawn.size else 0.0, drawn.shape),
+        lambda: np.round(drawn),
+    )
+    made: np.ndarray = kinds[int(rng.integers(len(kinds)))]()
+    return made
 
 
 def _waves(rng: np.random.Generator, shape: Sequence[int]) -> np.ndarray:

@@ -30,7 +30,8 @@ class Edited:
 
     Attributes:
         model: The model.
-        tensors: The tensor that each guard limits; None where its node has no place for it, and nothing is changed.
+        tensors: The tensor that each guard limits, empty for an attribute; None where its node has no place for it, and
+            nothing is changed.
     """
 
     model: onnx.ModelProto
@@ -91,7 +92,10 @@ class _LimitWriter:
         self._taken |= {value.name for node in all_nodes(model) for value in node.outputs}
 
     def guard(self, node: ir.Node | None, guard: OperandGuard) -> str | None:
-        """Put a guard before an operand of a node, and return the tensor that it limits."""
+        """Put a guard before an operand of a node, and return the tensor that it limits; empty for an attribute."""
+        if node is not None and guard.attribute:
+            node.attributes[guard.attribute] = ir.AttrFloat32(guard.attribute, guard.step)
+            return ""
         operand = None if node is None or guard.index >= len(node.inputs) else node.inputs[guard.index]
         if node is None or operand is None or not isinstance(node.graph, ir.Graph):
             return None

@@ -14,11 +14,12 @@ from ranum_falsify.domain import Interval
 from ranum_falsify.domain.linear.forms import Affine
 from ranum_falsify.fix.sites import GuardSite
 from ranum_falsify.network import spec_of
-from ranum_falsify.validity import Condition, Constraint, InvalidRange, NotZero, largest
+from ranum_falsify.validity import Constraint, InvalidRange, largest
 
 __all__ = ["OperandGuard", "guards_of", "limiting_guards", "scaling_guards"]
 
 _WHOLE = (torch.int32, torch.int64)
+_NO_OPERAND = -1
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
@@ -31,8 +32,9 @@ class OperandGuard:
     Attributes:
         site: The node.
         index: Position of the operand among the node's inputs.
+        attribute: The attribute of the node that is raised in place of any operand, empty elsewhere.
         dtype: Type of its elements.
-        bounds: What the operand ranges over without it.
+        bounds: What the operand ranges over without it; the number that the attribute is.
         lower: The lower end of what is valid, None where there is none.
         upper: The upper end.
         gap: Whether 0 is kept out, either side of it staying.
@@ -45,6 +47,7 @@ class OperandGuard:
 
     site: GuardSite
     index: int
+    attribute: str = ""
     dtype: torch.dtype
     bounds: Interval
     lower: float | None = None
@@ -60,7 +63,7 @@ class OperandGuard:
     def can_add(self) -> bool:
         """Whether adding a number keeps its operand valid, too, and lets gradients pass."""
         is_above = self.upper is None and not self.gap and self.lower == 0
-        return is_above and self.dtype.is_floating_point and self.bounds.extremes[0] >= 0
+        return is_above and not self.attribute and self.dtype.is_floating_point and self.bounds.extremes[0] >= 0
 
     def at(self, strength: float) -> OperandGuard:
         """Return the same with another strength."""
@@ -68,8 +71,10 @@ class OperandGuard:
 
     @property
     def step(self) -> float:
-        """The number that is added, or that keeps 0 out."""
-        return self._beyond(0.0) if self.dtype.is_floating_point else 1.0
+        """The number that is added, or that keeps 0 out; or that an attribute is raised to."""
+        if not self.dtype.is_floating_point:
+            return 1.0
+        return max(self._beyond(0.0), self.bounds.extremes[1]) if self.attribute else self._beyond(0.0)
 
     @property
     def low(self) -> float | None:
@@ -98,7 +103,9 @@ class OperandGuard:
         if not self.dtype.is_floating_point:
             return end + 1.0 if self.strict else end
         info = torch.finfo(self.dtype)
-        if end == 0:
+        if end == 0 and not (self.strength or self.strict or self.adds or self.gap):
+            distance = 0.0
+        elif end == 0:
             distance = info.tiny ** (1 - self.strength)
         elif self.strength or self.strict:
             least = info.eps * abs(end)
@@ -109,7 +116,7 @@ class OperandGuard:
 
     def kept(self) -> tuple[float, float]:
         """Return the share of the valid range that is kept: mean over the elements, and the least of them."""
-        if self.adds or self.halvings:
+        if self.adds or self.halvings or self.attribute:
             return 1.0, 1.0
         most = _most(self.dtype)
         low, high = (x.double().clamp(-most, most) for x in (self.bounds.lower, self.bounds.upper))
@@ -160,7 +167,11 @@ def guards_of(
         bounds: Bounds of its operands.
         is_clip: Whether they are written as clips.
     """
-    for name, ranges in _ranges(conditions, bounds).items():
+    stated = {name: found for name, found in _ranges(op, conditions, bounds).items() if _index(op, name) is not None}
+    raised = {condition.raised_by for condition in conditions if hasattr(op, condition.raised_by)}
+    if not stated:
+        yield from (_raising(site, op, attribute) for attribute in sorted(raised))
+    for name, ranges in stated.items():
         index = _index(op, name)
         x = bounds[name]
         if index is None or x.dtype not in (*_FLOATS, *_WHOLE):
@@ -171,14 +182,30 @@ def guards_of(
         yield guard
 
 
+def _raising(site: GuardSite, op: Operation, attribute: str) -> OperandGuard:
+    """Return the guard that raises a number in an attribute, which ONNX keeps in float32."""
+    number = float(getattr(op, attribute))
+    known = Interval.fill(number, number, (), torch.float32)
+    return OperandGuard(
+        site=site,
+        index=_NO_OPERAND,
+        attribute=attribute,
+        dtype=torch.float32,
+        bounds=known,
+        lower=0.0,
+        strict=True,
+    )
+
+
 def _keep_out(guard: OperandGuard, invalid: InvalidRange, x: Interval) -> OperandGuard:
     """Return a guard that keeps a range out, too."""
     low, high = x.extremes
     if math.isinf(invalid.lower) and invalid.lower < 0:
-        return replace(guard, lower=invalid.upper, strict=guard.strict or not invalid.is_open)
+        strict = guard.strict or guard.gap or not invalid.is_open
+        return replace(guard, lower=invalid.upper, strict=strict, gap=False)
     if math.isinf(invalid.upper):
         return replace(guard, upper=invalid.lower, strict=guard.strict or not invalid.is_open)
-    if low >= 0:
+    if low >= 0 or guard.lower == 0:
         return replace(guard, lower=0.0, strict=True)
     if high <= 0:
         return replace(guard, upper=0.0, strict=True)
@@ -220,16 +247,14 @@ def scaling_guards(site: GuardSite, op: Operation, bounds: Mapping[str, Interval
     yield OperandGuard(site=site, index=index, dtype=x.dtype, bounds=x, halvings=math.ceil(math.log2(terms)) + 1)
 
 
-def _ranges(conditions: Sequence[Constraint], bounds: Mapping[str, Interval]) -> Mapping[str, list[InvalidRange]]:
+def _ranges(
+    op: Operation, conditions: Sequence[Constraint], bounds: Mapping[str, Interval]
+) -> Mapping[str, list[InvalidRange]]:
     """Return the invalid ranges of operands that conditions state, by operand."""
     found: dict[str, list[InvalidRange]] = {}
     for condition in conditions:
-        for name, x in bounds.items():
-            # Bounds of floating operands may be none of whole numbers.
-            is_stated = x.is_floating or isinstance(condition, NotZero | Condition)
-            for invalid in (condition.invalid_ranges(x.dtype) or ()) if is_stated else ():
-                if invalid.operand == name:
-                    found.setdefault(name, []).append(invalid)
+        for invalid in condition.ranges_beside(op, bounds):
+            found.setdefault(invalid.operand, []).append(invalid)
     return found
 
 

@@ -10,12 +10,12 @@ from functools import partial
 
 import numpy as np
 import onnx
-import onnx_ir as ir
 from dnnv.nn import Operation
 
 from ranum_falsify.errors import ReplayError
 from ranum_falsify.fix.differences import OutputDifferences
 from ranum_falsify.fix.drawing import draw_numbers, draw_values
+from ranum_falsify.fix.meaning import Meaning
 from ranum_falsify.fix.repair import OutputChange
 from ranum_falsify.fix.subject import RepairSubject
 from ranum_falsify.lazy import cached_property
@@ -26,13 +26,14 @@ from ranum_falsify.network.model_file import free_model
 from ranum_falsify.network.order import operands_in
 from ranum_falsify.network.registry import schema_of, spec_of
 from ranum_falsify.replay.replayer import Replayer
-from ranum_falsify.transform.checks.wide import WideModel
 
 __all__ = ["OutputMeter", "count_operations"]
 
 
 _FOR_MEANING = 10.0
-"""Seconds for outputs in double precision, if there are as many; what is not known then counts as changed."""
+"""Seconds for what outputs mean, if there are as many; samples of which it is not known then do not count."""
+_SMALL = 20_000
+"""Operations of models that are evaluated in real numbers; of larger ones, double precision has to do."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,8 @@ class OutputMeter:
         self._seed = seed
         self._keep = keep
         self._samples: Sequence[_Sample] | None = None
-        self._exact: dict[int, Mapping[str, np.ndarray]] = {}
+        self._known: dict[int, Mapping[str, np.ndarray]] = {}
+        self._without_denormals: Sequence[Mapping[str, np.ndarray]] = []
 
     def measure(self, model: onnx.ModelProto) -> OutputChange | None:
         """Return by how much a model's outputs differ; None where there is no input to compare them on.
@@ -80,7 +82,7 @@ class OutputMeter:
         """
         if self._samples is None:
             self._samples = self._run_original()
-        if not any(sample.is_valid for sample in self._samples):
+        if not self._samples:
             return None
         found = OutputDifferences()
         now = time.monotonic()
@@ -94,24 +96,34 @@ class OutputMeter:
             for number, sample in enumerate(self._samples):
                 # What nobody reads any more may be gone: draws that were only needed for what was replaced.
                 inputs = {name: array for name, array in sample.inputs.items() if name in names}
-                if self._is_seeded:
-                    # A seeded generator draws the same numbers only in the same run of the same kind.
-                    outputs = replayer.run(inputs).outputs
-                elif sample.is_valid:
-                    outputs = replayer.outputs(inputs)
-                if sample.is_valid:
-                    found.add(sample.outputs, outputs, partial(self._mean, number, ends))
+                # A seeded generator draws the same numbers only in the same run of the same kind.
+                outputs = replayer.run(inputs).outputs if self._is_seeded else replayer.outputs(inputs)
+                is_kept = sample.is_valid and found.are_equal(sample.outputs, outputs)
+                meant = {} if is_kept or self._is_seeded else self._meant(number, ends)
+                if meant is not None:
+                    flushed = partial(self._flushed, number)
+                    found.add(sample.outputs, outputs, meant, is_valid=sample.is_valid, flushed=flushed)
         return found.result()
 
-    def _mean(self, number: int, ends: float) -> Mapping[str, np.ndarray]:
-        """Return what the original means by a sample: its outputs in double precision; none where there are none."""
-        if number not in self._exact and not self._is_seeded and time.monotonic() < ends and self._samples is not None:
-            self._exact[number] = self._wide.run(self._samples[number].inputs)
-        return self._exact.get(number, {})
+    def _meant(self, number: int, ends: float) -> Mapping[str, np.ndarray] | None:
+        """Return what the original means by a sample; None where there is no time left to find out."""
+        if number not in self._known and time.monotonic() < ends and self._samples is not None:
+            self._known[number] = self._meaning.run(self._samples[number].inputs)
+        return self._known.get(number)
+
+    def _flushed(self, number: int) -> Mapping[str, np.ndarray]:
+        """Return what the original makes of a sample where denormal numbers are replaced by 0."""
+        if self._is_seeded or self._samples is None:
+            return {}
+        if not self._without_denormals:
+            with Replayer(self._runnable(self._subject.model), flush=True) as replayer:
+                self._without_denormals = [replayer.outputs(sample.inputs) for sample in self._samples]
+        return self._without_denormals[number]
 
     @cached_property
-    def _wide(self) -> WideModel:
-        return WideModel(ir.from_proto(self._runnable(self._subject.model)))
+    def _meaning(self) -> Meaning:
+        is_small = count_operations(self._subject.graph) <= _SMALL
+        return Meaning(self._runnable(self._subject.model), is_small=is_small)
 
     @cached_property
     def _repeatable(self) -> tuple[Graph, tuple[Draw, ...]]:

@@ -9,24 +9,35 @@ from ranum_falsify.fix.repair import Repair
 
 __all__ = ["rank"]
 
+_EXACT = 1e-4
+"""Errors up to this one are those of float32 and its order of operations."""
+
 
 def rank(repairs: Iterable[Repair]) -> list[Repair]:
     """Return repairs, the best first.
 
-    It is proved, no clip, moves no output away from what the original means, keeps ranges and gradients, and has few
-    operations, in this order.
+    It destroys nothing, is proved, no clip, computes what the original means wherever that has a value, is a rewrite,
+    keeps ranges and gradients, and has few operations, in this order.
     """
     return sorted(repairs, key=_rank)
 
 
 def _rank(repair: Repair) -> tuple[float, ...]:
-    away = 0.0 if repair.outputs is None else repair.outputs.away
+    error = 0.0 if repair.outputs is None else max(repair.outputs.away, repair.outputs.beyond)
     return (
+        float(repair.loss > 0),
         float(repair.standing != "proved"),
         float(len(repair.left)),
         float("clip" in repair.kinds),
-        math.log10(away) if away else -math.inf,
+        repair.loss,
+        _digits_lost(error),
+        float(repair.kinds != ("rewrite",)),
         -round(min(repair.kept.values(), default=1.0), 3),
         float(not repair.keeps_gradient),
         float(repair.operations),
     )
+
+
+def _digits_lost(error: float) -> float:
+    """Return how many decimal digits an error costs beyond rounding."""
+    return max(0.0, math.log10(error / _EXACT) // 1) if 0 < error < math.inf else error

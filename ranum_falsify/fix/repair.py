@@ -16,8 +16,12 @@ Kind = Literal["rewrite", "guard", "clip"]
 """How a model is changed: the same function in other operators; a change of the operands that are invalid; a narrower
 range of a tensor.  The gentlest first."""
 
-Place = Literal["graph", "operand", "input", "weight", "tensor"]
-"""Where: the nodes of a pattern, what a hazard reads, an input of the model, an initializer, another inner tensor."""
+Place = Literal["graph", "operand", "attribute", "input", "weight", "tensor"]
+"""Where: the nodes of a pattern, what a hazard reads, an attribute of it, an input of the model, an initializer,
+another inner tensor."""
+
+_MATERIAL = 1e-3
+"""Relative changes of outputs from this one on destroy more than they repair."""
 
 Standing = Literal["proved", "not falsified"]
 """Whether the ordinary prover proves the repaired model, or only no counterexample was found in it."""
@@ -31,7 +35,7 @@ class Change:
         kind: See :data:`Kind`.
         place: See :data:`Place`.
         node: The operator that it repairs; the last node of the pattern of a rewrite.
-        tensor: The tensor whose range it limits; empty for a rewrite.
+        tensor: The tensor whose range it limits; empty for a rewrite and an attribute.
         text: What stands in the model now, such as `Max(p, 1.1754944e-38)`, or the name of the pass.
         kept: Share of the tensor's valid range, in the repaired property, that is kept: mean over its elements, and
             that of the element that keeps the least.
@@ -55,7 +59,9 @@ class Change:
 
 @dataclass(frozen=True, kw_only=True)
 class OutputChange:
-    """By how much the outputs differ on inputs on which no operator of the original receives invalid input.
+    """By how much the outputs differ from the original's and from what it means, its formula in real numbers.
+
+    Differences from the original's are those on inputs on which none of its operators receives invalid input.
 
     Attributes:
         samples: How many such inputs were run.
@@ -63,11 +69,13 @@ class OutputChange:
         mean: The mean absolute difference of all elements.
         relative: The greatest absolute difference divided by the greatest magnitude in that output of the original.
         equal: On how many of these inputs all outputs are the same, bit for bit.
-        away: How much farther than the original's they are from what the original means, its outputs in double
-            precision, relative to the greatest of these; the relative difference itself where these are not known;
-            0 where that is no more than rounding.
-        errors: Where outputs differ by more than rounding, the greatest relative distances of the original's and of
-            the repaired model's from those in double precision; None where none do, or these are not known.
+        away: The greatest relative error of an output where the original's is right: its distance from what is meant,
+            or from the original's where that is not known, relative to that number, or to 1/1000 of the greatest of
+            the output; 0 where that is no more than rounding, or than twice the original's own.
+        errors: Where outputs differ by more than rounding, the greatest relative errors of the original's and of the
+            repaired model's; None where none do, or what is meant is not known.
+        broken: How many inputs were run on which an operator of the original receives invalid input.
+        beyond: The greatest relative error of an output that is not finite in the original, and has a meaning.
     """
 
     samples: int
@@ -77,6 +85,8 @@ class OutputChange:
     equal: int = 0
     away: float = 0.0
     errors: tuple[float, float] | None = None
+    broken: int = 0
+    beyond: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,6 +124,12 @@ class Repair:
     operations: int = 0
     diff: GraphDiff = field(default_factory=GraphDiff, repr=False)
     seconds: float = 0.0
+
+    @property
+    def loss(self) -> float:
+        """By how much it changes outputs that were right, relative to them; 0 where no expert would mind."""
+        away = 0.0 if self.outputs is None else self.outputs.away
+        return away if away > _MATERIAL else 0.0
 
     @property
     def kinds(self) -> tuple[Kind, ...]:

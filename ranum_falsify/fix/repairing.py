@@ -175,7 +175,8 @@ class Repairing:
                     scaling = GuardSearch(self._subject, scales=True, ignored=self._ignored).run()
                     if scaling is not None and any(guard.halvings for guard in scaling.guards):
                         yield _guarded(scaling, "guard")
-        if "clip" in by and (by == ("clip",) or not any(repair.standing == "proved" for repair in found)):
+        is_found = any(repair.standing == "proved" and not repair.loss for repair in found)
+        if "clip" in by and (by == ("clip",) or not is_found):
             self._report("clips", 0.6)
             yield from self._clips()
 

@@ -32,9 +32,9 @@ class Rewritten:
 
 
 def find_rewrites(subject: RepairSubject, wanted: Collection[str]) -> Rewritten | None:
-    """Return the model in which the fewest operators are open, None where no rewrite closes any.
+    """Return the model in which the fewest operators are open, None where there is nothing to rewrite.
 
-    A pass stays if fewer operators are open after it; where none alone helps, all of them together are tried.
+    A pass stays if fewer operators are open after it; where none alone helps, all of them together do.
 
     Args:
         subject: The model and its property.
@@ -49,9 +49,9 @@ def find_rewrites(subject: RepairSubject, wanted: Collection[str]) -> Rewritten 
     found = chain.step_by_step(whole)
     if found is None or chain.count(found.assessment):
         together = chain.all_at_once(whole)
-        if together is not None and chain.count(together.assessment) < chain.count(
-            subject.original if found is None else found.assessment
-        ):
+        # What closes nothing may be right where the original is not, once guards close it.
+        most = chain.count(subject.original) if found is None else chain.count(found.assessment) - 1
+        if together is not None and chain.count(together.assessment) <= most:
             found = together
     return found
 
@@ -90,7 +90,7 @@ class _Chain:
             if made is not None:
                 model = made
                 applied.append((name, self._bind(made)))
-        return self._assess(applied) if len(applied) > 1 else None
+        return self._assess(applied) if applied else None
 
     def _bind(self, model: ir.Model) -> onnx.ModelProto:
         """Return a model in which the freed initializers are initializers again."""

@@ -51,7 +51,8 @@ def lines(
     if not found.is_complete and found.repairs:
         yield "notice: there was no time to try all repairs; --timeout gives more"
     if output is not None:
-        yield f"written: {output} ({found.repairs[0].standing}); {seconds:.1f} s"
+        loss = ", at a loss" if found.repairs[0].loss else ""
+        yield f"written: {output} ({found.repairs[0].standing}{loss}); {seconds:.1f} s"
 
 
 def _title(found: Repairs, node: str) -> str:
@@ -68,15 +69,19 @@ def _operator(found: Repairs, node: str) -> OperatorResult | None:
 
 def _repair(repair: Repair, number: int, verbosity: int) -> Iterator[str]:
     proof = f"proved for {', '.join(repair.runtimes)}" if repair.standing == "proved" else "not falsified, not proved"
-    yield f"{'best' if not number else f'other {number}'}: {' and '.join(repair.kinds)}, {proof}"
+    loss = f", at a loss: {_loss(repair.loss)}" if repair.loss else ""
+    yield f"{'best' if not number else f'other {number}'}: {' and '.join(repair.kinds)}, {proof}{loss}"
     for change in repair.changes:
         yield from (f"  {line}" for line in _change(change))
     if repair.left:
         yield f"  still open: {_list(repair.left)}"
     if repair.outputs is not None:
-        yield f"  outputs: {_outputs(repair.outputs)}"
+        if repair.outputs.samples:
+            yield f"  outputs: {_outputs(repair.outputs)}"
         if repair.outputs.errors is not None:
             yield f"    {_errors(repair.outputs.errors)}"
+        if repair.outputs.broken and repair.outputs.beyond:
+            yield f"  beyond: {_beyond(repair.outputs)}"
     if not repair.keeps_gradient:
         yield "  gradient: none passes where a limit holds; a repair that adds a number instead keeps it"
     sign = "+" if repair.operations > 0 else ""
@@ -117,8 +122,21 @@ def _outputs(change: OutputChange) -> str:
 def _errors(errors: tuple[float, float]) -> str:
     before, after = errors
     return (
-        f"more than rounding: compared with double precision, the original is wrong by {before:.2g} of that number, "
+        f"more than rounding: compared with real numbers, the original is wrong by {before:.2g} of an output, "
         f"the repaired model by {after:.2g}"
+    )
+
+
+def _loss(share: float) -> str:
+    """Return by how much outputs change that were right."""
+    size = f"{share * 100:.2g} %" if share <= 1 else f"{share:.2g} times what they are"
+    return f"outputs that were right change by up to {size}"
+
+
+def _beyond(change: OutputChange) -> str:
+    return (
+        f"wrong by {change.beyond:.2g} at most, compared with real numbers, where the original is not finite, and the "
+        f"formula has a value (of {plural(change.broken, 'input')} on which the original is not valid)"
     )
 
 
@@ -164,11 +182,14 @@ def _repair_json(repair: Repair) -> dict[str, Any]:
             "mean": _finite(change.mean),
             "relative": _finite(change.relative),
             "away": _finite(change.away),
+            "broken": change.broken,
+            "beyond": _finite(change.beyond),
             "errors": None if change.errors is None else dict(zip(_MODELS, map(_finite, change.errors), strict=True)),
         }
     return {
         "kinds": list(repair.kinds),
         "standing": repair.standing,
+        "loss": _finite(repair.loss),
         "runtimes": list(repair.runtimes),
         "changes": [_change_json(change) for change in repair.changes],
         "repaired": list(repair.repaired),

@@ -12,8 +12,9 @@ from ranum_falsify.transform.rewrite import RefusedError
 __all__ = ["apply_stable", "equal_passes", "infer_shapes"]
 
 # Whole losses come first: what they are made of has stable forms, too, in which they are not found any more.
-# So do products of sums of exponentials before softmax and sigmoid, which are written so.
-_FIRST = ("stable_bce_with_logits", "stable_softplus", "stable_log_")
+# So do vectors over their norms before norms, and products of sums of exponentials before softmax and sigmoid, which
+# are written so.
+_FIRST = ("stable_bce_with_logits", "stable_softplus", "stable_log_", "stable_normalize", "stable_cosine")
 
 
 def equal_passes() -> list[str]:

@@ -76,7 +76,7 @@ def test_a_logarithm_gets_the_least_limit_that_is_normal() -> None:
         x = np.array([0, 1e-30, 0.5, -1], np.float32)
         assert np.isfinite(run(repair.model, x)[0]).all()
         assert np.array_equal(run(repair.model, x)[0][2:], run(LOG, x)[0][2:])
-        assert repair.outputs is not None and repair.outputs.largest == 0
+        assert repair.outputs is not None and repair.outputs.away == 0
         assert repair.operations == 4
 
 

@@ -57,7 +57,9 @@ def test_half_precision_is_compared_with_roundings_of_its_own() -> None:
     assert best.outputs is not None and 1e-5 < best.outputs.relative and best.outputs.away == 0
 
 
-def repair(kind: str, *, away: float = 0.0, gradient: bool = True, kept: float = 1.0, operations: int = 0) -> Repair:
+def repair(
+    kind: str, *, away: float = 0.0, beyond: float = 0.0, gradient: bool = True, kept: float = 1.0, operations: int = 0
+) -> Repair:
     """Return a proved repair with these figures."""
     change = Change(
         kind=kind,  # type: ignore[arg-type]
@@ -73,19 +75,24 @@ def repair(kind: str, *, away: float = 0.0, gradient: bool = True, kept: float =
         model=onnx.ModelProto(),
         standing="proved",
         operations=operations,
-        outputs=OutputChange(samples=1, away=away),
+        outputs=OutputChange(samples=1, away=away, beyond=beyond),
     )
 
 
 @pytest.mark.parametrize(
     ("better", "worse"),
     [
-        (repair("guard", gradient=False, operations=9), repair("rewrite", away=1e-4)),
+        (repair("guard", gradient=False, operations=9), repair("rewrite", away=1e-3)),
+        (repair("rewrite", away=1e-4), repair("guard", operations=-9)),
+        (repair("rewrite"), repair("guard", beyond=0.72)),
+        (repair("guard", beyond=1e-2), repair("rewrite", beyond=math.inf)),
         (repair("rewrite", away=1e-4), repair("guard", away=math.inf)),
         (repair("guard", operations=9), repair("guard", gradient=False)),
         (repair("guard", gradient=False), repair("guard", kept=0.9)),
-        (repair("guard", operations=-9), repair("rewrite")),
-        (repair("guard", away=1e-2, kept=0.5), repair("clip")),
+        (repair("guard", away=9e-4, kept=0.5), repair("clip")),
+        (repair("clip"), repair("guard", away=1e-2)),
+        (repair("guard", away=math.inf), repair("clip", away=1e-2)),
+        (repair("guard", away=2e-2, gradient=False), repair("guard", away=3e-2)),
     ],
 )
 def test_order(better: Repair, worse: Repair) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy.special import log_ndtr
 
 CONSTANTS = """
     zero = Constant<value_float = 0.0>() one = Constant<value_float = 1.0>() two = Constant<value_float = 2.0>()
@@ -75,6 +76,12 @@ def bce(x: np.ndarray, t: np.ndarray) -> Any:
     return t * x - softplus(x)
 
 
+def unit(x: np.ndarray) -> Any:
+    """x over its norm, 0 where that is 0."""
+    norm = np.sqrt((x * x).sum(1, keepdims=True))
+    return x / np.where(norm == 0, 1, norm)
+
+
 def x_log_x(x: np.ndarray) -> Any:
     return x * np.log(np.where(x == 0, 1, x))
 
@@ -87,6 +94,7 @@ NORM = {"Abs", "ReduceMax", "Max", "Div", "Clip", "Mul", "ReduceSum", "Sqrt"}
 ENTROPY = "p = Sigmoid(x) q = Sub(one, p) l = Log(p) m = Log(q) s = Sub(one, t) a = Mul(t, l) b = Mul(s, m)"
 TORCH_LOSS = """p = Sigmoid(x) n = Neg(p) q = Add(n, one) l = Log(p) m = Log(q) lc = Max(l, clamp) mc = Max(m, clamp)
     s = Sub(t, one) a = Mul(s, mc) b = Mul(t, lc) y = Sub(a, b)"""
+BCE = {"Neg", "Softplus", "Mul", "Sub", "Add"}
 TARGETS = [[0.0, 1.0, 0.5], [1.0, 0.0, 0.25]]
 
 FORMS = [
@@ -118,7 +126,7 @@ FORMS = [
     Form(
         "stable_log_one_minus_tanh_squared",
         "h = Tanh(x) q = Pow(h, two) d = Sub(one, q) y = Log(d)",
-        {"Mul", "Softplus", "Sub"},
+        {"Tanh", "Mul", "Sub", "Max", "Log", "Abs", "Less", "Softplus", "Where"},
         {"x": LOGITS},
         WIDE,
         lambda x: 2 * (np.log(2) - x - softplus(-2 * x)),
@@ -237,7 +245,25 @@ FORMS = [
         NORM,
         {"x": POINT},
         (-1e30, 1e30),
-        lambda x: x / np.maximum(np.sqrt((x * x).sum(1, keepdims=True)), 2.0**-60),
+        unit,
+    ),
+    Form(
+        "stable_normalize",
+        "q = Mul(x, x) v = ReduceSum(q, last) u = Constant<value_float = -0.5>() r = Pow(v, u) y = Mul(x, r)",
+        NORM,
+        {"x": [[0.0, 0.0, 0.0], [1e-25, 2e-25, 4e-25]]},
+        (-1e30, 1e30),
+        unit,
+    ),
+    Form(
+        "stable_cosine",
+        """p = Mul(t, x) d = ReduceSum(p, last) r = Mul(x, x) u = ReduceSum(r, last) n = Sqrt(u) q = Mul(t, t)
+        s = ReduceSum(q, last) m = Sqrt(s) w = Mul(n, m) y = Div(d, w)""",
+        NORM,
+        {"x": POINT, "t": [[1.0, 2.0, 2.0], [1e-25, 0.0, 0.0]]},
+        (-1e30, 1e30),
+        lambda x, t: (unit(x) * unit(t)).sum(1, keepdims=True),
+        1,
     ),
     Form(
         "stable_norm",
@@ -286,6 +312,32 @@ FORMS = [
         1,
     ),
     Form(
+        "stable_squared_distance",
+        """q = Mul(x, x) s = ReduceSum(q, last) r = Mul(t, t) u = ReduceSum(r, last) k = Transpose<perm = [1, 0]>(u)
+        o = Transpose<perm = [1, 0]>(t) w = MatMul(x, o) v = Mul(two, w) a = Add(s, k) d = Sub(a, v) y = Sqrt(d)""",
+        {"Reshape", "Sub", "Mul", "ReduceSum", "Sqrt"},
+        {"x": [[2151.1, 2181.85, 2291.1], [1, 2, 3]], "t": [[2151.35, 2181.85, 2291.1], [1, 2, 4]]},
+        (0.0, 5000.0),
+        lambda x, t: np.sqrt(((x[:, None] - t[None]) ** 2).sum(2)),
+        2,
+    ),
+    Form(
+        "stable_layer_normalization",
+        "n = Constant<value_ints = [3]>() c = Expand(two, n) y = LayerNormalization<epsilon = 0.0>(x, c)",
+        {"ReduceMean", "Sub", "Abs", "ReduceMax", "Max", "Div", "Clip", "LayerNormalization", "Expand"},
+        {"x": [[3.0, 3.0, 3.0], [1e-25, 2e-25, 4e-25]]},
+        (-1e30, 1e30),
+        lambda x: unit(x - x.mean(1, keepdims=True)) * np.sqrt(12),
+    ),
+    Form(
+        "stable_log_normal_distribution",
+        "e = Erf(x) s = Sub(one, e) p = Mul(half, s) y = Log(p)",
+        {"Neg", "Abs", "Mul", "Add", "Div", "Log", "Sub", "Min", "Exp", "Max", "Less", "Where"},
+        {"x": [[-1.0, 0.0, 1.0], [6.0, 20.0, 50.0]]},
+        (-50.0, 50.0),
+        lambda x: log_ndtr(-x * np.sqrt(2)),
+    ),
+    Form(
         "stable_division_by_square",
         "q = Mul(t, t) y = Div(x, q)",
         {"Div"},
@@ -315,15 +367,23 @@ FORMS = [
     Form(
         "stable_bce_with_logits",
         f"{ENTROPY} y = Add(a, b)",
-        {"Mul", "Softplus", "Sub"},
+        BCE,
         {"x": LOGITS, "t": TARGETS},
         WIDE,
         bce,
     ),
     Form(
+        "stable_bce_with_logits",
+        f"{ENTROPY} w = Mul(three, a) v = Add(w, b) y = Neg(v)",
+        BCE,
+        {"x": LOGITS, "t": TARGETS},
+        WIDE,
+        lambda x, t: 3 * t * softplus(-x) + (1 - t) * softplus(x),
+    ),
+    Form(
         "stable_bce_loss",
         TORCH_LOSS,
-        {"Mul", "Softplus", "Sub"},
+        {"Neg", "Softplus", "Mul", "Sub"},
         {"x": [[-90, 50, 20], [1, 2, -2]], "t": TARGETS},
         WIDE,
         lambda x, t: -bce(x, t),

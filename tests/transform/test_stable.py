@@ -84,7 +84,7 @@ def test_the_old_model_gives_no_finite_number_there(form: Form) -> None:
 @pytest.mark.parametrize("start", range(0, len(FORMS), 8))
 def test_each_is_verified(start: int) -> None:
     """Several forms in one model, because each model that runs is a process of its own."""
-    forms = FORMS[start : start + 8]
+    forms = [form for form in FORMS[start : start + 8] if form.name != "stable_layer_normalization"]
     parts = [onnx.compose.add_prefix(proto_of(form.text()), f"{number}/") for number, form in enumerate(forms)]
     whole = parts[0]
     for part in parts[1:]:
@@ -96,7 +96,7 @@ def test_each_is_verified(start: int) -> None:
     assert {report.name for report in reports if report.verified == ("structure", "sampled 8")} == set(names)
 
 
-@pytest.mark.parametrize("name", ["stable_log_quotient", "stable_sigmoid", "stable_norm"])
+@pytest.mark.parametrize("name", ["stable_log_quotient", "stable_sigmoid", "stable_norm", "stable_layer_normalization"])
 def test_it_is_verified_where_the_old_model_is_valid(name: str) -> None:
     form = next(form for form in FORMS if form.name == name)
     box = {given: (np.float64(form.box[0]), np.float64(form.box[1])) for given in form.bad}
@@ -115,7 +115,8 @@ def test_other_element_types(form: Form, dtype: str) -> None:
         if form.name == "drop_log_epsilon":
             assert dtype == "float16", "1e-8 is 0 there"
         else:
-            assert form.name == "stable_inverse_hyperbolic" and "holds" in applied.refusals[0].reason
+            reasons = {"stable_inverse_hyperbolic": "holds", "stable_log_normal_distribution": "digits of float32"}
+            assert reasons[form.name] in applied.refusals[0].reason
         return
     numbers = np.float16 if dtype == "float16" else np.float64
     kinds = {"x": [[0.5, 0.25, 0.75], [0.5, 0.125, 1.0]], "t": [[0.25, 0.5, 0.5], [1.0, 0.5, 0.25]]}
@@ -227,15 +228,15 @@ def test_a_norm_keeps_its_epsilon() -> None:
     assert apply_pass(find_pass("stable_norm"), made).model is None, "what it makes needs no repair"
 
 
-def test_a_cross_entropy_of_other_targets_stays() -> None:
+def test_a_cross_entropy_may_have_any_weights() -> None:
     text = """g (float[3] x, float[3] t, float[3] u) => (float[3] y) { one = Constant<value_float = 1.0>()
-        p = Sigmoid(x) q = Sub(one, p) l = Log(p) m = Log(q) s = Sub(one, u) a = Mul(t, l) b = Mul(s, m)
-        y = Add(a, b) }"""
-    assert apply_pass(find_pass("stable_bce_with_logits"), model_of(text)).model is None
-    same = text.replace("Sub(one, u)", "Sub(one, t)")
-    assert apply_pass(find_pass("stable_bce_with_logits"), model_of(same)).model is not None
-    difference = same.replace("Add(a, b)", "Sub(a, b)")
-    assert apply_pass(find_pass("stable_bce_with_logits"), model_of(difference)).model is None
+        p = Sigmoid(x) q = Sub(one, p) l = Log(p) m = Log(q) s = Sub(u, one) a = Mul(t, l) b = Mul(s, m)
+        y = Sub(a, b) }"""
+    made = rewritten("stable_bce_with_logits", model_of(text))
+    x, t, u = np.array([[15, -20, 0.5], [1, 0, -2], [0.25, 1, 3]], np.float32)
+    wide = x.astype(np.float64)
+    exact = -t * softplus(-wide) - (1 - u) * softplus(wide)
+    np.testing.assert_allclose(run(made, {"x": x, "t": t, "u": u})[0], exact, rtol=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import numpy as np
 import torch
@@ -22,6 +23,7 @@ from ranum_falsify.validity import (
     Bounds,
     Condition,
     GreaterThan,
+    InvalidRange,
     NotZero,
     Operands,
     log_of_largest,
@@ -158,6 +160,16 @@ def _surely_steep(op: Operation, bounds: Bounds) -> bool:
     return bool((surely_zero(x) & (low > 0) & (high < 1)).any())
 
 
+def _negative_ranges(op: Operation, bounds: Bounds) -> Iterator[InvalidRange]:
+    if bounds["x"].is_floating and bounds["y"].is_floating:
+        yield InvalidRange("x", upper=0.0, is_open=True)
+
+
+def _zero_ranges(op: Operation, bounds: Bounds) -> Iterator[InvalidRange]:
+    if bounds["x"].is_floating:
+        yield InvalidRange("x", lower=0.0, upper=0.0)
+
+
 def _never(x: Tensor, y: Tensor) -> Tensor:
     shape = np.broadcast_shapes(tuple(x.shape), tuple(y.shape))
     return torch.full(shape, math.inf, device=x.device)
@@ -175,6 +187,7 @@ def _never(x: Tensor, y: Tensor) -> Tensor:
             _negative_base,
             holds_of=_no_negative_base,
             fails_of=_surely_negative_base,
+            beside_of=_negative_ranges,
         ),
         Condition(
             "x != 0 where y < 0",
@@ -183,6 +196,7 @@ def _never(x: Tensor, y: Tensor) -> Tensor:
             _zero_base_crossing,
             holds_of=_no_zero_base,
             fails_of=_surely_zero_base,
+            beside_of=_zero_ranges,
         ),
     ],
     gradient_valid=[
@@ -192,6 +206,7 @@ def _never(x: Tensor, y: Tensor) -> Tensor:
             _steep,
             holds_of=_not_steep,
             fails_of=_surely_steep,
+            beside_of=_zero_ranges,
         )
     ],
 )

@@ -5,7 +5,8 @@ Where a normaliser is 0 or less, ONNX Runtime divides by it nonetheless; only Lp
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 import onnx
 import torch
@@ -28,7 +29,7 @@ from ranum_falsify.errors import UnsupportedAttributeError
 from ranum_falsify.operators.support import batching
 from ranum_falsify.operators.support.families import across, opaque, plain
 from ranum_falsify.operators.support.functions import ints
-from ranum_falsify.validity import Bounds, Condition, GreaterThan, Operands
+from ranum_falsify.validity import Bounds, Condition, GreaterThan, InvalidRange, Operands
 
 __all__ = [
     "VARIANCE",
@@ -59,12 +60,12 @@ def above_zero(
     quantity: Callable[[Operation, Operands], Tensor],
     holds: Callable[[Operation, Bounds], bool],
 ) -> Condition:
-    """Return the condition that a quantity computed from the operands is above 0."""
+    """Return the condition that a quantity computed from the operands, plus any epsilon, is above 0."""
 
     def margin(op: Operation, operands: Operands) -> Tensor:
         return _POSITIVE.margin(op, {"value": quantity(op, operands)})
 
-    return Condition(text, reason, margin_of=margin, crossing_of=quantity, holds_of=holds)
+    return Condition(text, reason, margin_of=margin, crossing_of=quantity, holds_of=holds, raised_by="epsilon")
 
 
 def align_channels(values: Tensor, rank: int) -> Tensor:
@@ -130,6 +131,11 @@ def _variance_positive(op: Operation, operands: Bounds) -> bool:
     return op.epsilon >= 0 and bool((variance.lower + float(op.epsilon) >= tiny(variance.dtype)).all())
 
 
+def _variance_ranges(op: Operation, bounds: Bounds) -> Iterator[InvalidRange]:
+    if not op.training_mode:
+        yield InvalidRange("variance", upper=-float(op.epsilon))
+
+
 def _batch_bounds(site: Site, *operands: Interval) -> Interval | tuple[Interval, ...]:
     if site.op.training_mode:
         return batch_normalising.trained_batch_normalisation(site, *operands)
@@ -146,7 +152,12 @@ across(
     ),
     batch=batching.inferring,
     kernel=None,
-    valid=[above_zero("variance + epsilon > 0", VARIANCE, _batch_variance, _variance_positive)],
+    valid=[
+        replace(
+            above_zero("variance + epsilon > 0", VARIANCE, _batch_variance, _variance_positive),
+            beside_of=_variance_ranges,
+        )
+    ],
     operands=("x", "scale", "bias", "mean", "variance"),
     renamed={"B": "bias", "input_mean": "mean", "input_var": "variance", "var": "variance"},
 )(BatchNormalization)

@@ -40,6 +40,7 @@ from ranum_falsify.transform.rewrite import RefusedError
 
 __all__ = [
     "exponential",
+    "normal_distribution",
     "one_minus_exponential",
     "one_minus_sigmoid",
     "one_minus_softmax",
@@ -54,6 +55,25 @@ __all__ = [
 ]
 
 _MOST_CLASSES = 256
+_WHERE = 9  # opset
+_LEAST_REST = 0.25
+"""Less than 1 - tanh(1)^2."""
+_TAIL = (
+    -1.26551223,
+    1.00002368,
+    0.37409196,
+    0.09678418,
+    -0.18628806,
+    0.27886807,
+    -1.13520398,
+    1.48851587,
+    -0.82215223,
+    0.17087277,
+)
+"""Of log(erfc(z) / t) + z^2 as a polynomial of t = 1 / (1 + z/2), z >= 0: within 1.2e-7.
+
+W. H. Press et al., Numerical Recipes, 2nd edition, 6.2: a Chebyshev fit.
+"""
 
 
 def softmax(reader: LogReader, value: ir.Value, dtype: ir.DataType) -> Plan | None:
@@ -92,7 +112,7 @@ def one_minus_softmax(reader: LogReader, value: ir.Value, dtype: ir.DataType) ->
 
 
 def one_minus_tanh_squared(reader: LogReader, value: ir.Value, dtype: ir.DataType) -> Plan | None:
-    """Read log(1 - tanh(x)^2) = 2 (log 2 - x - softplus(-2 x))."""
+    """Read log(1 - tanh(x)^2) = 2 (log 2 - x - softplus(-2 x)), where that is no small difference."""
     return _complement(reader, value, dtype, _log_one_minus_tanh_squared)
 
 
@@ -179,7 +199,45 @@ def _log_one_minus_tanh_squared(reader: LogReader, value: ir.Value, dtype: ir.Da
         given = x(op)
         tail = softplus(op, times(op, given, -2, dtype), dtype)
         inner = op.Sub(op.Sub(number(op, math.log(2), dtype), given), tail)
-        return times(op, inner, 2, dtype)
+        if reader.opset < _WHERE:
+            return times(op, inner, 2, dtype)
+        height = op.Tanh(given)
+        rest = op.Max(op.Sub(number(op, 1, dtype), op.Mul(height, height)), number(op, _LEAST_REST, dtype))
+        is_near = op.Less(op.Abs(given), number(op, 1, dtype))
+        made: ir.Value = op.Where(is_near, op.Log(rest), times(op, inner, 2, dtype))
+        return made
+
+    return build
+
+
+def normal_distribution(reader: LogReader, value: ir.Value, dtype: ir.DataType) -> Plan | None:
+    """Read log(1 + erf(z)), and log(1 - erf(z)), which is that of -z: log 2 and the logarithm of a normal distribution.
+
+    Below 0 that is log(erfc(-z)), above it log(2 - erfc(z)).
+    """
+    total = read_sum(value)
+    if len(total.plus) + len(total.minus) != 1 or total.constant != 1:
+        return None
+    sign = 1 if total.plus else -1
+    node = made_by([*total.plus, *total.minus][0], "Erf")
+    if node is None:
+        return None
+    total.check_shape()
+    if dtype == ir.DataType.DOUBLE:
+        raise RefusedError("the logarithm of a normal distribution is known to the digits of float32 only")
+    given = leaf(operand(node, 0), dtype)
+
+    def build(op: Any) -> ir.Value:
+        z = times(op, given(op), sign, dtype)
+        size, one = op.Abs(z), number(op, 1, dtype)
+        t = op.Div(one, op.Add(times(op, size, 0.5, dtype), one))
+        fit = number(op, _TAIL[-1], dtype)
+        for coefficient in _TAIL[-2::-1]:
+            fit = op.Add(op.Mul(fit, t), number(op, coefficient, dtype))
+        tail = op.Sub(op.Add(op.Log(t), fit), op.Mul(size, size))
+        rest = op.Max(op.Sub(number(op, 2, dtype), op.Exp(op.Min(tail, number(op, 0, dtype)))), one)
+        made: ir.Value = op.Where(op.Less(z, number(op, 0, dtype)), tail, op.Log(rest))
+        return made
 
     return build
 

@@ -22,6 +22,7 @@ __all__ = [
     "DropLogEpsilon",
     "StableLogAddExp",
     "StableLogExpm1",
+    "StableLogNormalDistribution",
     "StableLogOneMinusSigmoid",
     "StableLogOneMinusSoftmax",
     "StableLogOneMinusTanhSquared",
@@ -167,6 +168,21 @@ class StableLogExpm1(_Logarithm):
     """
 
     cores = (log_forms.one_minus_exponential,)
+
+
+@verify.tolerance
+@register(
+    "stable_log_normal_distribution",
+    takes=["Erf", "Add", "Sub", "Mul", "Div", "Log"],
+    gives=["Abs", "Div", "Mul", "Add", "Log", "Exp", "Where"],
+    needs="float32 or float16; a constant 1 that adds no dimension",
+    needs_shapes=True,
+    stands_for=Counterpart("special.log_ndtr", "tf.math.special.log_ndtr, tfp Normal.log_cdf"),
+)
+class StableLogNormalDistribution(_Logarithm):
+    """Log(0.5 (1 + Erf(z))) becomes Log(Erfc(-z)) + Log(0.5) below 0, Erfc by its logarithm, which has no limit."""
+
+    cores = (log_forms.normal_distribution, log_forms.product)
 
 
 @verify.tolerance

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +28,7 @@ __all__ = ["StableBceLoss", "StableBceWithLogits", "StableXLogX"]
 _FLOATS = "float32, float64 or float16"
 _EQUAL_OF_FLOATS = 11  # opset
 _CLAMP = -100  # torch's
+_MOST_WEIGHTS = 3
 
 
 @verify.tolerance
@@ -110,21 +111,28 @@ def _rebuilt(op: Any, value: ir.Value, old: ir.Value, new: ir.Value) -> ir.Value
 
 @dataclass(frozen=True)
 class _Term:
-    """A signed product of a weight and the logarithm of a probability.
+    """A signed product of weights and the logarithm of a probability.
 
     Attributes:
         sign: 1 or -1.
-        weight: The target, or 1 less the target.
+        weights: The target, or 1 less the target, and perhaps others.
         logit: Of which the probability is the sigmoid, or 1 less that.
         is_opposite: Whether it is 1 less that.
         is_clamped: Whether the logarithm is kept above -100.
     """
 
     sign: int
-    weight: ir.Value
+    weights: Sequence[ir.Value]
     logit: ir.Value
     is_opposite: bool
     is_clamped: bool
+
+    def loss(self, op: Any, dtype: ir.DataType) -> ir.Value:
+        """Return the product with the logarithm's negative, which no number is subtracted from."""
+        made = softplus(op, self.logit if self.is_opposite else op.Neg(self.logit), dtype)
+        for weight in self.weights:
+            made = op.Mul(weight, made)
+        return made
 
 
 class _CrossEntropy(StableForm):
@@ -148,22 +156,22 @@ class _CrossEntropy(StableForm):
         return None
 
     def _joined(self, one: _Term, other: _Term) -> Plan | None:
-        """Return t x - softplus(x), with its sign, for t log p and (1 - t) log(1 - p)."""
+        """Return a softplus(-x) + b softplus(x), with its signs, for a log p and b log(1 - p)."""
         if one.is_opposite or not other.is_opposite or not same_tensor(one.logit, other.logit):
             return None
         if one.is_clamped != self.is_clamped or other.is_clamped != self.is_clamped:
             return None
-        sign = _sign_of_opposite(other.weight, one.weight)
-        if sign is None or sign * other.sign != one.sign:
-            return None
-        t, x = one.weight, one.logit
-        dtype = dtype_of(x, tuple(WIDTHS))
-        dtype_of(t, (dtype,))
+        dtype = dtype_of(one.logit, tuple(WIDTHS))
+        for weight in (*one.weights, *other.weights):
+            dtype_of(weight, (dtype,))
 
         def build(op: Any) -> ir.Value:
-            product, loss = op.Mul(t, x), softplus(op, x, dtype)
-            made: ir.Value = op.Sub(product, loss) if one.sign > 0 else op.Sub(loss, product)
-            return made
+            first, second = one.loss(op, dtype), other.loss(op, dtype)
+            if one.sign != other.sign:
+                made: ir.Value = op.Sub(first, second) if one.sign < 0 else op.Sub(second, first)
+                return made
+            made = op.Add(first, second)
+            return made if one.sign < 0 else op.Neg(made)
 
         return build
 
@@ -172,20 +180,23 @@ class _CrossEntropy(StableForm):
 @register(
     "stable_bce_with_logits",
     takes=["Sigmoid", "Log", "Mul", "Sub", "Add"],
-    gives=["Mul", "Softplus", "Sub"],
+    gives=["Neg", "Softplus", "Mul", "Add"],
     needs=f"{_FLOATS}; constants that add no dimension",
     needs_shapes=True,
     stands_for=Counterpart("binary_cross_entropy_with_logits", "tf.nn.sigmoid_cross_entropy_with_logits"),
 )
 class StableBceWithLogits(_CrossEntropy):
-    """t Log(p) + (1 - t) Log(1 - p) with p = Sigmoid(x) becomes t x - Softplus(x)."""
+    """t Log(p) + (1 - t) Log(1 - p) with p = Sigmoid(x) becomes -(t Softplus(-x) + (1 - t) Softplus(x)).
+
+    That is t x - Softplus(x) without a difference of large numbers; t and 1 - t may have weights.
+    """
 
 
 @verify.tolerance
 @register(
     "stable_bce_loss",
     takes=["Sigmoid", "Log", "Max", "Mul", "Sub", "Add"],
-    gives=["Mul", "Softplus", "Sub"],
+    gives=["Neg", "Softplus", "Mul", "Add"],
     needs=f"{_FLOATS}; logarithms kept above {_CLAMP}; constants that add no dimension",
     needs_shapes=True,
     stands_for=Counterpart(
@@ -193,7 +204,7 @@ class StableBceWithLogits(_CrossEntropy):
     ),
 )
 class StableBceLoss(_CrossEntropy):
-    """The loss that torch.nn.BCELoss computes of a sigmoid becomes Softplus(x) - t x.
+    """The loss that torch.nn.BCELoss computes of a sigmoid becomes t Softplus(-x) + (1 - t) Softplus(x).
 
     BCELoss keeps logarithms above -100; the new loss differs where logits are beyond 100, and has a derivative there.
     """
@@ -201,18 +212,23 @@ class StableBceLoss(_CrossEntropy):
     is_clamped = True
 
 
-def _terms(value: ir.Value, sign: int) -> Iterator[_Term]:
-    """Yield the ways to read a product of a weight and a logarithm."""
-    node = made_by(value, "Mul")
+def _terms(value: ir.Value, sign: int, weights: Sequence[ir.Value] = ()) -> Iterator[_Term]:
+    """Yield the ways to read a product of weights and a logarithm."""
+    node = made_by(value, "Mul", "Neg")
     if node is None:
         return
+    if node.op_type == "Neg":
+        yield from _terms(operand(node, 0), -sign, weights)
+        return
     for position in (0, 1):
-        weight, signed = operand(node, position), sign
+        weight, inner, signed = operand(node, position), operand(node, 1 - position), sign
         while (negation := made_by(weight, "Neg")) is not None:
             weight, signed = operand(negation, 0), -signed
-        found = _logarithm(operand(node, 1 - position))
+        found = _logarithm(inner)
         if found is not None:
-            yield _Term(signed, weight, *found)
+            yield _Term(signed, (weight, *weights), *found)
+        elif len(weights) < _MOST_WEIGHTS:
+            yield from _terms(inner, signed, (weight, *weights))
 
 
 def _logarithm(value: ir.Value) -> tuple[ir.Value, bool, bool] | None:
@@ -239,16 +255,4 @@ def _unclamped(value: ir.Value) -> ir.Value | None:
         others = [one for one in node.inputs[2:] if one is not None]
         if x is not None and not others and scalar_of(limit, x) == _CLAMP:
             return x
-    return None
-
-
-def _sign_of_opposite(value: ir.Value, t: ir.Value) -> int | None:
-    """Return 1 if a tensor is 1 - t, -1 if it is t - 1, else None."""
-    total = read_sum(value)
-    if total.obstacle:
-        return None
-    if total.constant == 1 and not total.plus and len(total.minus) == 1 and same_tensor(total.minus[0], t):
-        return 1
-    if total.constant == -1 and not total.minus and len(total.plus) == 1 and same_tensor(total.plus[0], t):
-        return -1
     return None

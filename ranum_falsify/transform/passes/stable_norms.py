@@ -6,16 +6,17 @@ may be 0, so that its norm is.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
 import onnx_ir as ir
 
 from ranum_falsify.transform import verify
-from ranum_falsify.transform.operands import (
-    dtype_of,
-)
-from ranum_falsify.transform.passes.blocks import clipped, squeezed
+from ranum_falsify.transform.operands import dtype_of, length_of
+from ranum_falsify.transform.passes.blocks import clipped, reduced, squeezed
 from ranum_falsify.transform.passes.expressions import (
     WIDTHS,
     Plan,
@@ -24,6 +25,7 @@ from ranum_falsify.transform.passes.expressions import (
     norm_of,
     operand,
     read_sum,
+    reduction,
     root_of,
     same_tensor,
     scalar_of,
@@ -31,15 +33,13 @@ from ranum_falsify.transform.passes.expressions import (
     squares_of,
 )
 from ranum_falsify.transform.passes.kept_reductions import is_kept, kept_value, quotient_of
-from ranum_falsify.transform.passes.stable_parts import StableForm, number, scaled_norm
+from ranum_falsify.transform.passes.stable_parts import StableForm, narrowed, number, scaled_norm, times
 from ranum_falsify.transform.registry import Counterpart, register
 
-__all__ = ["StableHypot", "StableNorm", "StableNormProduct", "StableNormalize"]
+__all__ = ["StableCosine", "StableHypot", "StableNorm", "StableNormProduct", "StableNormalize"]
 
 _FLOATS = "float32, float64 or float16"
 _ROOTS = ("Sqrt", "Pow", "ReduceL2")
-# Norms that are no less come from squares that are normal numbers.
-_LEAST_NORM = {ir.DataType.FLOAT: 2.0**-60, ir.DataType.DOUBLE: 2.0**-500, ir.DataType.FLOAT16: 2.0**-7}
 
 
 @verify.tolerance
@@ -54,7 +54,7 @@ _LEAST_NORM = {ir.DataType.FLOAT: 2.0**-60, ir.DataType.DOUBLE: 2.0**-500, ir.Da
 class StableNorm(StableForm):
     """ReduceL2(x) and Sqrt(ReduceSum(x^2) + c) become s * Sqrt(ReduceSum((x/s)^2) + c/s^2), s the greatest magnitude.
 
-    Where that is below 1, s is 1.
+    Where that is below 1 and c is not 0, s is 1; in float16, it is 1 and the squares are float32.
     """
 
     roots = _ROOTS
@@ -97,32 +97,67 @@ class StableNormProduct(StableForm):
 @verify.tolerance
 @register(
     "stable_normalize",
-    takes=["ReduceL2", "ReduceSum", "Mul", "Pow", "Sqrt", "Reciprocal", "Div"],
+    takes=["ReduceL2", "ReduceSum", "ReduceMean", "Mul", "Pow", "Sqrt", "Reciprocal", "Div"],
     gives=["Abs", "ReduceMax", "Max", "Div", "Clip", "Mul", "ReduceSum", "Sqrt"],
-    needs=f"{_FLOATS}; constant axes; no epsilon, as which stable_norm keeps",
+    needs=f"{_FLOATS}; constant axes; where squares are averaged, of fixed length",
     needs_shapes=True,
-    stands_for=Counterpart("normalize(x, eps=2**-60)", "tf.math.l2_normalize(x, epsilon=2**-120)", is_equal=False),
+    stands_for=Counterpart("normalize(x / scale)", "tf.math.l2_normalize(x / scale)"),
 )
 class StableNormalize(StableForm):
-    """x / Sqrt(ReduceSum(x^2)) and x / ReduceL2(x) become x divided by its norm, or by 2^-60 where that is greater.
+    """x / Sqrt(ReduceSum(x^2) + c) becomes x/s / Sqrt(ReduceSum((x/s)^2) + c/s^2), s the greatest magnitude.
 
-    Where x is 0, so is the result.  In float64 the least divisor is 2^-500, in float16 2^-7.
+    So does x / ReduceL2(x); and x / Sqrt(ReduceMean(x^2) + c), or with a power of -1/2, as of differences from a mean.
+    Where x is 0, so is the result: the divisor, which is no less elsewhere, is kept from 0.
     """
 
     roots = ("Div", "Mul")
 
     def plan(self, node: ir.Node, opset: int) -> Plan | None:
         """Read the quotient."""
-        for x, divisor in quotient_of(node):
-            inner = kept_value(divisor, x)
-            found = norm_of(inner)
-            if found is None or found[1] or not found[0].axes or not same_tensor(found[0].x, x):
+        for x, divisor, inner, found in _quotients(node):
+            if not found.squares.axes or not same_tensor(found.squares.x, x) or _is_limited(x):
                 continue
-            if not is_kept(divisor, x, inner, found[0]):
+            if not is_kept(divisor, x, inner, found.squares):
                 self.refuse("its norm is not broadcast back along the axes that it is of")
-            dtype = dtype_of(x, tuple(WIDTHS))
-            return _normalized(x, found[0], dtype, opset)
+            return _normalized(x, found, dtype_of(x, tuple(WIDTHS)), opset)
         return None
+
+
+@verify.tolerance
+@register(
+    "stable_cosine",
+    takes=["ReduceL2", "ReduceSum", "Mul", "Pow", "Sqrt", "Div"],
+    gives=["Abs", "ReduceMax", "Max", "Div", "Clip", "Mul", "ReduceSum", "Sqrt"],
+    needs=f"{_FLOATS}; constant axes; no epsilon",
+    needs_shapes=True,
+    stands_for=Counterpart("cosine_similarity(x / scale, y / scale)", "-tf.losses.cosine_similarity(x, y)"),
+)
+class StableCosine(StableForm):
+    """ReduceSum(x y) / (ReduceL2(x) ReduceL2(y)) becomes that of x/s and y/t, the greatest magnitudes; 0 for zeros."""
+
+    roots = ("Div",)
+
+    def plan(self, node: ir.Node, opset: int) -> Plan | None:
+        """Read the sum of products, and the norms of both factors."""
+        total, divisor = made_by(operand(node, 0), "ReduceSum"), made_by(operand(node, 1), "Mul")
+        product = None if total is None else made_by(operand(total, 0), "Mul")
+        if total is None or product is None or divisor is None:
+            return None
+        dot, norms = reduction(total), [norm_of(operand(divisor, position)) for position in (0, 1)]
+        found = [norm[0] for norm in norms if norm is not None and not norm[1]]
+        if len(found) != 2 or not dot.axes or any(_axes(one) != _axes(dot) for one in found):
+            return None
+        factors = operand(product, 0), operand(product, 1)
+        if not any(all(map(same_tensor, factors, (one.x, two.x))) for one, two in (found, found[::-1])):
+            return None
+        dtype = dtype_of(factors[0], tuple(WIDTHS))
+
+        def build(op: Any) -> ir.Value:
+            units = [_unit(op, x, dot.axes, Fraction(0), dtype, opset) for x in factors]
+            made = narrowed(op, reduced(op, "ReduceSum", opset, op.Mul(*units), dot.axes, keepdims=True), dtype)
+            return made if dot.keepdims else squeezed(op, opset, made, dot.axes)
+
+        return build
 
 
 @verify.tolerance
@@ -177,20 +212,75 @@ def _norm(squares: Reduction, epsilon: Fraction, opset: int) -> Plan:
     dtype = dtype_of(squares.x, tuple(WIDTHS))
 
     def build(op: Any) -> ir.Value:
-        scale, _, root = scaled_norm(op, squares.x, squares.axes, epsilon=epsilon, dtype=dtype, opset=opset)
-        norm: ir.Value = op.Mul(root, scale)
+        found = scaled_norm(op, squares.x, squares.axes, epsilon=epsilon, dtype=dtype, opset=opset)
+        norm = narrowed(op, found.norm(op), dtype)
         return norm if squares.keepdims else squeezed(op, opset, norm, squares.axes)
 
     return build
 
 
-def _normalized(x: ir.Value, squares: Reduction, dtype: ir.DataType, opset: int) -> Plan:
+def _axes(found: Reduction) -> tuple[Sequence[int], bool]:
+    return list(found.axes), found.keepdims
+
+
+@dataclass(frozen=True)
+class _Norm:
+    """The root of a sum, or of a mean, of squares and a constant."""
+
+    squares: Reduction
+    epsilon: Fraction
+    is_mean: bool = False
+
+
+def _quotients(node: ir.Node) -> Iterator[tuple[ir.Value, ir.Value, ir.Value, _Norm]]:
+    """Yield dividend, divisor or its inverse, what of it is not broadcast, and the norm that it is."""
+    for x, divisor in quotient_of(node):
+        inner = kept_value(divisor, x)
+        total = root_of(inner)
+        found = norm_of(inner)
+        norm = _Norm(*found) if found is not None else None if total is None else _root_mean(total)
+        if norm is not None:
+            yield x, divisor, inner, norm
+    for position in (0, 1) if node.op_type == "Mul" else ():
+        x, inverse = operand(node, 1 - position), operand(node, position)
+        inner = kept_value(inverse, x)
+        power = made_by(inner, "Pow")
+        if power is not None and scalar_of(operand(power, 1), operand(power, 0)) == Fraction(-1, 2):
+            norm = _root_mean(operand(power, 0))
+            if norm is not None:
+                yield x, inverse, inner, norm
+
+
+def _root_mean(value: ir.Value) -> _Norm | None:
+    """Return a mean, or a sum, of squares, and what is added to it."""
+    total = read_sum(value)
+    if len(total.plus) != 1 or total.minus or total.constant < 0 or total.obstacle:
+        return None
+    squares = squares_of(total.plus[0])
+    if squares is not None:
+        return _Norm(squares, total.constant)
+    node = made_by(total.plus[0], "ReduceMean")
+    x = None if node is None else square_of(operand(node, 0))
+    return None if node is None or x is None else _Norm(reduction(node, x), total.constant, is_mean=True)
+
+
+def _normalized(x: ir.Value, found: _Norm, dtype: ir.DataType, opset: int) -> Plan:
+    axes = found.squares.axes
+    length = math.prod(length_of(x, axis) for axis in axes) if found.is_mean else 1
+
     def build(op: Any) -> ir.Value:
-        _, small, root = scaled_norm(op, x, squares.axes, epsilon=Fraction(0), dtype=dtype, opset=opset)
-        made: ir.Value = op.Div(small, op.Max(root, number(op, _LEAST_NORM[dtype], dtype)))
-        return made
+        # The root of a mean of squares is that of their sum, with as much more added, over that of their number.
+        made = _unit(op, x, axes, found.epsilon * length, dtype, opset)
+        wide = max(dtype, ir.DataType.FLOAT, key=lambda one: WIDTHS[one])
+        return narrowed(op, times(op, made, math.sqrt(length), wide), dtype)
 
     return build
+
+
+def _unit(op: Any, x: ir.Value, axes: Sequence[int], epsilon: Fraction, dtype: ir.DataType, opset: int) -> ir.Value:
+    """Return a tensor over its norm, in a type that is no narrower than float32."""
+    found = scaled_norm(op, x, axes, epsilon=epsilon, dtype=dtype, opset=opset)
+    return clipped(op, opset, op.Div(found.small, found.divisor(op)), -1, 1, found.dtype)
 
 
 def _is_limited(x: ir.Value) -> bool:

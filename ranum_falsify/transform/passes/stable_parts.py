@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, ClassVar
 
@@ -19,12 +21,15 @@ from ranum_falsify.transform.passes.expressions import Plan
 from ranum_falsify.transform.rewrite import Rewrite
 
 __all__ = [
+    "ScaledNorm",
     "StableForm",
     "cast",
     "is_representable",
     "log_add_exp",
     "log_sum_exp",
+    "narrowed",
     "number",
+    "scaled",
     "scaled_norm",
     "softplus",
     "times",
@@ -86,6 +91,11 @@ def cast(op: Any, x: ir.Value, dtype: ir.DataType) -> ir.Value:
     return x if x.dtype == dtype else op.Cast(x, to=dtype)
 
 
+def narrowed(op: Any, x: ir.Value, dtype: ir.DataType) -> ir.Value:
+    """Return what was computed in a type that is no narrower than float32 in an element type."""
+    return op.Cast(x, to=dtype) if dtype == ir.DataType.FLOAT16 else x
+
+
 def times(op: Any, x: ir.Value, factor: float | Fraction, dtype: ir.DataType) -> ir.Value:
     """Return a multiple of a tensor."""
     made: ir.Value = x if factor == 1 else op.Neg(x) if factor == -1 else op.Mul(x, number(op, factor, dtype))
@@ -126,21 +136,82 @@ def log_sum_exp(
     return made
 
 
+@dataclass(frozen=True)
+class ScaledNorm:
+    """A norm sqrt(sum(x^2) + c) of which no square overflows; the axes stay, with length 1.
+
+    Attributes:
+        scales: Their product is the norm of x over that of `small`.
+        small: x, divided by them.
+        root: The norm of `small`.
+        least: What that is no less than, unless x is 0.
+        dtype: The element type of all of them, wider than x's where that is float16.
+    """
+
+    scales: Sequence[ir.Value]
+    small: ir.Value
+    root: ir.Value
+    least: float
+    dtype: ir.DataType
+
+    def norm(self, op: Any) -> ir.Value:
+        """Return the norm."""
+        made = self.root
+        for scale in reversed(self.scales):
+            made = op.Mul(made, scale)
+        return made
+
+    def divisor(self, op: Any) -> ir.Value:
+        """Return the norm of `small`, kept from 0."""
+        made: ir.Value = op.Max(self.root, number(op, self.least, self.dtype))
+        return made
+
+
 def scaled_norm(
     op: Any, x: ir.Value, axes: Sequence[int], *, epsilon: Fraction, dtype: ir.DataType, opset: int
-) -> tuple[ir.Value, ir.Value, ir.Value]:
-    """Return a scale, x divided by it, and sqrt(sum(x^2) + epsilon) divided by it; the axes stay, with length 1.
+) -> ScaledNorm:
+    """Return the norm of a tensor and the root of a constant, by way of numbers that are at most 1.
 
-    The scale is the greatest magnitude, at least 1, so that no square overflows.  The quotients are at most 1 then,
-    which their Clip says to whoever bounds them.
+    The squares of numbers of float16 are numbers of float32.
     """
-    one = number(op, 1, dtype)
-    scale = op.Max(reduced(op, "ReduceMax", opset, op.Abs(x), axes, keepdims=True), one)
-    small = clipped(op, opset, op.Div(x, scale), -1, 1, dtype)
-    squares = reduced(op, "ReduceSum", opset, op.Mul(small, small), axes, keepdims=True)
+    if dtype == ir.DataType.FLOAT16:
+        wide = ir.DataType.FLOAT
+        x, scales, least = cast(op, x, wide), list[ir.Value](), float(np.finfo(np.float16).smallest_subnormal)
+    else:
+        wide = dtype
+        scales, x = scaled(op, x, axes, dtype=dtype, opset=opset, up=not epsilon)
+        least = min(1.0, math.sqrt(epsilon)) or 1.0
+    squares = reduced(op, "ReduceSum", opset, op.Mul(x, x), axes, keepdims=True)
     if epsilon:
-        squares = op.Add(squares, op.Div(op.Div(number(op, epsilon, dtype), scale), scale))
-    return scale, small, op.Sqrt(squares)
+        added = number(op, epsilon, wide)
+        for scale in scales:
+            added = op.Div(op.Div(added, scale), scale)
+        squares = op.Add(squares, added)
+    return ScaledNorm(scales, x, op.Sqrt(squares), least, wide)
+
+
+def scaled(
+    op: Any, x: ir.Value, axes: Sequence[int], *, dtype: ir.DataType, opset: int, up: bool
+) -> tuple[list[ir.Value], ir.Value]:
+    """Return scales, and a tensor divided by them: by its greatest magnitude where that is above 1, or anyway.
+
+    Quotients are at most 1, which their Clip says to whoever bounds them.  What is scaled up was scaled down before, so
+    that no bound of a quotient overflows.
+
+    Args:
+        op: Builds operators.
+        x: The tensor.
+        axes: Along which magnitudes are compared.
+        dtype: Its element type.
+        opset: The model's.
+        up: Whether small numbers are scaled up, too, as far as they are normal numbers.
+    """
+    scales = []
+    for least in (1.0, float(np.finfo(dtype.numpy()).tiny)) if up else (1.0,):
+        greatest = reduced(op, "ReduceMax", opset, op.Abs(x), axes, keepdims=True)
+        scales.append(op.Max(greatest, number(op, least, dtype)))
+        x = clipped(op, opset, op.Div(x, scales[-1]), -1, 1, dtype)
+    return scales, x
 
 
 def is_representable(value: Fraction, dtype: ir.DataType) -> bool:

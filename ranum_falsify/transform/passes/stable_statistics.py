@@ -6,18 +6,22 @@ Where numbers are large beside their differences, both sums are equal, or the se
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
 import onnx_ir as ir
 
 from ranum_falsify.transform import verify
-from ranum_falsify.transform.operands import dtype_of, length_of
+from ranum_falsify.transform.attributes import float_attribute
+from ranum_falsify.transform.operands import axis_of, dtype_of, integers, length_of, rank_of
 from ranum_falsify.transform.passes.blocks import reduced
 from ranum_falsify.transform.passes.expressions import (
     WIDTHS,
     Plan,
     Reduction,
+    SumTerms,
     made_by,
     operand,
     read_sum,
@@ -27,11 +31,16 @@ from ranum_falsify.transform.passes.expressions import (
     square_of,
     squares_of,
 )
-from ranum_falsify.transform.passes.stable_parts import StableForm, number
+from ranum_falsify.transform.passes.stable_parts import StableForm, cast, narrowed, number, scaled
 from ranum_falsify.transform.registry import Counterpart, register
 
-__all__ = ["StableDivisionBySquare", "StableSquaredDistance", "StableVariance"]
+__all__ = ["StableDivisionBySquare", "StableLayerNormalization", "StableSquaredDistance", "StableVariance"]
 
+_VANISHING = 1.2e-38
+"""Up to this epsilon, it keeps no variance from 0; above, it does."""
+_EPSILON = 2.0**-60
+"""Of a normalisation of numbers up to 1, one of them 1: nothing beside their variance."""
+_MOST_DIFFERENCES = 2**24
 _FLOATS = "float32, float64 or float16"
 
 
@@ -100,6 +109,9 @@ class StableSquaredDistance(StableForm):
         total = read_sum(node.outputs[0])
         if len(total.plus) != 2 or len(total.minus) != 1 or total.constant < 0:
             return None
+        matrix = _twice(total.minus[0], "MatMul")
+        if matrix is not None:
+            return self._pairwise(total, matrix, opset)
         squares = [squares_of(term) for term in total.plus]
         product = _twice_products(total.minus[0])
         if squares[0] is None or squares[1] is None or product is None or not squares[0].axes:
@@ -120,6 +132,74 @@ class StableSquaredDistance(StableForm):
             off = op.Sub(x, y)
             made = reduced(op, "ReduceSum", opset, op.Mul(off, off), axes, keepdims=keeps)
             return op.Add(made, number(op, constant, dtype)) if constant else made
+
+        return build
+
+    def _pairwise(self, total: SumTerms, matrix: ir.Node, opset: int) -> Plan | None:
+        """Return how to build the distances of all rows of two matrices, of which one is multiplied transposed."""
+        moved = made_by(operand(matrix, 1), "Transpose")
+        if moved is None:
+            return None
+        x, y = operand(matrix, 0), operand(moved, 0)
+        found = [_moved_squares(term) for term in total.plus]
+        if any(one is None or list(one.axes) != [1] for one in found):
+            return None
+        if not any(same_tensor(a.x, x) and same_tensor(b.x, y) for a, b in (found, found[::-1]) if a and b):
+            return None
+        lengths = [length_of(x, 0), length_of(y, 0), length_of(x, 1)]
+        rows, columns = ((lengths[0], 1), (1, lengths[1]))
+        placed = {tuple(term.shape or ()): one for term, one in zip(total.plus, found, strict=True)}
+        if rank_of(x) != 2 or rank_of(y) != 2 or set(placed) - {rows, columns, columns[1:]} or len(placed) != 2:
+            self.refuse("sums of squares are no column and row beside the product of two matrices")
+        if math.prod(lengths) > _MOST_DIFFERENCES:
+            self.refuse(f"{math.prod(lengths)} differences are more than {_MOST_DIFFERENCES}")
+        total.check_shape()
+        dtype, constant = dtype_of(x, tuple(WIDTHS)), total.constant
+
+        def build(op: Any) -> ir.Value:
+            off = op.Sub(_row(op, x, lengths[::2], 1), _row(op, y, lengths[1:], 0))
+            made = reduced(op, "ReduceSum", opset, op.Mul(off, off), [2], keepdims=False)
+            return op.Add(made, number(op, constant, dtype)) if constant else made
+
+        return build
+
+
+@verify.tolerance
+@register(
+    "stable_layer_normalization",
+    takes=["LayerNormalization", "InstanceNormalization"],
+    gives=["ReduceMean", "Sub", "Abs", "ReduceMax", "Max", "Div", "Clip"],
+    needs=f"{_FLOATS}; no epsilon; a known rank; no statistics that are read",
+    needs_shapes=True,
+    stands_for=Counterpart("layer_norm((x - mean) / scale, ...)", "LayerNormalization of (x - mean) / scale"),
+)
+class StableLayerNormalization(StableForm):
+    """Normalisations without epsilon read (x - mean) / s in place of x, s the greatest magnitude of the differences.
+
+    They make the same of all multiples of x.  The variance of this one is not small, unless x is constant: then the
+    result is 0.
+    """
+
+    roots = ("LayerNormalization", "InstanceNormalization")
+
+    def plan(self, node: ir.Node, opset: int) -> Plan | None:
+        """Read the axes."""
+        if not 0 <= float_attribute(node, "epsilon", 1e-5) <= _VANISHING:
+            return None
+        if any(output.uses() or output.is_graph_output() for output in node.outputs[1:]):
+            self.refuse("its statistics are read, too")
+        x = operand(node, 0)
+        dtype, rank = dtype_of(x, tuple(WIDTHS)), rank_of(x)
+        first = 2 if node.op_type == "InstanceNormalization" else axis_of(node, -1)
+        axes, wide = range(first, rank), max(dtype, ir.DataType.FLOAT, key=lambda one: WIDTHS[one])
+
+        def build(op: Any) -> ir.Value:
+            given = cast(op, x, wide)
+            off = op.Sub(given, reduced(op, "ReduceMean", opset, given, axes, keepdims=True))
+            small = narrowed(op, scaled(op, off, axes, dtype=wide, opset=opset, up=True)[1], dtype)
+            attributes = {**dict(node.attributes), "epsilon": _EPSILON}
+            made: ir.Value = getattr(op, node.op_type)(small, *node.inputs[1:], **attributes)
+            return made
 
         return build
 
@@ -172,20 +252,37 @@ def _square_over_length(value: ir.Value, squares: Reduction) -> ir.Value | None:
     return None
 
 
+def _moved_squares(value: ir.Value) -> Reduction | None:
+    """Return x of the sum of the squares of x, whatever moves its elements after it."""
+    while (node := made_by(value, "Transpose", "Reshape", "Unsqueeze", "Squeeze")) is not None:
+        value = operand(node, 0)
+    return squares_of(value)
+
+
+def _row(op: Any, x: ir.Value, lengths: Sequence[int], axis: int) -> ir.Value:
+    """Return a matrix with another dimension, of length 1, before an axis."""
+    made: ir.Value = op.Reshape(x, integers(op, [*lengths[:axis], 1, *lengths[axis:]]))
+    return made
+
+
+def _twice(value: ir.Value, *op_types: str) -> ir.Node | None:
+    """Return the node of which a value is twice the result."""
+    node = made_by(value, "Mul")
+    for position in (0, 1) if node is not None else ():
+        assert node is not None
+        inner = made_by(operand(node, position), *op_types)
+        if inner is not None and scalar_of(operand(node, 1 - position), operand(node, position)) == 2:
+            return inner
+    return None
+
+
 def _twice_products(value: ir.Value) -> tuple[Reduction, tuple[ir.Value, ir.Value]] | None:
     """Return what is summed up in 2 ReduceSum(x y), and x and y."""
-    node = made_by(value, "Mul")
-    if node is None:
+    summed = _twice(value, "ReduceSum")
+    product = None if summed is None else made_by(operand(summed, 0), "Mul")
+    if summed is None or product is None:
         return None
-    for position in (0, 1):
-        total = operand(node, position)
-        if scalar_of(operand(node, 1 - position), total) != 2:
-            continue
-        summed = made_by(total, "ReduceSum")
-        product = None if summed is None else made_by(operand(summed, 0), "Mul")
-        if summed is not None and product is not None:
-            return reduction(summed), (operand(product, 0), operand(product, 1))
-    return None
+    return reduction(summed), (operand(product, 0), operand(product, 1))
 
 
 def _same_axes(one: Reduction, other: Reduction) -> bool:

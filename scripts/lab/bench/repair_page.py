@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from lab.bench.hazardous_page import section
 from ranum_falsify.zoo.facts.developers import DEVELOPER_FIXES
 
 __all__ = ["page"]
@@ -58,14 +59,17 @@ The others have nothing to compare with:
 
 def page(known: Mapping[str, Any]) -> str:
     """Return the page."""
-    models: Sequence[Mapping[str, Any]] = known["models"]
+    hazardous = section(known.get("hazardous", ()))
+    models: Sequence[Mapping[str, Any]] = known.get("models", ())
+    if not models:
+        return hazardous.lstrip()
     best = Counter[str]()
     for model in models:
         found = model["ways"]["best"]
         best[" ".join(found["kinds"]) if found else ""] += len(model["defects"])
     compared = [theirs for model in models for theirs in model["developers"].values() if theirs is not None]
     better = Counter(theirs["better"] for theirs in compared)
-    return _HEAD.format(
+    text = _HEAD.format(
         count=sum(len(model["defects"]) for model in models),
         rows="\n".join(_rows(models)),
         table="\n".join(_table(models)),
@@ -82,6 +86,7 @@ def page(known: Mapping[str, Any]) -> str:
         theirs=better["theirs"],
         **known["facts"],
     )
+    return text + hazardous
 
 
 def _rows(models: Sequence[Mapping[str, Any]]) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""What benchmarks of the zoo's models know already: a JSON file with a record for each model, and where it was made."""
+"""What benchmarks of models know already: a JSON file with a record for each model, and where it was made."""
 
 from __future__ import annotations
 
@@ -15,16 +15,28 @@ from ranum_falsify.zoo.catalogue import MODELS
 __all__ = ["load", "save", "write"]
 
 
-def load(path: Path) -> dict[str, dict[str, Any]]:
-    """Return what was measured before, by model."""
-    known: Mapping[str, Any] = json.loads(path.read_text()) if path.is_file() else {"models": []}
-    return {record["id"]: record for record in known["models"]}
+_ZOO = tuple(model.id for model in MODELS)
 
 
-def save(path: Path, known: Mapping[str, Mapping[str, Any]]) -> None:
-    """Write what is known, in the order of the catalogue."""
-    models: Iterable[Mapping[str, Any]] = (known[model.id] for model in MODELS if model.id in known)
-    write(path, json.dumps({"facts": _facts(), "models": list(models)}, indent=1) + "\n")
+def load(path: Path, part: str = "models") -> dict[str, dict[str, Any]]:
+    """Return what was measured before, by model: of the zoo's, or in another part of the file."""
+    return {record["id"]: record for record in _read(path).get(part, ())}
+
+
+def save(
+    path: Path,
+    known: Mapping[str, Mapping[str, Any]],
+    part: str = "models",
+    order: Iterable[str] = _ZOO,
+) -> None:
+    """Write what is known of a part, in the order of its catalogue; other parts stay."""
+    content = {**_read(path), "facts": _facts(), part: [known[name] for name in order if name in known]}
+    write(path, json.dumps(content, indent=1) + "\n")
+
+
+def _read(path: Path) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = json.loads(path.read_text()) if path.is_file() else {}
+    return found
 
 
 def write(path: Path, text: str) -> None:
