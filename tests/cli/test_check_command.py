@@ -140,6 +140,14 @@ def test_files_that_are_none(workshop: Workshop) -> None:
     assert "none.onnx: no such file" in workshop.run("check", "none.onnx").error
 
 
+@pytest.mark.parametrize(
+    ("start", "says"), [(b"PK\x03\x04", "torch.onnx.export"), (b"\x80\x02", "a pickle"), (b"\x89HDF", "tf2onnx")]
+)
+def test_models_of_other_formats_say_what_to_do(workshop: Workshop, start: bytes, says: str) -> None:
+    (workshop.folder / "m.pt").write_bytes(start + b"rest")
+    assert says in workshop.run("check", workshop.folder / "m.pt").error
+
+
 def test_an_input_without_a_default_has_to_be_given(workshop: Workshop) -> None:
     model = "g (int64[2] n) => (float[2] y) { f = Cast<to = 1>(n) [logarithm] y = Log(f) }"
     assert "nothing says what input n (int64 [2]) ranges over" in workshop.run("check", workshop.model(model)).error
