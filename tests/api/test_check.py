@@ -134,6 +134,7 @@ def test_indices_are_numbers_that_the_input_can_hold() -> None:
     assert "n in [0, 255] (indices of a table)" in rf.check(model, self_check=False).notices[0]
 
 
+@pytest.mark.slow
 def test_a_loss_over_no_targets_does_not_hold() -> None:
     model = onnx.parser.parse_model(
         '<ir_version: 10, opset_import: ["": 20]> f (float[0,5] x, int64[0] n) => (float y) '

@@ -195,6 +195,7 @@ def test_threads_export_one_after_the_other() -> None:
     assert found == [["Tanh"], ["Sigmoid"], ["Relu"]] and state() == before
 
 
+@pytest.mark.slow
 def test_without_onnxscript_one_line_says_what_to_install(tmp_path: Path) -> None:
     program = """
         import sys, torch, ranum_falsify as rf

@@ -22,7 +22,7 @@ def lines_ending_in(comment: str) -> set[int]:
     return {number for number, line in enumerate(lines, start=1) if line.endswith(comment)}
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", PRACTITIONERS)
 def test_what_practitioners_write_is_violated_at_its_line(name: str) -> None:
     case = PRACTITIONERS[name]

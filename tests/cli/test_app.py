@@ -86,6 +86,7 @@ class TestStart:
         model = str(ROOT / "networks" / "l2_normalise.onnx")
         assert imported_by(["check", model, "--box", "-1", "1", "--no-self-check"], slow) == (1, [])
 
+    @pytest.mark.slow
     def test_rich_is_not_imported_in_a_pipe(self, workshop: Workshop) -> None:
         files = (str(workshop.property()), "-N", "N", str(workshop.model()))
         code = f"import sys; from ranum_falsify.cli import main; s = main({files!r}); print(s, 'rich' in sys.modules)"

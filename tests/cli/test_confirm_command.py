@@ -126,6 +126,7 @@ class TestFiles:
         assert result.returncode == 1 and "2 failed, 2 passed" in result.stdout, result.stdout
         assert "logarithm does not fail" in result.stdout
 
+    @pytest.mark.slow
     def test_a_span_that_reaches_too_far_fails(self, workshop: Workshop) -> None:
         out = workshop.folder / "tests"
         confirm(workshop, workshop.model(LOG), "", "--out", out)
@@ -136,6 +137,7 @@ class TestFiles:
         result = run_pytest(out)
         assert "1 failed, 3 passed" in result.stdout and "test_points_of_the_span[logarithm.1" in result.stdout
 
+    @pytest.mark.slow
     def test_weights_and_labels_of_a_network(self, workshop: Workshop) -> None:
         out = workshop.folder / "tests"
         formula = """Forall(x, Forall(y, Forall(W, Implies(
@@ -172,6 +174,7 @@ class TestFiles:
         (out / "test_prop.py").write_text(text.replace(", flushed=True", ""))
         assert "2 failed" in run_pytest(out).stdout
 
+    @pytest.mark.slow
     def test_of_operators_in_subgraphs(self, workshop: Workshop) -> None:
         out = workshop.folder / "tests"
         nodes = ["outer", "taken", "choice", "after"]
@@ -185,6 +188,7 @@ class TestFiles:
         assert "node='choice'" in text and "node='loop/body/log[1]'" in text
         assert "writes=('loop/body/t[1]',)" in text and "reads=('loop/body/t[1]',)" in text
 
+    @pytest.mark.slow
     def test_integers_end_at_a_division_by_zero(self, workshop: Workshop) -> None:
         out = workshop.folder / "tests"
         text = "g (int32[2] a, int32[2] b) => (int32[2] y) { [quotient] y = Div(a, b) }"
@@ -199,11 +203,13 @@ class TestFiles:
         assert confirm(workshop, workshop.model(text), formula, "--out", out, "--runs", "1").status == 1
         assert passed(out) >= 1
 
+    @pytest.mark.slow
     def test_bfloat16_needs_no_package_of_its_own(self, workshop: Workshop) -> None:
         out = workshop.folder / "tests"
         assert confirm(workshop, workshop.model(BRAIN), "", "--out", out).status == 1
         assert passed(out) >= 2
 
+    @pytest.mark.slow
     def test_half_precision(self, workshop: Workshop) -> None:
         out = workshop.folder / "tests"
         assert confirm(workshop, workshop.model(LOG), "", "--out", out, "--dtype", "float16").status == 1
@@ -211,6 +217,7 @@ class TestFiles:
             assert arrays["input:x"].dtype == np.float16
         assert passed(out) == 4
 
+    @pytest.mark.slow
     def test_draws_are_inputs(self, workshop: Workshop) -> None:
         out = workshop.folder / "tests"
         text = "g (float[1,2] x) => (float[1,2] y) { [noise] r = RandomNormalLike(x) s = Add(x, r) [log] y = Log(s) }"
@@ -234,6 +241,7 @@ class TestFiles:
         assert confirm(workshop, workshop.model(text), "", "--out", out).status == 1
         assert passed(out) == 4
 
+    @pytest.mark.slow
     def test_each_network_has_a_model(self, workshop: Workshop) -> None:
         root = workshop.model("g (float[1, 2] x) => (float[1, 2] y) { [same] y = Sqrt(x) }", "root.onnx")
         log = workshop.model("g (float[1, 2] x) => (float[1, 2] y) { [same] y = Log(x) }", "log.onnx")

@@ -85,6 +85,7 @@ def always(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(splitting, "_FEW_INPUTS", 0)
 
 
+@pytest.mark.few(1)
 @pytest.mark.usefixtures("always")
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_thresholds_next_to_the_least_value_are_told_apart(seed: int) -> None:

@@ -205,6 +205,7 @@ def test_bounds_enclose_kernels_over_hard_boxes(
     assert not tally.faults
 
 
+@pytest.mark.few(8)
 @pytest.mark.parametrize("first", [635499.3, 1e5, 3e7, -2e-4])
 @pytest.mark.parametrize("size", [2, 3, 5, 9])
 @pytest.mark.parametrize("operator", ["LayerNormalization", "InstanceNormalization", "GroupNormalization"])

@@ -57,6 +57,7 @@ def paddings(op_type: str, size: int, stride: int, dilation: int) -> Iterator[di
             yield {"auto_pad": mode, "ceil_mode": 1}
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("step", [STEP, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("op_type", ["AveragePool", "Conv", "ConvTranspose", "LpPool", "MaxPool"])
 def test_windows_lie_where_onnx_runtime_places_them(op_type: str, step: int) -> None:

@@ -120,6 +120,7 @@ def test_hulls_that_decide_nothing_are_few() -> None:
     assert 100 <= count_analyses(query(parts, polynomial("int32"))) <= 113
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("count", [100, 600], ids=["after single boxes", "before them"])
 def test_linear_bounds_decide_boxes_in_batches(count: int) -> None:
     sides = [(11 + number % 100, number // 100) for number in range(count)]

@@ -168,6 +168,7 @@ _SCALES: dict[str, Array] = {"s": np.full(1, 1e10, np.float32), "t": np.ones(1, 
 _LARGE = np.array([[1e33, -1e33], [1e33, 1e33]], np.float32)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("nodes", "x", "constants", "attributes"),
     [
@@ -193,6 +194,7 @@ def test_a_product_of_scales_overflows_before_it_meets_integers_of_0(
     assert_open(model, {"x": (-1e33, 1e33)}, {"x": x})
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("sizes", "place", "padding"),
     [((1, 2000), 17000, "border"), ((3, 3), 2e7, "reflection"), ((3, 3, 3), 2e7, "border")],

@@ -22,6 +22,7 @@ def test_back_end_claims_nothing_where_nothing_is(name: str) -> None:
     assert search(valid_in_box(LOG, [(1.0, 2.0)]), backend=(name,), n_starts=3).verdict == "unknown"
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", ["dnnf.pgd", "dnnf.newton"])
 def test_back_end_falsifies_a_classic_property(name: str) -> None:
     text = "Forall(x, Implies(0 <= x <= 1, N(x)[0, 0] > {0}))"
@@ -44,6 +45,7 @@ def test_back_ends_do_nothing_once_a_counterexample_is_found() -> None:
     assert search(reduced, backend=("pgd", "dnnf.pgd"), n_starts=20).starts == alone.starts
 
 
+@pytest.mark.slow
 def test_back_end_goes_on_until_the_timeout_where_no_number_of_starts_is_given() -> None:
     assert search(valid_in_box(LOG, [(0.0, 2.0)]), backend=("dnnf.pgd",), n_starts=-1).verdict == "violated"
     box = valid_in_box(LOG, [(1.0, 2.0)])

@@ -67,6 +67,7 @@ def test_equal_seeds_give_equal_models() -> None:
     assert _target(7).model == _target(7).model
 
 
+@pytest.mark.slow
 def test_tails_are_just_proved() -> None:
     tails = 0
     for seed in range(14):
