@@ -14,6 +14,7 @@ from typing import Any
 
 __all__ = [
     "MODEL",
+    "MODELS",
     "PROPERTY",
     "Argument",
     "Option",
@@ -90,7 +91,7 @@ class Argument:
     reads: str = ""
 
 
-MODEL, PROPERTY = "an ONNX model", "a property file"
+MODEL, MODELS, PROPERTY = "an ONNX model", "a folder or an ONNX model", "a property file"
 
 
 # from words to values -------------------------------------------------------------------------------------------------

@@ -1,6 +1,9 @@
 """What stands in the repository for those who report, cite and build."""
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +11,8 @@ import pytest
 import yaml
 
 import ranum_falsify
+from ranum_falsify.cli.front import parse
+from ranum_falsify.cli.options.check import CheckOptions
 
 WORKFLOWS = sorted((Path(__file__).resolve().parent.parent / ".github" / "workflows").glob("*.yml"))
 
@@ -27,3 +32,45 @@ def test_workflows_run_what_there_is(workflow: Path, repository: Path) -> None:
     named = set(re.findall(r"(?:\.ci|scripts|networks)/[\w./]+", commands))
     assert named and all((repository / path).exists() for path in named), named
     assert all(job["timeout-minutes"] <= 360 for job in read["jobs"].values())
+
+
+class TestAction:
+    """What the repository offers to others' workflows, run as they would."""
+
+    @pytest.fixture
+    def script(self, repository: Path) -> str:
+        """The step that checks."""
+        action = yaml.safe_load((repository / "action.yml").read_text())
+        install, check = action["runs"]["steps"]
+        assert "pip install" in install["run"]
+        assert set(check["env"]) == {"MODELS", "ARGUMENTS", "SARIF", "ALLOW_UNKNOWN"}
+        assert {value.strip("${} ").removeprefix("inputs.") for value in check["env"].values()} == {*action["inputs"]}
+        script: str = check["run"]
+        return script
+
+    @pytest.mark.parametrize(
+        ("models", "arguments", "status"),
+        [
+            ("log_mel_safe.onnx", "--box -1 1", 0),
+            ("log_mel_safe.onnx log_mel.onnx", "--box -1 1", 1),
+            ("log_mel.onnx", "--box -1 1 --n_starts 0", 3),
+        ],
+    )
+    def test_it_ends_as_the_command_does(
+        self, script: str, models: str, arguments: str, status: int, repository: Path, tmp_path: Path
+    ) -> None:
+        paths = " ".join(str(repository / "networks" / name) for name in models.split())
+        given = {"MODELS": paths, "ARGUMENTS": arguments, "SARIF": str(tmp_path / "s.sarif"), "ALLOW_UNKNOWN": "false"}
+        search_path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        run = subprocess.run(
+            ["bash", "-e", "-c", script], env={**os.environ, "PATH": search_path, **given}, check=False, cwd=tmp_path
+        )
+        assert run.returncode == status
+        assert (tmp_path / "s.sarif").is_file()
+
+    def test_the_hook_takes_models(self, repository: Path) -> None:
+        (hook,) = yaml.safe_load((repository / ".pre-commit-hooks.yaml").read_text())
+        words = [*hook["entry"].split()[1:], *hook["args"], "a.onnx", "b.onnx"]
+        options = parse(words).options
+        assert isinstance(options, CheckOptions) and options.models == (Path("a.onnx"), Path("b.onnx"))
+        assert re.search(hook["files"], "models/a.onnx")

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -51,7 +51,14 @@ Load = Callable[[Mapping[str, int]], "Loaded"]
 """Reads what is asked, in some sizes of symbolic dimensions."""
 
 
-def ask(options: AskOptions, asked: Instance, load: Load, *, owns_process: bool) -> int:
+def ask(
+    options: AskOptions,
+    asked: Instance,
+    load: Load,
+    *,
+    owns_process: bool,
+    gather: Callable[[InstanceRecord], None] | None = None,
+) -> int:
     """Prove or search, and report.
 
     Args:
@@ -59,6 +66,7 @@ def ask(options: AskOptions, asked: Instance, load: Load, *, owns_process: bool)
         asked: What is asked, as reports name it.
         load: Reads what is asked.
         owns_process: Whether the process may be ended where a library does not return in time.
+        gather: Takes what the run came to, if it is one of several, whose reports are written together.
 
     Returns:
         The exit status.
@@ -66,7 +74,7 @@ def ask(options: AskOptions, asked: Instance, load: Load, *, owns_process: bool)
     Raises:
         RanumFalsifyError: The user's input is invalid.
     """
-    reporter = _Reporter(options, asked, base_for(options))
+    reporter = _Reporter(options, asked, base_for(options), gather)
     if options.backends != ("pgd",):
         from ranum_falsify.search.attacks import check_backends  # imports torch
 
@@ -174,12 +182,14 @@ class _Reporter:
         options: What is shown, and where.
         asked: What is asked.
         base: Where counterexamples go, None for nowhere.
+        gather: See `ask`; what is shown then begins with the model.
         began: When the run began.
     """
 
     options: AskOptions
     asked: Instance
     base: Base | None
+    gather: Callable[[InstanceRecord], None] | None = None
     began: float = field(default_factory=time.monotonic)
 
     def report(self, result: Answer, loaded: Loaded | None = None, kept: KeepList | None = None) -> None:
@@ -210,12 +220,17 @@ class _Reporter:
 
             with verdict_stands():
                 save_together({self.options.proof: proof_of(result, loaded, self.options)})
-        write_reports(self.options, lambda: self._record(as_report(Path.cwd()), saved))
+        if self.gather is None:
+            write_reports(self.options, lambda: [self._record(as_report(Path.cwd()), saved)])
+        else:
+            self.gather(self._record(as_report(Path.cwd()), saved))
         if self.options.json != "-":
             count = 0 if loaded is None else len({call.network for call in loaded.problem.calls})
             with verdict_stands():
                 quiet = self.options.verbosity < 0
                 lines = text.report(result, saved, verbosity=self.options.verbosity, network_count=count)
+                if self.gather is not None:
+                    lines = chain((f"{self.asked.id}: {next(lines)}",), lines)
                 say(islice(lines, 1 if quiet else None))
                 if kept is not None and not quiet:
                     say(as_text(kept))

@@ -1,19 +1,25 @@
-"""The command `check`: whether an operator of a model can receive invalid input, without a property file."""
+"""The command `check`: whether operators of models can receive invalid input, without a property file."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ranum_falsify.api.sizes import list_sizes
-from ranum_falsify.cli.asking import ask
+from ranum_falsify.cli.asking import STATUS, ask
 from ranum_falsify.cli.files import check_writable, write_text
 from ranum_falsify.cli.options.check import CheckOptions
+from ranum_falsify.cli.parser import list_options
+from ranum_falsify.cli.reports import error_record, write_reports
+from ranum_falsify.cli.streams import complain
 from ranum_falsify.cli.usage import PROGRAM
+from ranum_falsify.errors import RanumFalsifyError, UsageError
+from ranum_falsify.option import MODELS
 from ranum_falsify.suite.instance import Instance
+from ranum_falsify.suite.record import InstanceRecord
 
 if TYPE_CHECKING:
     from ranum_falsify.api.loading import Loaded
@@ -23,6 +29,10 @@ if TYPE_CHECKING:
 __all__ = ["run"]
 
 _NETWORK = "N"
+_UNREADABLE = 2
+_WORST_FIRST = (_UNREADABLE, STATUS["violated"], STATUS["unknown"], STATUS["holds"])
+_OF_ONE = ("json", "save_violation", "proof", "print_property", "explain", "list_operators")
+"""Options that write or show something of one model."""
 
 
 def run(options: CheckOptions, *, owns_process: bool = False) -> int:
@@ -36,28 +46,73 @@ def run(options: CheckOptions, *, owns_process: bool = False) -> int:
         RanumFalsifyError: The user's input is invalid.
     """
     options = options if options.runtime is not None else replace(options, runtime="onnxruntime")
+    models = list(_list_models(options.models))
+    if len(models) > 1:
+        return _check_all(options, models)
     if options.print_property is not None:
-        _print_property(options, options.print_property)
+        _print_property(options, models[0], options.print_property)
         return 0
-    asked = Instance(
-        id=str(options.model),
+    load = partial(_load, options, models[0])
+    return ask(options, _instance(options, models[0]), load, owns_process=owns_process)
+
+
+def _list_models(paths: Iterable[Path]) -> Iterator[Path]:
+    """Yield files as they are given, and the models that folders hold.
+
+    Raises:
+        UsageError: A folder holds none.
+    """
+    for path in paths:
+        if not path.is_dir():
+            yield path
+            continue
+        found = sorted(path.rglob("*.onnx"))
+        if not found:
+            raise UsageError(f"{path}: holds no *.onnx; give the path of {MODELS}")
+        yield from found
+
+
+def _check_all(options: CheckOptions, models: Sequence[Path]) -> int:
+    """Check several models, one after another; one that cannot be read does not prevent the others.
+
+    Raises:
+        UsageError: An option is about one model.
+    """
+    given = (one for one in list_options(CheckOptions) if one.field in _OF_ONE and getattr(options, one.field))
+    if (single := next(given, None)) is not None:
+        raise UsageError(f"{single.name}: is about one model, and {len(models)} are given; give one, or leave it out")
+    statuses, records = set[int](), list[InstanceRecord]()
+    for model in models:
+        asked, load = _instance(options, model), partial(_load, options, model)
+        try:
+            statuses.add(ask(options, asked, load, owns_process=False, gather=records.append))
+        except RanumFalsifyError as error:
+            complain([f"{PROGRAM}: {error}"])
+            statuses.add(_UNREADABLE)
+            records.append(error_record(asked, str(error)))
+    write_reports(options, lambda: records, of_suite=True)
+    return next(status for status in _WORST_FIRST if status in statuses)
+
+
+def _instance(options: CheckOptions, model: Path) -> Instance:
+    return Instance(
+        id=str(model),
         category="",
-        model=str(options.model),
+        model=str(model),
         property="",
-        networks={_NETWORK: str(options.model)},
+        networks={_NETWORK: str(model)},
         question=_question(options),
         timeout=options.timeout,
     )
-    return ask(options, asked, lambda sizes: _load(options, sizes), owns_process=owns_process)
 
 
-def _state(options: CheckOptions, sizes: Mapping[str, int]) -> tuple[Model, Statement]:
+def _state(options: CheckOptions, path: Path, sizes: Mapping[str, int]) -> tuple[Model, Statement]:
     from ranum_falsify.api.models import load_model  # imports torch
     from ranum_falsify.api.question import ValidityQuestion
     from ranum_falsify.api.samples import sample_box
 
     find_samples = partial(sample_box, box=options.box)
-    model = load_model(options.model, dims=sizes, strict=options.strict, find_samples=find_samples)
+    model = load_model(path, dims=sizes, strict=options.strict, find_samples=find_samples)
     question = ValidityQuestion(
         box=options.box,
         only=options.only,
@@ -69,12 +124,12 @@ def _state(options: CheckOptions, sizes: Mapping[str, int]) -> tuple[Model, Stat
     return model, question.make_statement(model)
 
 
-def _load(options: CheckOptions, sizes: Mapping[str, int]) -> Loaded:
+def _load(options: CheckOptions, path: Path, sizes: Mapping[str, int]) -> Loaded:
     from ranum_falsify.api.question import load_statement  # imports torch
     from ranum_falsify.network.guards import memory_limit
 
     with memory_limit(options.memory):
-        model, statement = _state(options, sizes)
+        model, statement = _state(options, path, sizes)
         return load_statement(statement, model, dtype=options.dtype)
 
 
@@ -86,7 +141,7 @@ def _question(options: CheckOptions) -> Mapping[str, Any]:
     return {name: list(value) if isinstance(value, tuple) else value for name, value in given.items() if value}
 
 
-def _print_property(options: CheckOptions, target: str) -> None:
+def _print_property(options: CheckOptions, path: Path, target: str) -> None:
     """Write what is asked as a property file; `-` is standard output.
 
     Raises:
@@ -97,6 +152,6 @@ def _print_property(options: CheckOptions, target: str) -> None:
     from ranum_falsify.network.guards import memory_limit  # imports torch
 
     with memory_limit(options.memory):
-        _, statement = _state(options, list_sizes(options.dims)[0])
+        _, statement = _state(options, path, list_sizes(options.dims)[0])
     runtime = f"--runtime {','.join(options.runtimes)}" if options.prove else "--no-prove"
     write_text(target, f"# {PROGRAM} THIS_FILE --network {_NETWORK} MODEL {runtime}\n{statement.text()}")

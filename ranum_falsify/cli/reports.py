@@ -16,7 +16,7 @@ from ranum_falsify.saving import save_together
 from ranum_falsify.suite.instance import Instance
 from ranum_falsify.suite.record import InstanceRecord, Status
 
-__all__ = ["SUITE_MAKERS", "record_of", "write_reports"]
+__all__ = ["SUITE_MAKERS", "error_record", "record_of", "write_reports"]
 
 _STATUSES: Mapping[str, Status] = {"violated": "sat", "holds": "unsat", "unknown": "unknown"}
 
@@ -46,16 +46,27 @@ def record_of(asked: Instance, report: Mapping[str, Any], saved: Saved, seconds:
     )
 
 
-def write_reports(options: AskOptions, make_record: Callable[[], InstanceRecord]) -> None:
-    """Write the reports of a run; a failure is told and does not prevent the others.
+def error_record(asked: Instance, error: str) -> InstanceRecord:
+    """Return what a run came to that ended in an error."""
+    return InstanceRecord(
+        instance=asked, fingerprint="", status="error", preparation=0.0, seconds=0.0, error=error, files={}
+    )
+
+
+def write_reports(
+    options: AskOptions, list_records: Callable[[], Iterable[InstanceRecord]], *, of_suite: bool = False
+) -> None:
+    """Write the reports of runs; a failure is told and does not prevent the others.
 
     Args:
         options: Which.
-        make_record: Returns what the run came to.
+        list_records: Returns what the runs came to.
+        of_suite: Whether they are several.
     """
     for option, path in list_reports(options).items():
+        make = SUITE_MAKERS[_OF_SUITES[option]] if of_suite else _RUN_MAKERS[option]
         with verdict_stands():
-            save_together({path: _RUN_MAKERS[option]([make_record()])})
+            save_together({path: make(list_records())})
 
 
 def _make_page(records: Iterable[InstanceRecord]) -> bytes:
@@ -86,3 +97,5 @@ _Makers = Mapping[str, Callable[[Iterable[InstanceRecord]], bytes]]
 _RUN_MAKERS: _Makers = {"--report": _make_page, "--junit": _make_run_junit, "--sarif": _make_sarif}
 SUITE_MAKERS: _Makers = {"-o": _make_page, "--junit": _make_suite_junit, "--sarif": _make_sarif}
 """What makes the content of a file from the results of a suite, by the option that names the file."""
+
+_OF_SUITES = {"--report": "-o", "--junit": "--junit", "--sarif": "--sarif"}

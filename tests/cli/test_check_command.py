@@ -217,7 +217,46 @@ class TestProjectFile:
         given, typed = (parse(["check", "m.onnx", *rest]).options for rest in ([], ["--isolated", *words.split()]))
         assert isinstance(given, CheckOptions)
         assert vars(given) | {"isolated": True} == vars(typed)
-        assert vars(given) != vars(CheckOptions(model=Path("m.onnx")))
+        assert vars(given) != vars(CheckOptions(models=(Path("m.onnx"),)))
+
+
+class TestSeveral:
+    @pytest.fixture
+    def folder(self, workshop: Workshop) -> Path:
+        """A folder with a model that fails, one that holds, and one that is none."""
+        folder = workshop.folder / "models"
+        (folder / "more").mkdir(parents=True)
+        for name, text in (("log.onnx", LOG), ("safe.onnx", SAFE)):
+            workshop.model(text, name).rename(folder / name)
+        (folder / "more" / "text.onnx").write_text("no model")
+        return folder
+
+    def test_each_has_its_verdict_and_the_worst_is_the_status(self, workshop: Workshop, folder: Path) -> None:
+        run = workshop.run("check", folder / "safe.onnx", folder / "log.onnx", "--box", "-1", "1", "-q")
+        assert run.out.splitlines() == [f"{folder}/safe.onnx: holds for onnxruntime", f"{folder}/log.onnx: violated"]
+        assert (run.status, run.err) == (1, "")
+        assert workshop.run("check", folder / "safe.onnx", folder / "safe.onnx", "--box", "-1", "1").status == 0
+
+    def test_a_folder_is_searched_and_what_cannot_be_read_hinders_nothing(
+        self, workshop: Workshop, folder: Path
+    ) -> None:
+        junit, sarif = workshop.folder / "j.xml", workshop.folder / "s.sarif"
+        run = workshop.run("check", folder, "--box", "-1", "1", "-q", "--junit", junit, "--sarif", sarif)
+        assert run.status == 2 and "more/text.onnx: " in run.err and len(run.err.splitlines()) == 1
+        assert [line.rpartition(": ")[2] for line in run.out.splitlines()] == ["violated", "holds for onnxruntime"]
+        assert 'tests="3" failures="1" errors="1"' in junit.read_text()
+        (log,) = json.loads(sarif.read_text())["runs"]
+        assert len(log["results"]) == 1 and not log["invocations"][0]["executionSuccessful"]
+
+    @pytest.mark.parametrize("option", ["--json", "--save-violation", "--proof"])
+    def test_what_is_about_one_model_is_refused(self, workshop: Workshop, folder: Path, option: str) -> None:
+        run = workshop.run("check", folder, "--box", "-1", "1", option, workshop.folder / "out")
+        assert (run.status, run.out) == (2, "") and f"{option}: is about one model, and 3 are given" in run.err
+
+    def test_an_empty_folder_is_told(self, workshop: Workshop) -> None:
+        (workshop.folder / "empty").mkdir()
+        run = workshop.run("check", workshop.folder / "empty")
+        assert run.status == 2 and "holds no *.onnx" in run.err
 
 
 class TestRewrites:

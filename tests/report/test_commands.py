@@ -2,6 +2,7 @@
 
 import dataclasses
 import shlex
+from pathlib import Path
 from typing import Any
 
 from ranum_falsify.cli.front import parse
@@ -36,7 +37,8 @@ def test_a_property_file() -> None:
 def test_a_box() -> None:
     (asked,) = commands(make_report(make_operator()), question={"only": ["Log"], "gradient": True})
     assert isinstance(asked, CheckOptions)
-    assert (str(asked.model), asked.box, asked.only, asked.gradient) == ("a b.onnx", {"x": (-1, 1)}, ("Log",), True)
+    assert (asked.models, asked.only, asked.gradient) == ((Path("a b.onnx"),), ("Log",), True)
+    assert asked.box == {"x": (-1, 1)}
 
 
 def test_an_instance_without_a_report() -> None:

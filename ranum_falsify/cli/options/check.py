@@ -12,7 +12,7 @@ from typing import Annotated, ClassVar, Literal
 from ranum_falsify.cli.options.search import AskOptions
 from ranum_falsify.cli.options.shared import CommonOptions, Values
 from ranum_falsify.errors import UsageError
-from ranum_falsify.option import MODEL, Argument, Option, to_mapping, to_names
+from ranum_falsify.option import MODELS, Argument, Option, to_mapping, to_names
 
 __all__ = ["Bounds", "Box", "CheckOptions", "QuestionOptions", "box_option"]
 
@@ -75,7 +75,6 @@ class QuestionOptions(CommonOptions):
     """What is asked of a model.
 
     Attributes:
-        model: The ONNX model.
         box: What all inputs range over; --box NAME=LO,HI for one of them; may be repeated.
         only: Look only at operators of this ONNX type; repeat, or separate by commas.
         nodes: Look only at the operator of this ONNX name; may be repeated.
@@ -84,7 +83,6 @@ class QuestionOptions(CommonOptions):
         weights: Share of each value by which they vary, or LO,HI for all.
     """
 
-    model: Annotated[Path, Argument("MODEL", reads=MODEL)]
     box: Annotated[Box, box_option("question")] = None
     only: Annotated[tuple[str, ...] | None, Option(group="question", metavar="OP", gather=_unite_types)] = None
     nodes: Annotated[tuple[str, ...] | None, Option(group="question", metavar="NAME", gather=to_names)] = None
@@ -109,6 +107,7 @@ class CheckOptions(AskOptions, QuestionOptions):
     """Find inputs of a model on which one of its operators produces NaN or infinity, or prove that there are none.
 
     Attributes:
+        models: The ONNX model, or several, and folders of models.
         print_property: Print the property that this asks, as a file for the main command, or write it to PATH; do not
             search.
     """
@@ -119,6 +118,8 @@ Without --box, images range over [0, 1], other floating numbers over [-1, 1], in
 from, labels of a loss over its classes; the verdict says so. Counterexamples are run again by
 `ranum-falsify replay cex.json --network N MODEL`.
 
-exit status: 0 holds, 1 violated, 2 usage or input error, 3 unknown"""
+exit status: 0 holds, 1 violated, 2 usage or input error, 3 unknown; of several models, that of the first of 2, 1, 3, 0
+which one of them has"""
 
+    models: Annotated[tuple[Path, ...], Argument("MODEL", many=True, reads=MODELS)]
     print_property: Annotated[str | None, Option(metavar="PATH", bare="-", in_files=False, group="output")] = None
