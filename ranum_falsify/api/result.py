@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ranum_falsify.api.illustrating import illustrate
 from ranum_falsify.api.loading import Loaded
 from ranum_falsify.api.statement import Statement
 from ranum_falsify.config import Runtime, SearchConfig
@@ -21,11 +22,13 @@ from ranum_falsify.prove.operand_bounds import OperandBounds, operand_bounds
 from ranum_falsify.report import precision, text
 from ranum_falsify.report.counterexample import Saved, save
 from ranum_falsify.report.explanation import explanation
+from ranum_falsify.report.forms import RUN_MAKERS, record_of
 from ranum_falsify.report.html import as_html
 from ranum_falsify.report.places import base_of
 from ranum_falsify.report.plain import as_json
 from ranum_falsify.report.run_report import make_report
 from ranum_falsify.search.result import Answer, Counterexample, OperatorRecord, OperatorResult, Verdict
+from ranum_falsify.suite.instance import Instance
 
 if TYPE_CHECKING:
     from ranum_falsify.prove.precision import KeepList
@@ -130,6 +133,38 @@ class Result:
         """Return the report as `--json` writes it; docs/json.md explains it. `save` first writes the files."""
         report: dict[str, Any] = as_json(make_report(self.answer, Saved(), Path.cwd(), kept=self.kept))
         return report
+
+    def to_html(self) -> str:
+        """Return the page that `--report` writes."""
+        return self._make("report").decode()
+
+    def to_junit(self) -> str:
+        """Return the JUnit XML that `--junit` writes."""
+        return self._make("junit").decode()
+
+    def to_sarif(self) -> str:
+        """Return the SARIF log that `--sarif` writes."""
+        return self._make("sarif").decode()
+
+    def _make(self, form: str) -> bytes:
+        """Return a report of this run as other programs read it; counterexamples are in no file.
+
+        Raises:
+            UsageError: There was no time to read what was asked.
+        """
+        drawn = illustrate(self.answer, self.loaded, self.config) if form == "report" else None
+        report = as_json(make_report(self.answer, Saved(), Path.cwd(), kept=self.kept, illustration=drawn))
+        networks = {name: source.path for name, source in self.loaded.sources.networks.items()}
+        path = self.loaded.origin.property_path
+        asked = Instance(
+            id=" ".join(networks.values()),
+            category="",
+            model=" ".join(networks.values()),
+            property="",
+            networks=networks,
+            property_path=None if path is None else str(path),
+        )
+        return RUN_MAKERS[form]([record_of(asked, report, Saved(), sum(self.answer.seconds.values()))])
 
     def explain(self, node: str) -> str:
         """Return how the operands of a node came to their bounds, as `--explain` shows it.

@@ -21,12 +21,13 @@ from ranum_falsify.cli.options.search import AskOptions
 from ranum_falsify.cli.output import say
 from ranum_falsify.cli.paths import base_for
 from ranum_falsify.cli.progress import ProgressDisplay
-from ranum_falsify.cli.reports import record_of, write_reports
+from ranum_falsify.cli.reports import write_reports
 from ranum_falsify.cli.streams import complain, verdict_stands
 from ranum_falsify.cli.usage import PROGRAM
 from ranum_falsify.report import text
 from ranum_falsify.report.counterexample import Origin, Saved, save
 from ranum_falsify.report.explanation import explanation
+from ranum_falsify.report.forms import record_of
 from ranum_falsify.report.listing import list_operators
 from ranum_falsify.report.places import Base
 from ranum_falsify.report.plain import as_json

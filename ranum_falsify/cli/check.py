@@ -13,11 +13,12 @@ from ranum_falsify.cli.asking import STATUS, ask
 from ranum_falsify.cli.files import check_writable, write_text
 from ranum_falsify.cli.options.check import CheckOptions
 from ranum_falsify.cli.parser import list_options
-from ranum_falsify.cli.reports import error_record, write_reports
+from ranum_falsify.cli.reports import write_reports
 from ranum_falsify.cli.streams import complain
 from ranum_falsify.cli.usage import PROGRAM
 from ranum_falsify.errors import RanumFalsifyError, UsageError
 from ranum_falsify.option import MODELS
+from ranum_falsify.report.forms import error_record
 from ranum_falsify.suite.instance import Instance
 from ranum_falsify.suite.record import InstanceRecord
 

@@ -10,8 +10,8 @@ from typing import Any
 from ranum_falsify.cli.options.report import ReportOptions
 from ranum_falsify.cli.output import say
 from ranum_falsify.cli.paths import check_outputs
-from ranum_falsify.cli.reports import SUITE_MAKERS
 from ranum_falsify.errors import UsageError
+from ranum_falsify.report.forms import SUITE_MAKERS
 from ranum_falsify.saving import save_together
 from ranum_falsify.suite.record import InstanceRecord
 from ranum_falsify.suite.results import read_records
@@ -40,7 +40,7 @@ def _make(results: Sequence[Path], option: str) -> bytes:
     """Return a report; the results are read anew for each, because they need not all fit into memory."""
     reader = _PartsReader(results)
     try:
-        return SUITE_MAKERS[option](reader.read())
+        return SUITE_MAKERS["report" if option == "-o" else option.removeprefix("--")](reader.read())
     except UsageError as error:
         prefix = f"{reader.path}: "
         raise error if str(error).startswith(prefix) else UsageError(f"{prefix}{error}") from error

@@ -1,0 +1,82 @@
+"""Reports in the forms that other programs read, from what runs came to."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from ranum_falsify.escaping import json_text
+from ranum_falsify.report.counterexample import Saved
+from ranum_falsify.suite.instance import Instance
+from ranum_falsify.suite.record import InstanceRecord, Status
+
+__all__ = ["RUN_MAKERS", "SUITE_MAKERS", "error_record", "record_of"]
+
+_STATUSES: Mapping[str, Status] = {"violated": "sat", "holds": "unsat", "unknown": "unknown"}
+
+
+def record_of(asked: Instance, report: Mapping[str, Any], saved: Saved, seconds: float) -> InstanceRecord:
+    """Return what a run came to, as a suite would write it, with files as they are seen from the working folder.
+
+    Args:
+        asked: What was asked.
+        report: Its report.
+        saved: Its counterexamples.
+        seconds: How long it took.
+    """
+    status: Status = _STATUSES[report["verdict"]]
+    if status == "unknown" and report["ended_early"]:
+        status = "timeout"
+    preparation = report["seconds"]["read"] + report["seconds"]["reduce"]
+    described = saved.description
+    return InstanceRecord(
+        instance=asked,
+        fingerprint="",
+        status=status,
+        preparation=preparation,
+        seconds=max(seconds - preparation, 0.0),
+        files={} if described is None else {"description": Path(os.path.relpath(described)).as_posix()},
+        report=report,
+    )
+
+
+def error_record(asked: Instance, error: str) -> InstanceRecord:
+    """Return what a run came to that ended in an error."""
+    return InstanceRecord(
+        instance=asked, fingerprint="", status="error", preparation=0.0, seconds=0.0, error=error, files={}
+    )
+
+
+def _make_page(records: Iterable[InstanceRecord]) -> bytes:
+    from ranum_falsify.report.page import make_page
+
+    return make_page(records)
+
+
+def _make_sarif(records: Iterable[InstanceRecord]) -> bytes:
+    from ranum_falsify.report.sarif import as_sarif
+
+    return json_text(as_sarif(records)).encode()
+
+
+def _make_run_junit(records: Iterable[InstanceRecord]) -> bytes:
+    from ranum_falsify.report.junit import run_as_junit
+
+    return b"".join(map(run_as_junit, records))
+
+
+def _make_suite_junit(records: Iterable[InstanceRecord]) -> bytes:
+    from ranum_falsify.report.junit import suite_as_junit
+
+    return suite_as_junit(records)
+
+
+_Makers = Mapping[str, Callable[[Iterable[InstanceRecord]], bytes]]
+
+RUN_MAKERS: _Makers = {"report": _make_page, "junit": _make_run_junit, "sarif": _make_sarif}
+"""What makes the content of a file from one run, by the form."""
+
+SUITE_MAKERS: _Makers = {**RUN_MAKERS, "junit": _make_suite_junit}
+"""What makes it from several."""
