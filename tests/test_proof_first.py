@@ -80,6 +80,7 @@ def test_a_finer_proof_follows_a_round_of_the_search() -> None:
     assert without.verdict == "unknown"
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("timeout", [30.0, 1e10])
 def test_the_whole_box_is_bounded_before_most_of_the_search(timeout: float) -> None:
     graph = network("(float[1,2] x) => (float[1,1] y) { q = Mul(x, x) y = ReduceSum<keepdims = 1>(q) }")

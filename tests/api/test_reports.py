@@ -22,7 +22,7 @@ class Logarithm(nn.Module):
 def test_a_result_is_a_page_a_test_report_and_a_log(repository: Path) -> None:
     path = repository / "networks" / "log_mel.onnx"
     result = rf.check(path, box=(-1, 1), n_starts=5, self_check=False)
-    assert str(path) in result.to_html() or "log_mel.onnx" in result.to_html()
+    assert result.to_html().startswith("<!doctype html>") and 'id="details-0"' in result.to_html()
     cases = ElementTree.fromstring(result.to_junit()).findall(".//testcase")
     assert len(cases) == len(result.operators) and sum(case.find("failure") is not None for case in cases) == 1
     (run,) = json.loads(result.to_sarif())["runs"]

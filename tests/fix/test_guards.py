@@ -131,6 +131,7 @@ def test_a_sum_that_was_finite_stays_what_it_was() -> None:
     assert np.isfinite(run(repair.model, np.full((1, 8), 200, np.float32))[0]).all()
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("kind", ["float16", "double"])
 @pytest.mark.parametrize("node", ["ReduceMean <axes = [1]> (x)", "ReduceSum <keepdims = 0> (x, axes)"])
 def test_sums_are_scaled_in_their_own_type(kind: str, node: str) -> None:

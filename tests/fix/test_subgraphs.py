@@ -114,6 +114,7 @@ INPUTS[:9] = np.array(
 )
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("name", MODELS)
 def test_guards_stand_in_subgraphs(name: str) -> None:
     text, places = MODELS[name]

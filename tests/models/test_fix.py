@@ -20,6 +20,7 @@ Forall(audio, Forall(fmin, Forall(fmax, Implies(box, no_invalid_input(N(audio, f
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not (MODELS / "swift-f0").is_dir(), reason="scripts/fetch_models fetches it")
 def test_a_band_without_a_bin_gives_no_nan() -> None:
     path = MODELS / "swift-f0" / "model.onnx"

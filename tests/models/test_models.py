@@ -160,6 +160,7 @@ def test_basic_pitch_divides_silence_by_silence_behind_a_where(only: str, fetche
     assert violated(search(reduced, n_starts=2, n_steps=0, timeout=4.0, reach="output")) == []
 
 
+@pytest.mark.slow
 def test_speechmos_is_guarded(fetched_model: Fetch) -> None:
     path = fetched_model("speechmos", "sig_bak_ovr.onnx")
     text = "Forall(x, Implies(-1 <= x <= 1, no_invalid_input(N(x))))"

@@ -199,6 +199,7 @@ def test_names_of_the_model_are_not_taken_again(name: str) -> None:
     np.testing.assert_allclose(read(model)(x), expected, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_rows_of_several_lengths_prove_nothing() -> None:
     model = scripted(Uneven(), torch.ones(2, 4))
     assert run(model, np.array([[1] * 4, [-1] * 4], np.float32)) == -1.0

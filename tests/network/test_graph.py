@@ -267,6 +267,7 @@ def long_model() -> onnx.ModelProto:
     return g.build()
 
 
+@pytest.mark.slow
 def test_a_chain_of_20000_nodes_is_walked_without_recursion() -> None:
     model = long_model()
     started = time.process_time()

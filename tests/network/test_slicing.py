@@ -111,6 +111,7 @@ def dnnv_types(graph: OperationGraph) -> list[str]:
     return [name for name in reversed(found) if name != "Input"]
 
 
+@pytest.mark.slow
 def test_positions_on_chains_are_those_of_dnnv() -> None:
     op_types = ["Relu", "Sigmoid", "Tanh", "Relu", "Sigmoid"]
     ours, theirs = read(chain(op_types)), dnnv_chain(op_types)

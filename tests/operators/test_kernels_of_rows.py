@@ -55,6 +55,7 @@ def kernels_of(spec: OperatorSpec) -> set[str]:
     return found
 
 
+@pytest.mark.few(90)
 @pytest.mark.parametrize("spec", [pytest.param(s, id=f"{s.domain}{s.op_type}") for s in list_supported()])
 def test_a_row_names_the_kernels_that_its_bounds_rest_on(spec: OperatorSpec) -> None:
     assert set(spec.kernel) == kernels_of(spec)

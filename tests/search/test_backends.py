@@ -49,7 +49,8 @@ def test_back_ends_do_nothing_once_a_counterexample_is_found() -> None:
 def test_back_end_goes_on_until_the_timeout_where_no_number_of_starts_is_given() -> None:
     assert search(valid_in_box(LOG, [(0.0, 2.0)]), backend=("dnnf.pgd",), n_starts=-1).verdict == "violated"
     box = valid_in_box(LOG, [(1.0, 2.0)])
-    result = search(box, backend=("dnnf.pgd",), n_starts=-1, timeout=6.0, parameters={"dnnf.pgd": {"n_steps": 1}})
+    settings = {"dnnf.pgd": {"n_steps": 1}}
+    result = search(box, backend=("dnnf.pgd",), n_starts=-1, timeout=6.0, backend_parameters=settings)
     assert (result.verdict, result.interrupted) == ("unknown", "timeout")
     assert result.starts > 10, "there is a batch after the first"
 
@@ -72,4 +73,4 @@ def test_inputs_without_floats_are_refused() -> None:
 def test_starts_of_the_back_end_alone() -> None:
     safe = valid_in_box(LOG, [(1.0, 2.0)])
     settings = {"dnnf.pgd": {"n_starts": 2, "n_steps": 1}}
-    assert search(safe, backend=("dnnf.pgd",), parameters=settings, n_starts=50).starts == 2
+    assert search(safe, backend=("dnnf.pgd",), backend_parameters=settings, n_starts=50).starts == 2

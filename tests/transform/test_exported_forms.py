@@ -102,6 +102,7 @@ def export(forms: Forms, *, dynamo: bool) -> onnx.ModelProto:
     return onnx.load_from_string(file.getvalue())
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("dynamo", [True, False], ids=["dynamo", "script"])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_passes_find_what_exporters_write(family: str, dynamo: bool) -> None:

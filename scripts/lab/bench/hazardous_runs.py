@@ -10,7 +10,6 @@ from typing import Any
 import mpmath
 import numpy as np
 import onnx
-import onnxruntime as ort
 
 import ranum_falsify as rf
 from lab.bench.hazardous_models import DIGITS, HazardousModel
@@ -145,7 +144,9 @@ def _distance(found: np.ndarray, meant: np.ndarray) -> np.ndarray:
     return np.array(apart).reshape(found.shape)
 
 
-def _session(model: onnx.ModelProto) -> ort.InferenceSession:
+def _session(model: onnx.ModelProto) -> Any:
+    import onnxruntime as ort  # after the package, which turns its telemetry off
+
     options = ort.SessionOptions()
     options.intra_op_num_threads = 1
     return ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])

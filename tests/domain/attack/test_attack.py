@@ -53,6 +53,7 @@ def test_attacks_find_what_is_wrong_of_the_graph_as_written(monkeypatch: pytest.
     assert "onnxruntime-optimised" in next(faults)
 
 
+@pytest.mark.slow
 def test_models_are_valid_and_rewritten() -> None:
     found: Counter[str] = Counter()
     for seed in range(400):

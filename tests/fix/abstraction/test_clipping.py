@@ -99,6 +99,7 @@ def clips(found: Sequence[KeptRange] | None) -> dict[str, tuple[float, float]]:
     return {part.tensor: (float(part.lower.min()), float(part.upper.max())) for part in found}
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", ["2", "4", "5", "12", "16b", "28b", "32", "37"])
 def test_models_of_the_zoo_are_clipped_at_inputs_and_weights(name: str) -> None:
     original = zoo_problem(name)
