@@ -1,5 +1,7 @@
 """Attributes and stored operands that no exporter writes: nothing is proved of what kernels make of them."""
 
+import numpy as np
+import onnxruntime as ort
 import pytest
 import torch
 
@@ -47,5 +49,10 @@ def test_a_product_that_the_optimiser_scales_by_channels_is_no_traceback() -> No
         int8 zi = {0}, float so = {0.1}, uint8 zo = {3}> {
         q = QuantizeLinear<axis = 1>(x, s, z) d = DequantizeLinear<axis = 1>(q, s, z) v = DequantizeLinear(w, one, zi)
         o = MatMul(d, v) r = QuantizeLinear(o, so, zo) y = DequantizeLinear(r, so, zo) }"""
-    answer = rf.check(parse(text, opset=13), box=(-1, 1), self_check=False, timeout=3)
-    assert answer.verdict == "unknown"
+    model = parse(text, opset=13)
+    try:  # some versions of ONNX Runtime merge the scales, and refuse to run what they made
+        ort.InferenceSession(model.SerializeToString()).run(None, {"x": np.zeros((2, 3, 4, 3), np.float32)})
+        verdict = "holds"
+    except ort.capi.onnxruntime_pybind11_state.Fail:
+        verdict = "unknown"
+    assert rf.check(model, box=(-1, 1), self_check=False, timeout=10).verdict == verdict
