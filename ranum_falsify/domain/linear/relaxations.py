@@ -120,10 +120,8 @@ class Rectifier(Relaxation):
 
     def tilt(self, low: Tensor, high: Tensor, slopes: Slopes) -> Lines:
         """See :meth:`Relaxation.tilt`."""
-        y = self.lines(low, high)
-        # The ascent begins at an end of the range, where some versions of `clamp` have no derivative.
-        least = torch.as_tensor(self._slope, dtype=low.dtype)
-        chosen = torch.where(slopes.lower > 1, 1.0, torch.where(slopes.lower < least, least, slopes.lower))
+        y = self.lines(low, high)  # some versions of `clamp` have no derivative at the ends, where the ascent begins
+        chosen = torch.where(slopes.lower < self._slope, self._slope, torch.where(slopes.lower > 1, 1.0, slopes.lower))
         return replace(y, lower_slope=torch.where(self.find_bent(low, high), chosen, y.lower_slope))
 
 
