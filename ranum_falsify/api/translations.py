@@ -46,6 +46,9 @@ def _number(value: float, like: Any) -> Any:
 _MEAN, _SUM = 1, 2
 """What PyTorch's losses make of their elements; 0 for nothing."""
 
+_NEVER_BY_PRODUCT, _FEW_ROWS = 2, 25
+"""PyTorch takes distances of more rows from a matrix product, whose squares may overflow, unless told never to."""
+
 _LEAST_ROOT = 3e-23
 """No root of a positive float32 number is less: the square of this is 0."""
 
@@ -77,7 +80,8 @@ def _binary_cross_entropy_backward(
     op = _operators()
     spread = op.Mul(op.Sub(_number(1.0, self), self), self)
     slope = op.Div(op.Sub(self, target), op.Max(spread, _number(_LEAST_DIVISOR, self)))
-    found = op.Mul(grad_output, slope if weight is None else op.Mul(slope, weight))
+    found = op.Mul(grad_output, slope)
+    found = found if weight is None else op.Mul(found, weight)
     return op.Div(found, _number(float(math.prod(self.shape)), self)) if reduction == _MEAN else found
 
 
@@ -96,6 +100,8 @@ def _entropy(self: Any) -> Any:
 def _cdist_forward(x1: Any, x2: Any, p: float, compute_mode: int | None = None) -> Any:
     """Return the distances of all rows of one tensor from all of another."""
     op = _operators()
+    if p == 2 and compute_mode != _NEVER_BY_PRODUCT and max(x1.shape[-2], x2.shape[-2]) > _FEW_ROWS:
+        raise NotImplementedError("distances by matrix products, as of many rows, are not translated")
     last = op.Constant(value_ints=[-1])
     size = op.Abs(_all_differences(x1, x2))
     if p == math.inf:
@@ -116,8 +122,9 @@ def _cdist_backward(grad: Any, x1: Any, x2: Any, p: float, cdist: Any) -> Any:
     divisor = op.Where(is_zero, _number(1.0, cdist), cdist)
     if cdist.dtype.name == "FLOAT":  # this changes nothing, and says so
         divisor = op.Max(divisor, _number(_LEAST_ROOT, cdist))
-    share = op.Where(is_zero, zero, op.Div(grad, divisor))
-    each = op.Mul(op.Unsqueeze(share, last), _all_differences(x1, x2))
+    # The product comes first, as in PyTorch's kernel: it overflows where the quotient would not.
+    product = op.Mul(op.Unsqueeze(grad, last), _all_differences(x1, x2))
+    each = op.Where(op.Unsqueeze(is_zero, last), zero, op.Div(product, op.Unsqueeze(divisor, last)))
     return op.ReduceSum(each, op.Constant(value_ints=[-2]), keepdims=0)
 
 
