@@ -14,10 +14,9 @@ import torch
 from ranum_falsify.api.arguments import Arguments, name_arguments
 from ranum_falsify.api.exporter import run_exporter, silence
 from ranum_falsify.api.naming import hold_inputs, rename_tensors
-from ranum_falsify.api.sources import StackFrame, find_innermost, find_sources
+from ranum_falsify.api.sources import StackFrame, find_innermost
 from ranum_falsify.api.tracing import FlatCall, TrainingStep, trace_training, unchecked
 from ranum_falsify.errors import ModuleError
-from ranum_falsify.network.source import Source
 from ranum_falsify.network.tensors import to_numpy
 from ranum_falsify.starting import pause_collector, shorten_end
 from ranum_falsify.turns import turn
@@ -35,7 +34,6 @@ class Exported:
         gradient: Whether the model holds the backward pass too.
         model: The model. Its inputs are the tensors among the arguments, by the names of `forward`'s parameters; its
             initializers include the module's parameters and buffers under their own names.
-        sources: Where its nodes come from, by node name; nodes of which that is not known are missing.
         parameters: Names of the module's parameters among the initializers.
     """
 
@@ -43,7 +41,6 @@ class Exported:
     arguments: Arguments
     gradient: bool
     model: onnx.ModelProto
-    sources: Mapping[str, Source]
     parameters: tuple[str, ...]
 
     @property
@@ -91,7 +88,6 @@ def export(
         arguments=arguments,
         gradient=gradient,
         model=model,
-        sources=find_sources(model),
         parameters=tuple(initializer.name for initializer in model.graph.initializer if initializer.name in names),
     )
 

@@ -74,7 +74,7 @@ def _box_of(exported: Exported, graph: Graph, box: BoxLike | None) -> BoxLike:
 
 @dataclass(frozen=True)
 class _Blame:
-    """Puts lines of Python on what was found, and shows it on the module.
+    """Shows what was found on the module itself.
 
     Attributes:
         exported: The module.
@@ -86,11 +86,10 @@ class _Blame:
     _runs: dict[int, ModuleRun | str] = field(default_factory=dict)
 
     def put_on(self, answer: Answer) -> Answer:
-        """Return the answer with sources; what PyTorch is asked about and does not show is open."""
+        """Return the answer as the module shows it; what PyTorch is asked about and does not show is open."""
         notices: list[str] = [*self._scope(), *answer.notices]
         operators = []
         for operator in answer.operators:
-            operator = replace(operator, source=self.exported.sources.get(operator.node))
             if operator.counterexample is not None and self.options.dtype is None:
                 operator = self._show(operator, operator.counterexample, notices)
             operators.append(operator)

@@ -12,13 +12,14 @@ from typing import TypeVar
 from ranum_falsify.api.cache import keep_inputs
 from ranum_falsify.api.kernels import check_kernels
 from ranum_falsify.api.loading import Loaded
+from ranum_falsify.api.sources import find_sources
 from ranum_falsify.api.timekeeper import TimeUp, time_limit
 from ranum_falsify.config import ProveConfig, SearchConfig
 from ranum_falsify.decide import falsify
 from ranum_falsify.prove.assumptions import assumptions_of
 from ranum_falsify.prove.precision import KeepList, Node, float32_nodes
 from ranum_falsify.prove.prover import Prover
-from ranum_falsify.search.result import Answer
+from ranum_falsify.search.result import Answer, OperatorResult
 from ranum_falsify.search.search import Progress
 
 __all__ = ["answer", "keep_list", "kernel_notices", "take_time"]
@@ -69,10 +70,20 @@ def answer(
     assert result.assumptions is not None
     return replace(
         result,
+        operators=tuple(_locate(result.operators, loaded)),
         assumptions=replace(result.assumptions, sources=loaded.sources, default_inputs=loaded.default_inputs),
         seconds={**loaded.seconds, **result.seconds},
         notices=tuple(dict.fromkeys((*notices, *loaded.notices, *result.notices, *_keep_departure(result)))),
     )
+
+
+def _locate(operators: Sequence[OperatorResult], loaded: Loaded) -> Iterator[OperatorResult]:
+    """Yield operators with the lines of Python that their models note, as PyTorch's exporter writes them."""
+    known = {name: find_sources(graph.source) for name, graph in loaded.graphs.items() if graph.source is not None}
+    only = next(iter(known.values())) if len(known) == 1 else {}
+    for operator in operators:
+        source = known.get(operator.network, only).get(operator.node)  # a part of a network has another name
+        yield operator if source is None else replace(operator, source=source)
 
 
 def _keep_departure(result: Answer) -> Iterator[str]:

@@ -18,9 +18,12 @@ from ranum_falsify.network.source import BACKWARD, Source
 
 __all__ = ["StackFrame", "find_innermost", "find_line", "find_sources", "is_machinery", "own_folder", "parse_frames"]
 
+# Notes may be a stranger's, so this takes time in proportion to their length.
 _FRAME = re.compile(
-    r'^.*?File "(?P<file>.*)", line (?P<line>\d+), in .*$(?:\n(?!.*File ")\s+(?P<code>.*))?', re.MULTILINE
+    r'File "(?P<file>[^"\n]*)", line (?P<line>\d{1,9}), in .*$(?:\n(?!.*File ")[^\S\n]+(?P<code>.*))?', re.MULTILINE
 )
+_INSTALLED = re.compile(r"[/\\](?:site|dist)-packages[/\\](torch[/\\])?")
+"""A place of installed packages, on whichever machine a model was exported; and PyTorch's among them."""
 _GENERATED = ("<frozen", "<string>", "<eval_with_key>")
 _STACK = "pkg.torch.onnx.stack_trace"
 _SCOPES = "pkg.torch.onnx.name_scopes"
@@ -56,13 +59,14 @@ def _library_folders() -> tuple[str, ...]:
 @cache
 def _is_foreign(file: str) -> bool:
     """Tell whether a file is not the user's own: PyTorch's, another installed package's, or this package's."""
-    return file.startswith(_library_folders()) or file.startswith(_GENERATED)
+    return file.startswith(_library_folders()) or file.startswith(_GENERATED) or _INSTALLED.search(file) is not None
 
 
 @cache
 def is_machinery(file: str) -> bool:
     """Tell whether a file can never be where a module is written: PyTorch's or this package's."""
-    return file.startswith(_library_folders()[:2]) or file.startswith(_GENERATED)
+    installed = _INSTALLED.search(file)
+    return file.startswith((*_library_folders()[:2], *_GENERATED)) or bool(installed and installed[1])
 
 
 def find_innermost(frames: Iterable[StackFrame]) -> StackFrame | None:
@@ -112,7 +116,9 @@ def find_sources(model: onnx.ModelProto) -> dict[str, Source]:
     Args:
         model: The model, as torch.onnx exports it.
     """
-    noted = {node.name: _read_note(node) for node in model.graph.node}
+    noted = {node.name: _read_note(node) for node in model.graph.node if node.metadata_props}
+    if not any(noted.values()):
+        return {}
     return {name: source for name, source in _fill(model.graph, noted).items() if source is not None}
 
 
@@ -130,7 +136,7 @@ def _read_note(node: onnx.NodeProto) -> Source | None:
 def _parse_names(text: str) -> list[str]:
     try:
         return [str(name) for name in ast.literal_eval(text)]
-    except (SyntaxError, ValueError):
+    except (SyntaxError, ValueError, TypeError, MemoryError, RecursionError):
         return []
 
 
@@ -140,11 +146,11 @@ def _fill(graph: onnx.GraphProto, noted: Mapping[str, Source | None]) -> dict[st
     by_output: dict[str, Source] = {}
     by_input: dict[str, Source] = {}
     for node in reversed(graph.node):
-        found = filled[node.name] or next((by_input[name] for name in node.output if name in by_input), None)
+        found = filled.get(node.name) or next((by_input[name] for name in node.output if name in by_input), None)
         filled[node.name] = found
         by_input |= {name: found for name in node.input if found is not None}
     for node in graph.node:
-        found = filled[node.name] or next((by_output[name] for name in node.input if name in by_output), None)
+        found = filled.get(node.name) or next((by_output[name] for name in node.input if name in by_output), None)
         filled[node.name] = found
         by_output |= {name: found for name in node.output if found is not None}
     return filled

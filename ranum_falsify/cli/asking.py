@@ -212,10 +212,9 @@ class _Reporter:
             found: dict[str, Any] = as_json(make_report(result, saved, folder, kept=kept, illustration=shown))
             return found
 
-        if self.options.json is not None:
-            folder = Path.cwd() if self.options.json == "-" else Path(self.options.json).parent
+        if self.options.json not in (None, "-"):
             with verdict_stands():
-                write_json(self.options.json, as_report(folder))
+                write_json(self.options.json, as_report(Path(self.options.json).parent))
         if self.options.proof is not None and loaded is not None:
             from ranum_falsify.api.proof_files import proof_of  # imports torch
 
@@ -225,7 +224,7 @@ class _Reporter:
             write_reports(self.options, lambda: [self._record(as_report(Path.cwd()), saved)])
         else:
             self.gather(self._record(as_report(Path.cwd()), saved))
-        if self.options.json != "-":
+        if self.options.form == "text":
             count = 0 if loaded is None else len({call.network for call in loaded.problem.calls})
             with verdict_stands():
                 quiet = self.options.verbosity < 0

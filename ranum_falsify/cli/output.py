@@ -12,7 +12,7 @@ from typing import Any
 from ranum_falsify.cli.streams import complain
 from ranum_falsify.escaping import escape, json_text
 
-__all__ = ["say", "say_json", "say_safely"]
+__all__ = ["say", "say_form", "say_json", "say_safely"]
 
 
 def say(lines: Iterable[str]) -> None:
@@ -25,6 +25,11 @@ def say(lines: Iterable[str]) -> None:
 def say_json(value: Any) -> None:
     """Print a value to standard output as JSON."""
     print(json_text(value), end="", flush=True)
+
+
+def say_form(content: bytes) -> None:
+    """Print a report in a form that other programs read; what makes it has escaped the names in it."""
+    print(content.decode(), end="", flush=True)
 
 
 @contextmanager

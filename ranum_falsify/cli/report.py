@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ranum_falsify.cli.options.report import ReportOptions
-from ranum_falsify.cli.output import say
+from ranum_falsify.cli.output import say, say_form
 from ranum_falsify.cli.paths import check_outputs
 from ranum_falsify.errors import UsageError
 from ranum_falsify.report.forms import SUITE_MAKERS
@@ -27,20 +27,27 @@ def run(options: ReportOptions) -> int:
     """
     named = {"-o": options.output, "--junit": options.junit, "--sarif": options.sarif}
     chosen = {option: path for option, path in named.items() if path is not None}
-    if not chosen:
-        raise UsageError("report: says not what to write; add -o report.html, --junit PATH or --sarif PATH")
+    if not chosen and options.output_format is None:
+        raise UsageError(
+            "report: no output is named; add -o report.html, --junit PATH, --sarif PATH or --output-format github"
+        )
     check_outputs(chosen, dict.fromkeys(options.results, "RESULTS"))
-    contents = {path: _make(options.results, option) for option, path in chosen.items()}
-    save_together(contents)
-    say([f"written: {', '.join(map(str, contents))}"])
+    contents = {path: _make(options.results, "report" if name == "-o" else name[2:]) for name, path in chosen.items()}
+    printed = None if options.output_format is None else _make(options.results, options.output_format)
+    if contents:
+        save_together(contents)
+    if printed is None:
+        say([f"written: {', '.join(map(str, contents))}"])
+    else:
+        say_form(printed)
     return 0
 
 
-def _make(results: Sequence[Path], option: str) -> bytes:
+def _make(results: Sequence[Path], form: str) -> bytes:
     """Return a report; the results are read anew for each, because they need not all fit into memory."""
     reader = _PartsReader(results)
     try:
-        return SUITE_MAKERS["report" if option == "-o" else option.removeprefix("--")](reader.read())
+        return SUITE_MAKERS[form](reader.read())
     except UsageError as error:
         prefix = f"{reader.path}: "
         raise error if str(error).startswith(prefix) else UsageError(f"{prefix}{error}") from error

@@ -61,6 +61,26 @@ def _make_sarif(records: Iterable[InstanceRecord]) -> bytes:
     return json_text(as_sarif(records)).encode()
 
 
+def _make_gitlab(records: Iterable[InstanceRecord]) -> bytes:
+    from ranum_falsify.report.annotations import as_gitlab
+
+    return json_text(as_gitlab(records)).encode()
+
+
+def _make_github(records: Iterable[InstanceRecord]) -> bytes:
+    from ranum_falsify.report.annotations import as_github
+
+    return as_github(records).encode("utf-8", "backslashreplace")
+
+
+def _make_run_json(records: Iterable[InstanceRecord]) -> bytes:
+    return b"".join(json_text(record.report).encode() for record in records)
+
+
+def _make_lines(records: Iterable[InstanceRecord]) -> bytes:
+    return b"".join(record.line().encode() for record in records)
+
+
 def _make_run_junit(records: Iterable[InstanceRecord]) -> bytes:
     from ranum_falsify.report.junit import run_as_junit
 
@@ -75,8 +95,15 @@ def _make_suite_junit(records: Iterable[InstanceRecord]) -> bytes:
 
 _Makers = Mapping[str, Callable[[Iterable[InstanceRecord]], bytes]]
 
-RUN_MAKERS: _Makers = {"report": _make_page, "junit": _make_run_junit, "sarif": _make_sarif}
-"""What makes the content of a file from one run, by the form."""
+RUN_MAKERS: _Makers = {
+    "report": _make_page,
+    "json": _make_run_json,
+    "junit": _make_run_junit,
+    "sarif": _make_sarif,
+    "github": _make_github,
+    "gitlab": _make_gitlab,
+}
+"""What makes a report of one run, by the form."""
 
-SUITE_MAKERS: _Makers = {**RUN_MAKERS, "junit": _make_suite_junit}
-"""What makes it from several."""
+SUITE_MAKERS: _Makers = {**RUN_MAKERS, "json": _make_lines, "junit": _make_suite_junit}
+"""What makes it of several: in JSON, the lines that `suite` writes."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable
 from pathlib import PurePath
 from typing import Any
@@ -10,16 +9,14 @@ from urllib.parse import quote
 
 from ranum_falsify import __version__
 from ranum_falsify.escaping import escape
-from ranum_falsify.report.run_report import Files, ReportedOperator, RunReport, report_of
-from ranum_falsify.report.text import reported_lines
+from ranum_falsify.report.findings import ReportedFinding, findings_of
+from ranum_falsify.report.run_report import Files, RunReport, report_of
 from ranum_falsify.suite.record import InstanceRecord
 
 __all__ = ["as_sarif"]
 
 _SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 _NAME = "ranum-falsify"
-_PROPERTY = "property"
-"""The rule of a property that is not about operators."""
 
 
 def as_sarif(records: Iterable[InstanceRecord]) -> dict[str, Any]:
@@ -74,77 +71,48 @@ class _Log:
                 self._index(model.path, roles=["analysisTarget"], hashes={"sha-256": model.sha256})
         for notice in report.notices:
             self._notify("note", f"{record.instance.id}: {notice}")
-        for operator in report.violated:
-            self._results.append(self._operator_result(operator, record, report))
-        if report.verdict == "violated" and not report.violated:
-            self._results.append(self._property_result(record, report))
+        self._results += [self._result(one, record) for one in findings_of(record) if one.kind == "violated"]
 
-    def _operator_result(self, operator: ReportedOperator, record: InstanceRecord, report: RunReport) -> dict[str, Any]:
-        condition = operator.constraint or "valid"
-        rule = self._rule(
-            f"{operator.op_type}: {condition}",
-            f"{operator.op_type} is valid where {condition}",
-            operator.reason,
-        )
-        title, *details = (line.strip() for line in reported_lines(operator))
-        facts = {
-            "instance": record.instance.id,
-            "reach": operator.reach,
-            "optimisations": operator.optimisations,
-            "runtimes": list(operator.runtimes),
-        }
+    def _result(self, finding: ReportedFinding, record: InstanceRecord) -> dict[str, Any]:
+        operator = finding.operator
+        facts = {"instance": record.instance.id}
+        if operator is not None:
+            facts |= {
+                "reach": operator.reach,
+                "optimisations": operator.optimisations,
+                "runtimes": list(operator.runtimes),
+            }
         return {
-            **rule,
+            **self._rule(finding),
             "level": "error",
-            "message": _message("; ".join((title, *details))),
-            "locations": [self._location(operator, report)],
-            "attachments": self._attachments(operator.counterexample),
-            "partialFingerprints": _fingerprint(record, operator.network, operator.node, rule["ruleId"]),
+            "message": _message(finding.message),
+            "locations": self._locations(finding),
+            "attachments": self._attachments(finding.files),
+            "partialFingerprints": {"operator/v1": finding.fingerprint},
             "properties": {name: value for name, value in facts.items() if value is not None},
         }
 
-    def _property_result(self, record: InstanceRecord, report: RunReport) -> dict[str, Any]:
-        rule = self._rule(_PROPERTY, "A property of the model's outputs is false on an input", "")
-        path = next((model.path for model in report.models.values() if model.in_file), "")
-        return {
-            **rule,
-            "level": "error",
-            "message": _message(f"the property is false on an input: {record.instance.id}"),
-            "locations": [{"physicalLocation": self._artifact_location(path)}] if path else [],
-            "attachments": self._attachments(report.counterexample),
-            "partialFingerprints": _fingerprint(record, _PROPERTY),
-            "properties": {"instance": record.instance.id},
-        }
+    def _locations(self, finding: ReportedFinding) -> list[dict[str, Any]]:
+        location: dict[str, Any] = {}
+        if finding.operator is not None:
+            node = finding.operator.node
+            logical = {"name": node, "fullyQualifiedName": f"{finding.model}::{node}", "kind": "element"}
+            location["logicalLocations"] = [{key: escape(text) for key, text in logical.items()}]
+        if finding.path:
+            uri = _uri(finding.path)
+            location["physicalLocation"] = {"artifactLocation": {"uri": uri, "index": self._index(finding.path)}}
+            if finding.line:
+                location["physicalLocation"]["region"] = {"startLine": finding.line}
+        return [location] if location else []
 
-    def _location(self, operator: ReportedOperator, report: RunReport) -> dict[str, Any]:
-        path = self._resolve(operator.network, report)
-        logical = {"name": operator.node, "fullyQualifiedName": f"{path}::{operator.node}", "kind": "element"}
-        location: dict[str, Any] = {"logicalLocations": [{key: escape(text) for key, text in logical.items()}]}
-        if operator.source is not None and operator.source.file:
-            place = self._artifact_location(operator.source.file)
-            location["physicalLocation"] = {**place, "region": {"startLine": max(operator.source.line, 1)}}
-        elif path:
-            location["physicalLocation"] = self._artifact_location(path)
-        return location
-
-    def _resolve(self, network: str, report: RunReport) -> str:
-        """Return the file of a network, "" if it has none; a slice or a composition is of the network in its name."""
-        known = report.models.get(network)
-        if known is None and len(report.models) == 1:
-            known = next(iter(report.models.values()))
-        return known.path if known is not None and known.in_file else ""
-
-    def _attachments(self, files: Files | None) -> list[dict[str, Any]]:
+    def _attachments(self, files: Files) -> list[dict[str, Any]]:
         return [
             {
                 "description": {"text": escape(f"counterexample, input {name}")},
                 "artifactLocation": {"uri": _uri(file)},
             }
-            for name, file in (files or {}).items()
+            for name, file in files.items()
         ]
-
-    def _artifact_location(self, path: str) -> dict[str, Any]:
-        return {"artifactLocation": {"uri": _uri(path), "index": self._index(path)}}
 
     def _index(self, path: str, **facts: Any) -> int:
         uri = _uri(path)
@@ -154,12 +122,12 @@ class _Log:
         self._artifacts[position] |= facts
         return position
 
-    def _rule(self, identity: str, short: str, reason: str) -> dict[str, Any]:
-        identity = escape(identity)
+    def _rule(self, finding: ReportedFinding) -> dict[str, Any]:
+        identity, short = escape(finding.rule), finding.about
         rule = {
             "id": identity,
             "shortDescription": {"text": escape(short)},
-            "fullDescription": {"text": escape(f"{short}; else: {reason}" if reason else short)},
+            "fullDescription": {"text": escape(f"{short}; else: {finding.reason}" if finding.reason else short)},
             "defaultConfiguration": {"level": "error"},
         }
         position, _ = self._rules.setdefault(identity, (len(self._rules), rule))
@@ -172,12 +140,6 @@ class _Log:
 def _message(text: str) -> dict[str, str]:
     """Return a message that shows a text as it is: braces are placeholders else, and a name may look like a link."""
     return {"text": escape(text).replace("{", "{{").replace("}", "}}").replace("](", "] (")}
-
-
-def _fingerprint(record: InstanceRecord, *parts: str) -> dict[str, str]:
-    """Return what tells a result from others, and is the same in the next run."""
-    text = "\0".join((record.instance.id, *parts))
-    return {"operator/v1": hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()}
 
 
 def _uri(path: str) -> str:

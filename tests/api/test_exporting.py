@@ -20,6 +20,7 @@ from torch import Tensor, nn
 import ranum_falsify as rf
 from ranum_falsify.api.eager import compare_export
 from ranum_falsify.api.exporting import Exported, export
+from ranum_falsify.api.sources import find_sources
 from ranum_falsify.api.tracing import TrainingStep
 from tests.api.practitioners import PRACTITIONERS
 
@@ -113,7 +114,7 @@ def test_names_and_sources(gradient: bool) -> None:
     assert set(exported.parameters) == dict(module.named_parameters()).keys()
     assert "blocks.1.exp" in {tensor.name for tensor in exported.model.graph.initializer}
     assert (module.training, module.blocks[0].training, module.blocks[1].training) == (False, True, False)
-    sources = [(node.op_type, exported.sources[node.name]) for node in exported.model.graph.node]
+    sources = [(node.op_type, find_sources(exported.model)[node.name]) for node in exported.model.graph.node]
     assert {source.file for _, source in sources} == {HERE}
     assert [(s.line, s.module_path) for op, s in sources if op == "Log"] == [
         (line_of("# in a function"), "blocks.0"),

@@ -37,3 +37,12 @@ def test_a_finding_in_a_module_is_at_its_line() -> None:
     assert physical["artifactLocation"]["uri"].endswith("test_reports.py")
     line = Path(__file__).read_text().splitlines()[physical["region"]["startLine"] - 1]
     assert "torch.log(x)" in line
+
+
+def test_a_file_keeps_the_lines_that_the_exporter_notes(tmp_path: Path) -> None:
+    path = tmp_path / "logarithm.onnx"
+    torch.onnx.export(Logarithm(), (torch.ones(2),), path, dynamo=True, verbose=False)
+    result = rf.check(path, box=(-1, 1), n_starts=5, self_check=False)
+    (operator,) = result.operators
+    assert operator.source is not None and operator.source.file == __file__
+    assert operator.source.code == "return torch.log(x)"

@@ -32,6 +32,24 @@ def test_check_has_them_too(workshop: Workshop) -> None:
     assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("1", "0", "0")
 
 
+class TestOutputFormat:
+    def test_it_is_printed_in_place_of_the_text(self, workshop: Workshop) -> None:
+        run = workshop.falsify("--output-format", "github")
+        assert run.status == 1 and run.out.startswith("::error ") and run.out.count("\n") == 1
+        assert json.loads(workshop.falsify("--output-format", "json").out)["verdict"] == "violated"
+        assert "contradict each other" in workshop.falsify("--json", "-", "--output-format", "sarif").error
+
+    def test_it_is_about_all_models(self, workshop: Workshop) -> None:
+        model, broken = workshop.model(QUOTIENT), workshop.folder / "broken.onnx"
+        broken.write_bytes(b"none")
+        asked = ("check", model, broken, "--box", "-1", "1", "--n_starts", "10", "--output-format")
+        run = workshop.run(*asked, "gitlab")
+        assert run.status == 2
+        assert [one["severity"] for one in json.loads(run.out)] == ["critical", "blocker"]
+        lines = [json.loads(line) for line in workshop.run(*asked, "json").out.splitlines()]
+        assert [line["status"] for line in lines] == ["sat", "error"]
+
+
 def test_a_run_that_had_no_time_is_skipped(workshop: Workshop) -> None:
     junit = workshop.folder / "junit.xml"
     run = workshop.falsify("--junit", junit, "--timeout", "1e-9")
@@ -83,6 +101,8 @@ class TestOfASuite:
         assert (suite.get("tests"), suite.get("failures"), suite.get("errors")) == ("2", "1", "1")
         assert len(json.loads(sarif.read_text())["runs"][0]["results"]) == 1
         assert page.read_text().startswith("<!doctype html>")
+        shown = workshop.run("report", self.results(workshop), "--output-format", "github")
+        assert shown.status == 0 and shown.out.count("::error ") == 2
 
     def test_parts_of_a_suite_are_one_report(self, workshop: Workshop) -> None:
         parts = [workshop.folder / f"{name}.jsonl" for name in "ab"]
@@ -98,7 +118,7 @@ class TestOfASuite:
 
     def test_what_cannot_be_done_is_told(self, workshop: Workshop) -> None:
         results = self.results(workshop)
-        assert "says not what to write; add -o report.html" in workshop.run("report", results).error
+        assert "no output is named; add -o report.html" in workshop.run("report", results).error
         assert "is the file of RESULTS, too" in workshop.run("report", results, "-o", results).error
         assert "none.jsonl: no such file" in workshop.run("report", "none.jsonl", "-o", workshop.folder / "r").error
         results.write_text("{}\n")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
 from ranum_falsify.cli.options.shared import CommonOptions
 from ranum_falsify.option import Argument, Option
@@ -18,16 +18,19 @@ class ReportOptions(CommonOptions):
 
     Attributes:
         results: The results of a suite, results.jsonl, or those of each of its parts.
-        output: Write a page about them here, as HTML.
-        junit: Write the instances as tests here, in JUnit XML.
-        sarif: Write the violated operators here, in SARIF 2.1.0.
+        output_format: Print this: JUnit XML, SARIF, annotations of GitHub Actions, or a code quality report of GitLab.
+        output: Write an HTML page here.
+        junit: Write JUnit XML here, with a test for each instance.
+        sarif: Write SARIF 2.1.0 here, with a result for each violated operator.
     """
 
     example: ClassVar[str] = "results.jsonl -o report.html"
     epilog: ClassVar[str] = """\
-The main command and `check` write the same about a single run: --report PATH, --junit PATH, --sarif PATH."""
+The main command and `check` write the same about a single run: --report PATH, --junit PATH, --sarif PATH,
+--output-format FORM."""
 
     results: Annotated[tuple[Path, ...], Argument("RESULTS", many=True, reads="the results of a suite")]
+    output_format: Annotated[Literal["junit", "sarif", "github", "gitlab"] | None, Option(group="output")] = None
     output: Annotated[Path | None, Option("-o --output", metavar="PATH", in_files=False, group="output")] = None
     junit: Annotated[Path | None, Option(metavar="PATH", group="output")] = None
     sarif: Annotated[Path | None, Option(metavar="PATH", group="output")] = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from ranum_falsify.cli.options.shared import CommonOptions, MemoryOptions, Values, VerboseOptions
 from ranum_falsify.config import Options, ProveConfig, SearchConfig
@@ -58,16 +58,21 @@ class AskOptions(VerboseOptions, SearchOptions):
     """How a property is proved or falsified, and what is shown of that.
 
     Attributes:
+        output_format: What to print: the report as text or JSON, JUnit XML, SARIF, annotations of GitHub Actions, or a
+            code quality report of GitLab.
         save_violation: Write the counterexample here, such as cex.npy; or cex.vnnlib.txt, in VNN-COMP's format.
-        json: Write a report as JSON here; - is standard output.
-        proof: Write what a verdict of holds rests on here, for check-proof.
-        report: Write a page about the run here, as HTML.
-        junit: Write the operators in question as tests here, in JUnit XML.
-        sarif: Write the violated operators here, in SARIF 2.1.0.
+        json: Write the report as JSON here; - is short for --output-format json.
+        proof: Write a file that check-proof can check, if the verdict is holds.
+        report: Write an HTML page about the run here.
+        junit: Write JUnit XML here, with a test for each operator in question.
+        sarif: Write SARIF 2.1.0 here, with a result for each violated operator.
         explain: Show how the operands of this node came to their bounds; do not search.
         list_operators: List the operators in question; do not search.
     """
 
+    output_format: Annotated[Literal["text", "json", "junit", "sarif", "github", "gitlab"], Option(group="output")] = (
+        "text"
+    )
     save_violation: Annotated[Path | None, Option(metavar="PATH", group="output")] = None
     json: Annotated[str | None, Option(metavar="PATH", group="output")] = None
     proof: Annotated[Path | None, Option(metavar="PATH", group="output")] = None
@@ -76,3 +81,20 @@ class AskOptions(VerboseOptions, SearchOptions):
     sarif: Annotated[Path | None, Option(metavar="PATH", group="output")] = None
     explain: Annotated[str | None, Option(metavar="NODE", group="output")] = None
     list_operators: Annotated[bool, Option(group="output")] = False
+
+    @classmethod
+    def finish(cls, values: Values, typed: Collection[str]) -> Values:
+        """Check that standard output gets one form.
+
+        Raises:
+            UsageError: It would get two.
+        """
+        form = values.get("output_format", "text")
+        if values.get("json") == "-" and form not in ("text", "json"):
+            raise UsageError(f"--json - and --output-format {form} contradict each other; give one of them")
+        return super().finish(values, typed)
+
+    @property
+    def form(self) -> str:
+        """What is printed."""
+        return "json" if self.json == "-" else self.output_format
