@@ -238,7 +238,8 @@ class Options(SearchConfig):
         strict: Refuse models with operators that are not supported; else ONNX Runtime evaluates these.
         self_check: Check the installed kernels against the measurements before anything is proved (about a second,
             once per machine).
-        progress: Called now and then with how far the run has got.
+        progress: Whether to show how far the run has got, or a function that is called with it now and then; by
+            default, notebooks show it.
     """
 
     dtype: Annotated[HalfPrecision | None, Option()] = None
@@ -247,7 +248,7 @@ class Options(SearchConfig):
     ] = field(default_factory=dict)
     strict: Annotated[bool, Option()] = False
     self_check: Annotated[bool, Option(group="proof", off="--no-self-check")] = True
-    progress: Callable[[Any], None] | None = None
+    progress: bool | Callable[[Any], None] | None = None
 
     def __post_init__(self) -> None:
         """Check the values.

@@ -25,6 +25,7 @@ __all__ = [
     "assert_no_invalid_input",
     "pytest_addoption",
     "pytest_configure",
+    "pytest_runtest_makereport",
     "pytest_runtest_protocol",
     "pytest_runtest_setup",
     "pytest_terminal_summary",
@@ -34,6 +35,8 @@ _MARKER = "ranum_falsify"
 _TEST: ContextVar[pytest.Item | None] = ContextVar("the running test", default=None)
 _FACTORY = pytest.StashKey[pytest.TempPathFactory]()
 _SAVED = pytest.StashKey[int]()
+_RECORDS = pytest.StashKey[list[str]]()
+_KEPT = "ranum_falsify_records"  # an attribute of the test's report, which comes from other processes whole
 _UNPROVED = "ranum_falsify_unproved"  # a property of the test's report, which goes into JUnit files too
 
 
@@ -73,6 +76,8 @@ def assert_no_invalid_input(
     test = _TEST.get()
     example = () if args is None else (args,)
     result = ranum_falsify.check(model, *example, box=box, **options)
+    if test is not None and _find_results(test.config) is not None:
+        test.stash.setdefault(_RECORDS, []).append(result.record(test.nodeid, illustrated=True).line())
     if result.verdict == "violated":
         place = _choose_folder(test) if folder is None else Path(folder)
         place.mkdir(parents=True, exist_ok=True)
@@ -143,6 +148,12 @@ def _read_folder(config: pytest.Config) -> Path | None:
     return config.rootpath / setting if setting else None
 
 
+def _find_results(config: pytest.Config) -> Path | None:
+    """Return where the results of all checks go, None for nowhere."""
+    option: str | None = config.getoption("ranum_falsify_results")
+    return config.invocation_params.dir / option if option else None
+
+
 def _make_name(text: str) -> str:
     """Return a test's name as one of a folder; those of two tests differ."""
     plain = text.replace("::", ".").replace("/", ".")
@@ -156,7 +167,10 @@ def _make_name(text: str) -> str:
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the option and the setting for the folder of counterexamples."""
     about = "folder for the counterexamples of ranum_falsify.testing, one in it for each test (default: in tmp_path)"
-    parser.getgroup("ranum-falsify").addoption("--ranum-falsify-dir", metavar="DIR", help=about)
+    group = parser.getgroup("ranum-falsify")
+    group.addoption("--ranum-falsify-dir", metavar="DIR", help=about)
+    results = "write what ranum_falsify.testing found here, for `ranum-falsify report`"
+    group.addoption("--ranum-falsify-results", metavar="FILE.jsonl", help=results)
     parser.addini("ranum_falsify_dir", f"{about}; relative to the root directory", default="")
 
 
@@ -191,8 +205,28 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
         _TEST.reset(token)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Hand what was found in a test to the process that writes it."""
+    report = yield
+    if report.when == "call" and (records := item.stash.get(_RECORDS, None)):
+        setattr(report, _KEPT, records)
+    return report
+
+
+def _write_results(reporter: pytest.TerminalReporter, path: Path) -> None:
+    reports = [report for kind in ("passed", "failed") for report in reporter.getreports(kind)]
+    lines = [line for report in reports for line in getattr(report, _KEPT, ())]
+    try:
+        path.write_text("".join(lines), encoding="utf-8")
+    except OSError as error:
+        reporter.line(f"ranum-falsify: {path}: cannot be written ({error.strerror}); choose another path", red=True)
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Name the tests that passed although nothing was proved."""
+    """Write the results, and name the tests that passed although nothing was proved."""
+    if (path := _find_results(terminalreporter.config)) is not None:
+        _write_results(terminalreporter, path)
     unproved = [
         (report.nodeid, value)
         for report in terminalreporter.getreports("passed")

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import configparser
+import json
 import os
 import re
 import shlex
 import shutil
 import subprocess
 import sys
+from collections import Counter
+from contextlib import chdir
 from pathlib import Path
 
 import onnx
@@ -99,7 +102,7 @@ class TestAssertion:
 def test_a_project_is_red_and_once_repaired_green(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     project = tmp_path / "project"
     shutil.copytree(PROJECT, project)
-    red = run_pytest(project)
+    red = run_pytest(project, "--ranum-falsify-results", "found.jsonl")
     assert red.returncode == 1 and "1 failed, 1 passed" in red.stdout, red.stdout + red.stderr
     (line,) = [n for n, code in enumerate((project / "losses.py").read_text().splitlines(), 1) if "return 1 -" in code]
     failure = red.stdout.partition("FAILURES")[2]
@@ -110,6 +113,9 @@ def test_a_project_is_red_and_once_repaired_green(tmp_path: Path, capsys: pytest
     assert "Captured log" not in red.stdout
     assert main(replay_of(failure)) == 1
     assert "(Div) gives NaN" in capsys.readouterr().out
+    with chdir(project):
+        assert main(["report", "found.jsonl", "--output-format", "github"]) == 0
+    assert re.match(rf"::error file=losses.py,line={line},title=\w+ \(Div\) gives NaN::", capsys.readouterr().out)
 
     losses = project / "losses.py"
     losses.write_text(losses.read_text().replace("smooth: float = 0.0", "smooth: float = 1.0"))
@@ -153,7 +159,9 @@ def test_twice(name):
 class TestPlugin:
     def test_markers_folders_and_the_summary(self, tmp_path: Path) -> None:
         (tmp_path / "test_it.py").write_text(MODELS + MARKED)
-        run = run_pytest(tmp_path, "--strict-markers", "--ranum-falsify-dir", "kept", "-n", "1")
+        run = run_pytest(
+            tmp_path, "--strict-markers", "--ranum-falsify-dir", "kept", "-n", "1", "--ranum-falsify-results", "all"
+        )
         assert "1 failed, 5 passed, 4 errors" in run.stdout, run.stdout + run.stderr
         for given in ("hold=True", "True", "holds='no'", ""):
             assert f"the marker ranum_falsify takes holds=True or holds=False, not ({given})\n" in run.stdout
@@ -163,6 +171,12 @@ class TestPlugin:
         assert "test_it.py::TestHolds::test_nearer: open: total (Add)" in summary
         kept = sorted(path.relative_to(tmp_path / "kept") for path in (tmp_path / "kept").rglob("cex.json"))
         assert len({path.parts[0] for path in kept}) == 2 and len(kept) == 4, kept
+        records = [json.loads(line) for line in (tmp_path / "all").read_text().splitlines()]
+        assert sorted(Counter(record["status"] for record in records).items()) == [
+            ("sat", 4),
+            ("unknown", 3),
+            ("unsat", 1),
+        ]
 
     def test_counterexamples_lie_where_pytest_keeps_files(self, tmp_path: Path) -> None:
         (tmp_path / "test_it.py").write_text(

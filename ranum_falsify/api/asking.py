@@ -19,6 +19,7 @@ from ranum_falsify.api.sizes import UNREAD, ask_each, join_answers, list_sizes
 from ranum_falsify.api.timekeeper import TimeUp, time_limit
 from ranum_falsify.config import Options, Runtime
 from ranum_falsify.errors import UsageError
+from ranum_falsify.report.progress import follow
 
 __all__ = [
     "answer_loaded",
@@ -145,7 +146,8 @@ def answer_loaded(loaded: Loaded, options: Options) -> Result:
     """Return the answer to what was loaded."""
     notices = kernel_notices(options, options.self_check)
     began = time.monotonic()
-    found = answer(loaded, options, notices=notices, progress=options.progress)
+    with follow(options.progress) as progress:
+        found = answer(loaded, options, notices=notices, progress=progress)
     kept = keep_list(loaded, take_time(options, time.monotonic() - began))
     return Result(answer=found, read=loaded, config=options, kept=kept)
 

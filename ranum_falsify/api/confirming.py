@@ -19,8 +19,8 @@ from ranum_falsify.confirm.arrays import write_arrays
 from ranum_falsify.errors import SaveError, UsageError, reason_of
 from ranum_falsify.escaping import escape, json_text
 from ranum_falsify.report.confirm_report import TestedOperator, lines, summary
+from ranum_falsify.report.progress import FollowLike, follow
 from ranum_falsify.saving import Content, save_together
-from ranum_falsify.search.search import Progress
 
 __all__ = ["UnitTests", "confirm"]
 
@@ -112,7 +112,7 @@ def confirm(
     dtype: HalfPrecision | None = None,
     dims: Mapping[str, int] | None = None,
     self_check: bool = True,
-    progress: Callable[[Progress], None] | None = None,
+    progress: FollowLike = None,
 ) -> UnitTests:
     """Make unit tests for the operators that one interval analysis of a property does not prove.
 
@@ -129,7 +129,8 @@ def confirm(
         dtype: `float16` or `bfloat16`: treat the networks as if converted to it.
         dims: Sizes of symbolic dimensions of models that are not loaded yet.
         self_check: Whether the installed kernels are checked.
-        progress: Called now and then with how far the work has got.
+        progress: Whether to show how far the work has got, or a function that is called with it now and then; by
+            default, notebooks show it.
 
     Raises:
         RanumFalsifyError: The model, the property or an option is invalid; one line says what to do.
@@ -152,7 +153,8 @@ def confirm(
     name = "property.py" if prop.path is None else prop.path.name
     workshop = Workshop(loaded, config, name=name, self_check=self_check)
     try:
-        workshop.work(progress or (lambda _: None))
+        with follow(progress) as report:
+            workshop.work(report)
     except KeyboardInterrupt:
         workshop.interrupt("Ctrl-C")  # what is finished counts
     return UnitTests(operators=workshop.collect_tested(), workshop=workshop, seconds=time.monotonic() - began)

@@ -22,6 +22,7 @@ from ranum_falsify.fix.subject import RepairSubject
 from ranum_falsify.network import read
 from ranum_falsify.network.texts import string_inputs
 from ranum_falsify.properties.problem.problem import Problem
+from ranum_falsify.report.progress import FollowLike, follow
 from ranum_falsify.search.search import Progress
 
 __all__ = ["find_repairs", "fix"]
@@ -44,7 +45,7 @@ def fix(
     dims: Mapping[str, int] | None = None,
     strict: bool = False,
     self_check: bool = True,
-    progress: Callable[[Progress], None] | None = None,
+    progress: FollowLike = None,
 ) -> list[Repair]:
     """Find repairs of a model after which no operator receives invalid input.
 
@@ -62,7 +63,8 @@ def fix(
         dims: Sizes of symbolic dimensions, of a model that is not loaded yet.
         strict: Whether a model that is not loaded yet is refused if it has operators that are not supported.
         self_check: Whether the installed kernels are checked before anything is proved.
-        progress: Called now and then with how far the work has got.
+        progress: Whether to show how far the work has got, or a function that is called with it now and then; by
+            default, notebooks show it.
 
     Returns:
         The repairs, the best first; none where none was found in time.
@@ -88,7 +90,8 @@ def fix(
         raise UsageError(f"timeout={timeout!r}: is no positive number of seconds")
     prop = property_of(property)
     loaded = load(prop, map_models(model, prop, dims, strict=strict))
-    return list(find_repairs(loaded, config, self_check=self_check, progress=progress).repairs)
+    with follow(progress) as report:
+        return list(find_repairs(loaded, config, self_check=self_check, progress=report).repairs)
 
 
 def find_repairs(

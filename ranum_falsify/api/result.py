@@ -17,8 +17,8 @@ from ranum_falsify.errors import UsageError
 from ranum_falsify.escaping import escape
 from ranum_falsify.lazy import cached_property
 from ranum_falsify.prove.assumptions import Assumptions
-from ranum_falsify.prove.explaining import histories, list_varying
-from ranum_falsify.prove.operand_bounds import OperandBounds, operand_bounds
+from ranum_falsify.prove.explaining import histories, list_layers, list_varying
+from ranum_falsify.prove.operand_bounds import OperandBounds, OperandRanges, operand_bounds
 from ranum_falsify.report import precision, text
 from ranum_falsify.report.counterexample import Saved, save
 from ranum_falsify.report.explanation import explanation
@@ -26,9 +26,11 @@ from ranum_falsify.report.forms import RUN_MAKERS, record_of
 from ranum_falsify.report.html import as_html
 from ranum_falsify.report.places import base_of
 from ranum_falsify.report.plain import as_json
+from ranum_falsify.report.plots import draw_layers
 from ranum_falsify.report.run_report import make_report
 from ranum_falsify.search.result import Answer, Counterexample, OperatorRecord, OperatorResult, Verdict
 from ranum_falsify.suite.instance import Instance
+from ranum_falsify.suite.record import InstanceRecord
 
 if TYPE_CHECKING:
     from ranum_falsify.prove.precision import KeepList
@@ -50,7 +52,19 @@ class OperatorReport(OperatorRecord[Counterexample]):
     @property
     def bounds(self) -> Mapping[str, tuple[float, float]]:
         """Bounds of each operand over the whole box, as the interval analysis knows them; made when first asked."""
-        return self._bounds().get((self.network, self.node), {})
+        return self._ranges.bounds
+
+    @property
+    def margin(self) -> float | None:
+        """How far these bounds are from what is invalid; negative where they reach into it, None if not known.
+
+        Finer bounds may prove an operator whose margin is negative.
+        """
+        return self._ranges.margin
+
+    @property
+    def _ranges(self) -> OperandRanges:
+        return self._bounds().get((self.network, self.node), OperandRanges())
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -147,24 +161,33 @@ class Result:
         return self._make("sarif").decode()
 
     def _make(self, form: str) -> bytes:
-        """Return a report of this run as other programs read it; counterexamples are in no file.
+        """Return a report of this run as other programs read it; counterexamples are in no file."""
+        return RUN_MAKERS[form]([self.record(illustrated=form == "report")])
 
-        Raises:
-            UsageError: There was no time to read what was asked.
+    def record(self, name: str | None = None, *, illustrated: bool = False) -> InstanceRecord:
+        """Return what a suite would write of this run, from which all reports are made.
+
+        Args:
+            name: Names the run; its models by default.
+            illustrated: Whether the page of it has graphs and arrays, which takes an analysis.
         """
-        drawn = illustrate(self.answer, self.loaded, self.config) if form == "report" else None
-        report = as_json(make_report(self.answer, Saved(), Path.cwd(), kept=self.kept, illustration=drawn))
-        networks = {name: source.path for name, source in self.loaded.sources.networks.items()}
-        path = self.loaded.origin.property_path
+        networks = {} if self.read is None else {n: one.path for n, one in self.read.sources.networks.items()}
+        path = None if self.read is None else self.read.origin.property_path
         asked = Instance(
-            id=" ".join(networks.values()),
+            id=name or " ".join(networks.values()),
             category="",
             model=" ".join(networks.values()),
-            property="",
+            property="" if path is None else str(path),
             networks=networks,
             property_path=None if path is None else str(path),
         )
-        return RUN_MAKERS[form]([record_of(asked, report, Saved(), sum(self.answer.seconds.values()))])
+        drawn = self._illustration if illustrated else None
+        report = as_json(make_report(self.answer, Saved(), Path.cwd(), kept=self.kept, illustration=drawn))
+        return record_of(asked, report, Saved(), sum(self.answer.seconds.values()))
+
+    @cached_property
+    def _illustration(self) -> Mapping[str, Any] | None:
+        return None if self.read is None else illustrate(self.answer, self.read, self.config)
 
     def explain(self, node: str) -> str:
         """Return how the operands of a node came to their bounds, as `--explain` shows it.
@@ -213,7 +236,26 @@ class Result:
 
     def _repr_html_(self) -> str:
         """Return the report as notebooks show it."""
-        return as_html(self.answer, self.report().splitlines())
+        known = {} if self.read is None else self._operand_bounds
+        left = any(operator.verdict != "proved" for operator in self.answer.operators)
+        return as_html(self.answer, self.report().splitlines(), known, self.to_html() if left else "")
+
+    def plot(self, axes: Any = None) -> Any:
+        """Draw the bounds of what every operator makes, in the order of the model, on a logarithmic scale.
+
+        Lines show where float16 ends, and where its numbers lose digits.
+
+        Args:
+            axes: Axes of matplotlib to draw on; new ones by default.
+
+        Returns:
+            The axes.
+
+        Raises:
+            UsageError: matplotlib is not installed, or there was no time to read the model.
+        """
+        verdicts = {(one.network, one.node): one.verdict for one in self.answer.operators}
+        return draw_layers(list_layers(self.loaded.problem, self.config), verdicts, axes)
 
 
 def _join_lines(lines: tuple[str, ...] | Iterator[str]) -> str:

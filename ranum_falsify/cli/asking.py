@@ -20,7 +20,7 @@ from ranum_falsify.cli.files import write_json
 from ranum_falsify.cli.options.search import AskOptions
 from ranum_falsify.cli.output import say
 from ranum_falsify.cli.paths import base_for
-from ranum_falsify.cli.progress import ProgressDisplay
+from ranum_falsify.cli.progress import show_progress
 from ranum_falsify.cli.reports import write_reports
 from ranum_falsify.cli.streams import complain, verdict_stands
 from ranum_falsify.cli.usage import PROGRAM
@@ -171,7 +171,7 @@ def _search(loaded: Loaded, options: AskOptions) -> Answer:
     from ranum_falsify.api.running import answer, kernel_notices  # imports torch
 
     kernels = kernel_notices(options, options.self_check)
-    with ProgressDisplay(options.verbosity) as progress:
+    with show_progress(options.verbosity) as progress:
         return answer(loaded, options, notices=kernels, progress=progress)
 
 

@@ -15,7 +15,7 @@ from ranum_falsify.api.making_tests import Workshop
 from ranum_falsify.cli.files import check_writable, is_stream, output_folder, write_json
 from ranum_falsify.cli.options.confirm import ConfirmOptions
 from ranum_falsify.cli.output import say
-from ranum_falsify.cli.progress import ProgressDisplay
+from ranum_falsify.cli.progress import show_progress
 from ranum_falsify.cli.reading import load_files
 from ranum_falsify.cli.streams import complain, verdict_stands
 from ranum_falsify.cli.usage import PROGRAM
@@ -92,7 +92,7 @@ class _Work:
 
     def do(self) -> None:
         """Make the tests; each file is written at once, so that no two tests need to be in memory."""
-        with ProgressDisplay(self._options.verbosity) as progress:
+        with show_progress(self._options.verbosity) as progress:
             self._workshop.work(progress)
 
     def _store(self, name: str, arrays: Mapping[str, np.ndarray]) -> bool:

@@ -13,7 +13,7 @@ from ranum_falsify.api.training import TrainedOperator, TrainingWorkshop
 from ranum_falsify.cli.files import check_writable, output_folder, write_json
 from ranum_falsify.cli.options.confirm import ConfirmOptions
 from ranum_falsify.cli.output import say
-from ranum_falsify.cli.progress import ProgressDisplay
+from ranum_falsify.cli.progress import show_progress
 from ranum_falsify.cli.streams import complain, verdict_stands
 from ranum_falsify.cli.usage import PROGRAM
 from ranum_falsify.confirm.training.rules import describe_training
@@ -41,7 +41,7 @@ def run(options: ConfirmOptions, loaded: Loaded) -> int:
     trained: list[TrainedOperator] = []
     workshop = TrainingWorkshop(loaded, options, options)
     try:
-        with ProgressDisplay(options.verbosity) as progress:
+        with show_progress(options.verbosity) as progress:
             trained.extend(workshop.work(progress))
     except KeyboardInterrupt:
         interrupted = "Ctrl-C"

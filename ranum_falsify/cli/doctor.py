@@ -14,7 +14,7 @@ import torch
 from ranum_falsify.api.kernels import check_kernels, measure_kernels
 from ranum_falsify.cli.options.doctor import DoctorOptions
 from ranum_falsify.cli.output import say
-from ranum_falsify.cli.progress import ProgressDisplay
+from ranum_falsify.cli.progress import show_progress
 from ranum_falsify.domain.kernels import Record, families
 from ranum_falsify.network.guards import limits_memory
 from ranum_falsify.report.versions import versions
@@ -27,7 +27,7 @@ def run(options: DoctorOptions) -> int:
     """Run the command."""
     if options.measure:
         check_kernels()  # what was measured on this machine earlier counts
-        with ProgressDisplay() as display:
+        with show_progress() as display:
             for runtime in unmeasured():
                 for function, done in measure_kernels(runtime):
                     display(_Measuring(f"measuring {LIBRARIES[runtime]} {release_of(runtime)}", done, function))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ranum_falsify.cli.files import check_writable, is_stream, write_json
 from ranum_falsify.cli.options.fix import FixOptions
 from ranum_falsify.cli.output import say
-from ranum_falsify.cli.progress import ProgressDisplay
+from ranum_falsify.cli.progress import show_progress
 from ranum_falsify.cli.reading import load_files
 from ranum_falsify.cli.streams import verdict_stands
 from ranum_falsify.errors import UsageError
@@ -49,7 +49,7 @@ def run(options: FixOptions) -> int:
     )
     from ranum_falsify.api.fixing import find_repairs  # imports onnxscript
 
-    with ProgressDisplay(options.verbosity) as progress:
+    with show_progress(options.verbosity) as progress:
         found = find_repairs(loaded, options, self_check=options.self_check, progress=progress)
     _write(found, options.output)
     _report(found, loaded, options, time.monotonic() - began)

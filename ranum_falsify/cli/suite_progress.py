@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-from ranum_falsify.cli.progress import ProgressDisplay
+from ranum_falsify.cli.progress import show_progress
 from ranum_falsify.cli.streams import complain
 from ranum_falsify.suite.record import STATUSES, InstanceRecord
 from ranum_falsify.suite.running import SuiteStanding
@@ -32,7 +32,7 @@ class SuiteDisplay:
 
     def __init__(self, verbosity: int) -> None:
         self._verbosity = verbosity
-        self._display = ProgressDisplay(min(verbosity, 0))
+        self._display = show_progress(min(verbosity, 0))
 
     def __enter__(self) -> Self:
         """Return itself; nothing is shown before the first step."""

@@ -11,7 +11,7 @@ from typing import Any
 from ranum_falsify.cli.files import check_writable, is_stream, write_json
 from ranum_falsify.cli.options.zoo import ZooDetect
 from ranum_falsify.cli.output import say
-from ranum_falsify.cli.progress import ProgressDisplay
+from ranum_falsify.cli.progress import show_progress
 from ranum_falsify.cli.streams import verdict_stands
 from ranum_falsify.report.text import plural
 from ranum_falsify.report.versions import versions
@@ -55,7 +55,7 @@ def run(models: Mapping[ZooModel, tuple[Defect, ...]], options: ZooDetect) -> in
 
 def _detections(models: Sequence[ZooModel], options: ZooDetect) -> list[Detection]:
     found = []
-    with ProgressDisplay(options.verbosity) as progress:
+    with show_progress(options.verbosity) as progress:
         for number, model in enumerate(models):
             progress(Progress(stage="detect", done=number / len(models), text=f"{model.id} ({model.program})"))
             found.append(

@@ -10,7 +10,7 @@ from typing import Any
 from ranum_falsify.cli.files import check_writable, is_stream, output_folder, write_json
 from ranum_falsify.cli.options.zoo import ZooTrain
 from ranum_falsify.cli.output import say
-from ranum_falsify.cli.progress import ProgressDisplay
+from ranum_falsify.cli.progress import show_progress
 from ranum_falsify.cli.streams import verdict_stands
 from ranum_falsify.network.tensors import torch_threads
 from ranum_falsify.report.text import plural
@@ -51,7 +51,7 @@ def run(models: Mapping[ZooModel, tuple[Defect, ...]], options: ZooTrain) -> int
 
 def _runs(models: Mapping[ZooModel, tuple[Defect, ...]], options: ZooTrain) -> list[DefectRuns]:
     found = []
-    with ProgressDisplay(options.verbosity) as progress:
+    with show_progress(options.verbosity) as progress:
         for number, (model, defects) in enumerate(models.items()):
             progress(Progress(stage="train", done=number / len(models), text=f"{model.id} ({model.program})"))
             bench = TrainingBench(model, options.level)

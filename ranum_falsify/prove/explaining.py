@@ -12,7 +12,7 @@ from dnnv.nn import Operation
 
 from ranum_falsify.config import ProveConfig
 from ranum_falsify.domain import IntervalAnalysis
-from ranum_falsify.domain.explanation import OperandHistory, explain
+from ranum_falsify.domain.explanation import OperandHistory, explain, range_of
 from ranum_falsify.domain.neighbours import Neighbours, neighbours_of
 from ranum_falsify.errors import PropertyError, name_near
 from ranum_falsify.network import spec_of
@@ -23,7 +23,17 @@ from ranum_falsify.prove.analyses import Analyses
 from ranum_falsify.prove.applications import Applications, box_of
 from ranum_falsify.prove.varying import describe_varying, find_varying
 
-__all__ = ["NodeSurroundings", "histories", "list_varying", "surroundings"]
+__all__ = ["Layer", "NodeSurroundings", "histories", "list_layers", "list_varying", "surroundings"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layer:
+    """A node, with the least and the greatest value of its first result."""
+
+    network: str
+    node: str
+    op_type: str
+    bounds: tuple[float, float]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,6 +120,19 @@ def surroundings(
             neighbours=neighbours_of(analysis, op),
         )
     return [found[key] for key in dict.fromkeys(nodes) if key in found]
+
+
+def list_layers(problem: Problem, config: ProveConfig) -> Iterator[Layer]:
+    """Yield the nodes of a problem that could be analysed, in topological order.
+
+    Args and bounds are those of `surroundings`.
+    """
+    for call, analysis, op in _analysed(problem, config, lambda _, op: True):
+        bounds = analysis.bounds_of(op)
+        if isinstance(bounds, tuple):
+            bounds = bounds[0]
+        if bounds is not None and bounds.size:
+            yield Layer(network=call.network, node=op.name, op_type=spec_of(op).op_type, bounds=range_of(bounds))
 
 
 class _OutOfTime(Exception):

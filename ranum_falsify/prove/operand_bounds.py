@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import partial
 
 import torch
@@ -17,28 +21,61 @@ from ranum_falsify.operators.support.conditions import conditions_of, name_bound
 from ranum_falsify.properties.problem.problem import Problem
 from ranum_falsify.prove.analyses import Analyses
 from ranum_falsify.prove.applications import Applications, box_of
-from ranum_falsify.validity import Constraint
+from ranum_falsify.validity import Constraint, InvalidRange
 
-__all__ = ["OperandBounds", "open_inside", "operand_bounds", "operand_intervals"]
-
-OperandBounds = Mapping[tuple[str, str], Mapping[str, tuple[float, float]]]
-"""Least and greatest value of each operand, by network and node."""
+__all__ = ["OperandBounds", "OperandRanges", "open_inside", "operand_bounds", "operand_intervals"]
 
 
-def operand_bounds(problem: Problem, config: ProveConfig) -> OperandBounds:
+@dataclass(frozen=True)
+class OperandRanges:
+    """What bounds say of the operands of a node.
+
+    Attributes:
+        bounds: The least and the greatest value of each.
+        margin: How far the bounds are from what is invalid; negative where they reach into it, None where the node has
+            no condition that is about single numbers.
+    """
+
+    bounds: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    margin: float | None = None
+
+
+OperandBounds = Mapping[tuple[str, str], OperandRanges]
+"""What is known by network and node."""
+
+
+def operand_bounds(problem: Problem, config: ProveConfig, *, deadline: float = math.inf) -> OperandBounds:
     """Return the operand bounds of one interval analysis of each network as written, over the whole box.
 
     Args:
         problem: The property.
         config: The runtimes that the bounds cover.
+        deadline: When to end, in seconds of the monotonic clock; what is not known by then is left out.
     """
-    found: dict[tuple[str, str], Mapping[str, tuple[float, float]]] = {}
+    found: dict[tuple[str, str], OperandRanges] = {}
 
     def observe(network: str, analysis: IntervalAnalysis, visited: Visited) -> None:
-        found[network, visited.op.name] = {name: range_of(x) for name, x in _intervals(visited).items()}
+        if time.monotonic() > deadline:
+            raise TimeoutError
+        bounds = {name: range_of(x) for name, x in _intervals(visited).items()}
+        found[network, visited.op.name] = OperandRanges(bounds, _margin_of(visited))
 
-    _observe(problem, config, observe)
+    with suppress(TimeoutError):
+        _observe(problem, config, observe)
     return found
+
+
+def _margin_of(visited: Visited) -> float | None:
+    bounds = name_bounds(spec_of(visited.op), visited)
+    ranges = (one for condition in conditions_of(visited.op) for one in condition.ranges_beside(visited.op, bounds))
+    gaps = (_distance(x, one) for one in ranges if isinstance(x := bounds.get(one.operand), Interval) and x.size)
+    return min(gaps, default=None)
+
+
+def _distance(x: Interval, invalid: InvalidRange) -> float:
+    """Return the least distance of an element from a range; negative where it may lie in it, by how far."""
+    gaps = torch.maximum(x.lower.double() - invalid.upper, invalid.lower - x.upper.double())
+    return float(gaps.nan_to_num(math.inf).min())
 
 
 def operand_intervals(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import linecache
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,6 +17,7 @@ __all__ = ["Cause", "Diagnosis", "Trends", "find_cause", "source_of"]
 
 
 _HALF = 0.5
+_MOST_READINGS = 512
 
 
 @dataclass(frozen=True)
@@ -97,8 +98,12 @@ def find_cause(trace: Trace, reached: Sequence[int] = ()) -> Diagnosis:
 
 
 def _short(call: RecordedCall) -> str:
-    file, number, backward = call.line
-    return f"{name_of(call.func)} ({'backward of ' if backward else ''}{Path(file).name}:{number})"
+    return f"{name_of(call.func)} ({_short_line(call.line)})"
+
+
+def _short_line(line: Line) -> str:
+    file, number, backward = line
+    return f"{'backward of ' if backward else ''}{Path(file).name}:{number}"
 
 
 def _is_silent(call: RecordedCall) -> bool:
@@ -157,11 +162,21 @@ def source_of(line: Line) -> Source:
 
 @dataclass
 class _Trend:
-    """What was seen of one limit at one line: the first reading, its position, and the worst position."""
+    """What was seen of one limit at one line: the first reading, its position, and the worst position.
+
+    `left` has steps, with the share that is left of the way to the limit: as many as tell how it moved.
+    """
 
     first: tuple[int, float]
     start: float
     worst: float
+    left: list[tuple[int, float]] = field(default_factory=list)
+
+    def note(self, step: int, share: float) -> None:
+        """Keep a reading, and every other one of those before when they become many."""
+        self.left.append((step, share))
+        if len(self.left) > _MOST_READINGS:
+            del self.left[1::2]
 
 
 class Trends:
@@ -191,9 +206,18 @@ class Trends:
         due = (self._follow(key, step, *reading) for key, reading in worst.items())
         return [warning for warning in due if warning]
 
+    def list_nearest(self, count: int) -> dict[str, list[tuple[int, float]]]:
+        """Return how much was left of the way to the limits that came nearest, by operator and line."""
+        nearest = sorted(self._trends.items(), key=lambda one: min(share for _, share in one[1].left))
+        found: dict[str, list[tuple[int, float]]] = {}
+        for (name, line, _), trend in nearest:
+            found.setdefault(f"{name} at {_short_line(line)}", trend.left)
+        return dict(list(found.items())[:count])
+
     def _follow(self, key: tuple[str, Line, Gauge], step: int, position: float, value: float, end: float) -> str | None:
         name, line, gauge = key
         trend = self._trends.setdefault(key, _Trend((step, value), position, position))
+        trend.note(step, 1 - position / end if end else 1.0)
         grows, trend.worst = position > trend.worst, max(trend.worst, position)
         gone = (position - trend.start) / max(end - trend.start, 1e-9)
         if not grows or gone < _HALF or line[:2] in self._warned:

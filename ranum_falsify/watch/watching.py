@@ -157,6 +157,21 @@ class Watch:
         finally:
             self._holds = False
 
+    def plot(self, axes: Any = None, *, count: int = 6) -> Any:
+        """Draw how much was left of the way to the limits that came nearest, over the steps that were read.
+
+        Args:
+            axes: Axes of matplotlib to draw on; new ones by default.
+            count: How many operators are shown.
+
+        Returns:
+            The axes.
+
+        Raises:
+            UsageError: matplotlib is not installed.
+        """
+        return draw_margins(self._trends.list_nearest(count), axes)
+
     def lightning_callback(self) -> Any:
         """Return a callback for `Trainer(callbacks=[...])` of Lightning, whose training step can then be repeated.
 

@@ -14,7 +14,7 @@ import onnx
 import pytest
 
 from ranum_falsify.cli.output import say, say_safely
-from ranum_falsify.cli.progress import ProgressDisplay
+from ranum_falsify.cli.progress import show_progress
 from ranum_falsify.cli.streams import complain
 from ranum_falsify.confirm.pytest_file import pytest_file
 from tests.cli.test_writers import Step, Terminal
@@ -118,13 +118,13 @@ class TestStandardError:
         terminal = Terminal()
         monkeypatch.setattr("sys.stderr", terminal)
         monkeypatch.setenv("TERM", "xterm")
-        with ProgressDisplay() as display:
+        with show_progress() as display:
             display(Step(text="\x1b]0;owned\x07\x9b"))
         assert "\\x1b]0;owned\\x07\\x9b" in terminal.getvalue()
         assert "\x07" not in terminal.getvalue() and "\x9b" not in terminal.getvalue()
 
     def test_progress_in_a_pipe(self, capsys: pytest.CaptureFixture[str]) -> None:
-        with ProgressDisplay(1) as display:
+        with show_progress(1) as display:
             display(Step("::error::owned\n::error::twice"))
         assert capsys.readouterr().err == "\\x3a:error::owned\\n::error::twice: round 1 (50%)\n"
 

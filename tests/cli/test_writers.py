@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from ranum_falsify.cli import files
-from ranum_falsify.cli.progress import ProgressDisplay
+from ranum_falsify.cli.progress import show_progress
 from ranum_falsify.errors import SaveError
 from ranum_falsify.report import counterexample, text
 from ranum_falsify.report.counterexample import Origin, Saved
@@ -235,22 +235,22 @@ class TestProgress:
         self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
         now = [0.0]
-        monkeypatch.setattr("ranum_falsify.cli.progress.time.monotonic", lambda: now[0])
-        with ProgressDisplay() as display:
+        monkeypatch.setattr("ranum_falsify.report.progress.time.monotonic", lambda: now[0])
+        with show_progress() as display:
             for seconds in (0, 1, 4.9, 5, 6, 9, 10.5):
                 now[0] = seconds
                 display(Step(text=f"at {seconds}"))
         assert capsys.readouterr().err.splitlines() == ["search: at 5 (50%)", "search: at 10.5 (50%)"]
 
     def test_verbose_shows_every_stage(self, capsys: pytest.CaptureFixture[str]) -> None:
-        with ProgressDisplay(1) as display:
+        with show_progress(1) as display:
             for stage in ("search", "search", "replay"):
                 display(Step(stage))
         assert capsys.readouterr().err.splitlines() == ["search: round 1 (50%)", "replay: round 1 (50%)"]
 
     def test_quiet_shows_nothing(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("sys.stderr", Terminal())
-        with ProgressDisplay(-1) as display:
+        with show_progress(-1) as display:
             display(Step())
             assert display._bar is None
 
@@ -258,6 +258,6 @@ class TestProgress:
         terminal = Terminal()
         monkeypatch.setattr("sys.stderr", terminal)
         monkeypatch.setenv("TERM", "xterm")
-        with ProgressDisplay() as display:
+        with show_progress() as display:
             display(Step(text="[bold]round[/bold] 1"))
         assert "search: [bold]round[/bold] 1" in terminal.getvalue()
