@@ -56,11 +56,11 @@ class OperatorReport(OperatorRecord[Counterexample]):
 
     @property
     def margin(self) -> float | None:
-        """How far these bounds are from what is invalid; negative where they reach into it, None if not known.
+        """How far these bounds are from where `condition` fails; negative where they reach beyond, None if not known.
 
         Finer bounds may prove an operator whose margin is negative.
         """
-        return self._ranges.margin
+        return self._ranges.margins.get(self.condition)
 
     @property
     def _ranges(self) -> OperandRanges:

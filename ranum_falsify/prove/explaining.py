@@ -129,8 +129,6 @@ def list_layers(problem: Problem, config: ProveConfig) -> Iterator[Layer]:
     """
     for call, analysis, op in _analysed(problem, config, lambda _, op: True):
         bounds = analysis.bounds_of(op)
-        if isinstance(bounds, tuple):
-            bounds = bounds[0]
         if bounds is not None and bounds.size:
             yield Layer(network=call.network, node=op.name, op_type=spec_of(op).op_type, bounds=range_of(bounds))
 

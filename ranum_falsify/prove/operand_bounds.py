@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -32,12 +32,12 @@ class OperandRanges:
 
     Attributes:
         bounds: The least and the greatest value of each.
-        margin: How far the bounds are from what is invalid; negative where they reach into it, None where the node has
-            no condition that is about single numbers.
+        margins: How far the bounds are from where a condition fails, by the condition in words; negative where they
+            reach beyond.  Conditions that are not about single numbers have none.
     """
 
     bounds: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    margin: float | None = None
+    margins: Mapping[str, float] = field(default_factory=dict)
 
 
 OperandBounds = Mapping[tuple[str, str], OperandRanges]
@@ -58,24 +58,26 @@ def operand_bounds(problem: Problem, config: ProveConfig, *, deadline: float = m
         if time.monotonic() > deadline:
             raise TimeoutError
         bounds = {name: range_of(x) for name, x in _intervals(visited).items()}
-        found[network, visited.op.name] = OperandRanges(bounds, _margin_of(visited))
+        found[network, visited.op.name] = OperandRanges(bounds, dict(_margins(visited)))
 
     with suppress(TimeoutError):
         _observe(problem, config, observe)
     return found
 
 
-def _margin_of(visited: Visited) -> float | None:
+def _margins(visited: Visited) -> Iterator[tuple[str, float]]:
     bounds = name_bounds(spec_of(visited.op), visited)
-    ranges = (one for condition in conditions_of(visited.op) for one in condition.ranges_beside(visited.op, bounds))
-    gaps = (_distance(x, one) for one in ranges if isinstance(x := bounds.get(one.operand), Interval) and x.size)
-    return min(gaps, default=None)
+    for condition in conditions_of(visited.op):
+        ranges = condition.ranges_beside(visited.op, bounds)
+        gaps = [_distance(x, one) for one in ranges if isinstance(x := bounds.get(one.operand), Interval) and x.size]
+        if gaps:
+            yield condition.describe(), min(gaps)
 
 
 def _distance(x: Interval, invalid: InvalidRange) -> float:
     """Return the least distance of an element from a range; negative where it may lie in it, by how far."""
     gaps = torch.maximum(x.lower.double() - invalid.upper, invalid.lower - x.upper.double())
-    return float(gaps.nan_to_num(math.inf).min())
+    return float(gaps.nan_to_num(math.inf, math.inf, -math.inf).min())
 
 
 def operand_intervals(

@@ -16,6 +16,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from torch.utils._python_dispatch import _disable_current_modes
 
 from ranum_falsify.errors import NonFiniteError, SaveError, UsageError, reason_of
+from ranum_falsify.report.plots import draw_margins
 from ranum_falsify.saving import check_place
 from ranum_falsify.watch.findings import Diagnosis, Trends, find_cause
 from ranum_falsify.watch.recorder import Recorder, Trace
