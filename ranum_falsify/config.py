@@ -110,14 +110,14 @@ class ProveConfig:
     """How to prove.
 
     Attributes:
-        prove_timeout: Seconds for proofs beyond one interval analysis, with linear bounds and by splitting the inputs'
-            box, after a first round of the search; 0 for none.  Where proof and search take turns, each is twice as
-            long as the one before; if the property is about outputs, the first one may take most of the time limit.
-        runtime: Runtimes that the answer is about, of onnxruntime, torch, exact; repeat, or separate by commas.  Proofs
-            cover all of them.  Violations are those that ONNX Runtime shows; with torch alone, unless there is no
-            proof, those that PyTorch shows, and the answer says what ONNX Runtime gives.
-        try_rewrites: Say of operators that are not proved which passes of `transform`, equal in real arithmetic, would
-            make them so; the verdict stays.
+        prove_timeout: Seconds for finer proofs, with linear bounds and by splitting the box, after an interval analysis
+            and a first round of the search; 0 for none. Where proof and search take turns, each turn is twice as long
+            as the one before; for properties of outputs, the first may take most of the time limit.
+        runtime: Runtimes that the answer is about: onnxruntime, torch, exact (correctly rounded); repeat, or separate
+            by commas. Proofs cover all of them. Violations are those that ONNX Runtime shows; with torch alone, unless
+            nothing is to be proved, those that PyTorch shows.
+        try_rewrites: For operators that are not proved, name the passes of `transform`, equal in real arithmetic, after
+            which they are; the verdict stays that of the model as it is.
     """
 
     prove_timeout: Annotated[float, Option(group="proof", metavar="SECONDS", parse=parse_duration)] = 10.0
@@ -146,19 +146,18 @@ class SearchConfig(ProveConfig):
     """How to look for a counterexample, or for a proof that there is none.
 
     Attributes:
-        n_starts: Starting points per target, searched as one batch; -1 for as many as time allows, even where a
-            violation is known.  By default, batches of 100 as long as nothing is decided and there is time.
-        n_steps: Descent steps from each start.
-        seed: Seed of every random choice; the same seed on the same device gives the same answer.
-        timeout: Seconds after which reading, proof and search end with the best answer so far; inf, in Python None, for
-            no limit.
-        device: Torch device, such as cuda:1.
+        n_starts: Starting points for each operator, searched as one batch; -1 for as many as time allows, even after a
+            violation. By default, batches of 100 until the question is decided or time is up.
+        n_steps: Descent steps from each starting point.
+        seed: Seed of all random choices; the same seed on the same device gives the same answer.
+        timeout: Time limit of the whole run; when it is up, the best answer so far counts. inf for no limit.
+        device: PyTorch device, such as cuda:1.
         backend: Attack back ends, tried in order: pgd, dnnf.pgd, foolbox.NAME, cleverhans.NAME.
-        backend_parameters: Parameter of a back end, such as pgd n_steps 200; may be repeated.
-        reach: Count only violations that turn an output non-finite, of which a proof may be, too; or only those that a
-            later operator swallows.
-        processors: Threads of torch and ONNX Runtime, by default all cores.
-        prove: Prove what needs no search; without it, search only.
+        backend_parameters: Set a parameter of a back end, such as pgd n_steps 200; may be repeated.
+        reach: Count only violations that show at an output, which proofs take into account; or only those that a later
+            operator hides.
+        processors: Threads of PyTorch and ONNX Runtime; by default one per core.
+        prove: Prove what can be proved, and search the rest; without it, only search.
     """
 
     n_starts: Annotated[int | None, Option("--n_starts", group="search", least=-1)] = None
@@ -232,12 +231,12 @@ class Options(SearchConfig):
     """Options of a run: keywords in Python, flags of the command line, keys of `pyproject.toml` and `suite.toml`.
 
     Attributes:
-        dtype: Treat the networks as if converted to this type; report what must stay in float32.
-        dims: Size of a symbolic dimension of models that are not loaded yet, or a range of sizes such as 1..64, in
-            Python `range(1, 65)`, which are all asked about, in the time of one run; by default 1.
-        strict: Refuse models with operators that are not supported; else ONNX Runtime evaluates these.
-        self_check: Check the installed kernels against the measurements before anything is proved (about a second,
-            once per machine).
+        dtype: Check the networks as if converted to this type, and list the nodes that must stay in float32.
+        dims: Size of a symbolic dimension, or a range of sizes such as 1..64, which are all checked within the time
+            limit; by default 1.
+        strict: Refuse models with unsupported operators; without it, ONNX Runtime evaluates these, and they stay open.
+        self_check: Before the first proof on a machine, compare the installed kernels with their measurements (about a
+            second).
         progress: Whether to show how far the run has got, or a function that is called with it now and then; by
             default, notebooks show it.
     """
@@ -305,14 +304,15 @@ class ConfirmConfig:
     """How to make unit tests.
 
     Attributes:
-        runs: Tests per operator, each from a seed of its own.
+        runs: Tests per operator, each with a seed of its own.
         seed: Seed of the first run; the others count up from it.
-        timeout: Seconds for the search of one run, and as many for its span.
-        nodes: Test only this operator, proved or not; may be repeated.  Without it, all that are not proved.
-        descend: Let gradients lead the search; else points are sampled at random, for comparison.
-        span: Prove a span around each test.
-        device: Torch device, such as cuda:1.
-        processors: Threads of torch and ONNX Runtime, by default all cores.
+        timeout: Seconds for the search of one run, and again for its span.
+        nodes: Test only the operator of this ONNX name, proved or not; may be repeated. By default, all that are not
+            proved.
+        descend: Let gradients lead the search; --random draws points instead, for comparison.
+        span: Prove a span around each test: a box in which every point triggers.
+        device: PyTorch device, such as cuda:1.
+        processors: Threads of PyTorch and ONNX Runtime; by default one per core.
     """
 
     runs: Annotated[int, Option(group="search", least=1)] = 10
@@ -331,14 +331,13 @@ class FixConfig:
 
     Attributes:
         by: Ways to repair: rewrite, guard, clip, or any; repeat, or separate by commas.
-        at: Where clips may go: operand, input, weight, any, or the output of the node of this ONNX name; may be
-            repeated.
-        nodes: Repair only this operator; may be repeated.  Without it, all that are not proved.
-        timeout: Seconds for everything but reading.
-        samples: Inputs to run the models on, at most, to see by how much outputs change.
-        n_starts: Starting points of the search for counterexamples, before the repair and after it.
-        seed: Seed of every random choice.
-        runtimes: Runtimes that proofs must cover, of onnxruntime, torch, exact; repeat, or separate by commas.
+        at: Places for clips: operand, input, weight, any, or an ONNX node, whose output is clipped; may be repeated.
+        nodes: Repair only the operator of this ONNX name; may be repeated. By default, all that are not proved.
+        timeout: Time limit of everything but reading.
+        samples: Largest number of inputs to run both models on, to measure how much outputs change.
+        n_starts: Starting points of the search for counterexamples, before and after the repair.
+        seed: Seed of all random choices.
+        runtimes: Runtimes that proofs must cover: onnxruntime, torch, exact; repeat, or separate by commas.
     """
 
     by: Annotated[tuple[str, ...], Option(group="repair", metavar="WAY", parse=_parse_means, gather=_unite_means)] = (

@@ -19,7 +19,7 @@ from typing import Any
 
 import nbformat
 from nbclient import NotebookClient
-from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+from nbformat import v4
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE, NOTEBOOK = ROOT / "docs" / "tutorial.md", ROOT / "docs" / "tutorial.ipynb"
@@ -51,10 +51,10 @@ def cells(page: str) -> Iterator[tuple[str, str]]:
 
 def make(page: str) -> Any:
     """Return the notebook that a page becomes, not executed."""
-    makers = {"markdown": new_markdown_cell, "code": new_code_cell}
+    makers = {"markdown": v4.new_markdown_cell, "code": v4.new_code_cell}
     parts = [(kind, re.sub(r"<!-- .*? -->\n", "", source).strip()) for kind, source in cells(page)]
     listed = [makers[kind](source, id=f"{kind}-{number}") for number, (kind, source) in enumerate(parts, 1) if source]
-    return new_notebook(cells=listed, metadata=KERNEL)
+    return v4.new_notebook(cells=listed, metadata=KERNEL)
 
 
 def execute(notebook: Any) -> Any:

@@ -62,7 +62,7 @@ with follow(None) as report:
         report(SimpleNamespace(stage="search", done=done / 4, text="round 1"))
         time.sleep(0.6)
 """
-    notebook = script.new_notebook(cells=[script.new_code_cell(code)], metadata=script.KERNEL)
+    notebook = script.v4.new_notebook(cells=[script.v4.new_code_cell(code)], metadata=script.KERNEL)
     shown: list[str] = []
     clean = script._clean
     script._clean = lambda done, folder: done

@@ -18,7 +18,7 @@ from typing import NoReturn
 
 from ranum_falsify.cli.commands import COMMANDS
 from ranum_falsify.cli.ending import end_by_signals, end_process
-from ranum_falsify.cli.front import parse
+from ranum_falsify.cli.front import find_command, make_parser, parse
 from ranum_falsify.cli.output import say_safely
 from ranum_falsify.cli.paths import check_paths
 from ranum_falsify.cli.streams import complain, discard, open_streams, settle
@@ -63,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         discard(sys.stdout)
         return _CLOSED
     except Exception as error:
-        return _fail(error, debug)
+        return _fail(error, debug, arguments)
     finally:
         settle()
 
@@ -97,18 +97,28 @@ def _command(arguments: list[str], *, owns_process: bool) -> Callable[[], int]:
     return partial(module.run, command.options)
 
 
-def _fail(error: Exception, debug: bool) -> int:
+def _fail(error: Exception, debug: bool, arguments: Sequence[str]) -> int:
     if debug:
         complain("".join(traceback.format_exception(error)).rstrip().split("\n"))
-    complain([f"{PROGRAM}: {_one_line(_explain(error))}"])
+    complain([f"{PROGRAM}: {_one_line(_explain(error, arguments))}"])
     return ERROR_STATUS
 
 
-def _explain(error: Exception) -> str:
+_SHORTAGES = {
+    "--n_starts": OUT_OF_MEMORY,
+    "--jobs": "out of memory; use fewer workers (--jobs)",
+    "--samples": "out of memory; compare on fewer inputs (--samples)",
+}
+"""What helps where memory ends, by an option that a command has."""
+_SHORTAGE = "out of memory; use a machine with more memory"
+
+
+def _explain(error: Exception, arguments: Sequence[str]) -> str:
     if isinstance(error, RanumFalsifyError):
         return str(error)
     if is_out_of_memory(error):
-        return OUT_OF_MEMORY
+        flags = make_parser(find_command(arguments)[0]).flags
+        return next((text for flag, text in _SHORTAGES.items() if flag in flags), _SHORTAGE)
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         where = error.filename or "the output"
         return f"{where}: no space left; free some space, or write elsewhere"

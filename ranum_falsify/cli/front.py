@@ -20,7 +20,7 @@ from ranum_falsify.config import ProveConfig
 from ranum_falsify.errors import UsageError
 from ranum_falsify.option import Argument
 
-__all__ = ["Command", "make_parser", "parse"]
+__all__ = ["Command", "find_command", "make_parser", "parse"]
 
 
 @dataclass(frozen=True)
@@ -42,8 +42,8 @@ def parse(arguments: Sequence[str]) -> Command:
         say(_list_commands())
         raise SystemExit(ERROR_STATUS)  # 0 would say that a property holds
     if arguments[0] == "help":
-        arguments = [*arguments[1:], "--help"]
-    name, words = _find_command(arguments)
+        arguments = [*(word for word in arguments[1:] if not word.startswith("-")), "--help"]
+    name, words = find_command(arguments)
     parser = make_parser(name)
     typed = parser.read(words)
     if typed.get("long_help"):
@@ -71,7 +71,7 @@ def make_parser(name: str) -> Parser:
     )
 
 
-def _find_command(arguments: Sequence[str]) -> tuple[str, Sequence[str]]:
+def find_command(arguments: Sequence[str]) -> tuple[str, Sequence[str]]:
     """Return the command that arguments begin with, and the others.
 
     Raises:
@@ -80,7 +80,7 @@ def _find_command(arguments: Sequence[str]) -> tuple[str, Sequence[str]]:
     """
     for count in (2, 1):
         name = " ".join(arguments[:count])
-        if name in COMMANDS and name != MAIN:
+        if name in COMMANDS and not (name == MAIN and Path(name).exists()):
             return name, arguments[count:]
     word = arguments[0]
     if word != "zoo":
@@ -109,7 +109,7 @@ def _list_commands(start: str = "") -> Iterator[str]:
     for name in COMMANDS:
         if name.startswith(start):
             own, settings = "" if name == MAIN else name, load_options(name)
-            yield f"  {own or '(no name)':<14} {_summarise(settings)}"
+            yield f"  {own or '[falsify]':<14} {_summarise(settings)}"
             yield f"  {'':<14} {' '.join(filter(None, [PROGRAM, own, settings.example]))}"
     yield from ("", f"`{PROGRAM} help COMMAND` lists the options of a command")
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import os
+import re
 import sys
 import warnings
 from collections.abc import Iterable, Iterator
@@ -15,11 +17,36 @@ from ranum_falsify.escaping import escape, json_text
 __all__ = ["say", "say_form", "say_json", "say_safely"]
 
 
+_VERDICT = re.compile(r"(?P<before>\S*[./]\S*: )?(?P<word>violated|holds|unknown|proved|open|accepted|rejected)\b")
+_RED, _GREEN, _YELLOW = 31, 32, 33
+_COLOURS = {"violated": _RED, "rejected": _RED, "unknown": _YELLOW, "open": _YELLOW}
+
+
 def say(lines: Iterable[str]) -> None:
-    """Print lines to standard output, escaped: a line feed within one of them ends no line."""
+    """Print lines to standard output, escaped: a line feed within one of them ends no line.
+
+    Verdicts at the start of a line have a colour on terminals, unless the user wants none (https://no-color.org).
+    """
+    paint = _paint if _has_colours() else str
     for line in lines:
-        print(escape(line))
+        print(paint(escape(line)))
     sys.stdout.flush()
+
+
+def _has_colours() -> bool:
+    if os.environ.get("NO_COLOR"):
+        return False
+    return bool(os.environ.get("FORCE_COLOR")) or (
+        sys.stdout.isatty() and os.environ.get("TERM") not in (None, "", "dumb")
+    )
+
+
+def _paint(line: str) -> str:
+    found = _VERDICT.match(line)
+    if found is None:
+        return line
+    colour = _COLOURS.get(found["word"], _GREEN)
+    return f"{found['before'] or ''}\x1b[1;{colour}m{found['word']}\x1b[0m{line[found.end() :]}"
 
 
 def say_json(value: Any) -> None:

@@ -83,6 +83,7 @@ def memory_limit(memory: int | None = None) -> Iterator[None]:
         return
     import resource  # Windows has none
 
+    _make_threads()
     before = resource.getrlimit(resource.RLIMIT_DATA)
     _set_limit(used + (_MEMORY if memory is None else memory), before[1])
     token = _is_limited.set(True)
@@ -91,6 +92,13 @@ def memory_limit(memory: int | None = None) -> Iterator[None]:
     finally:
         _is_limited.reset(token)
         resource.setrlimit(resource.RLIMIT_DATA, before)
+
+
+def _make_threads() -> None:
+    """Let PyTorch make its threads: where there is no memory for one, its library ends the process, with status 1."""
+    import torch  # takes long, and some that import this module limit nothing
+
+    torch.ones(2**17).exp()
 
 
 def allow_for(size: int) -> None:

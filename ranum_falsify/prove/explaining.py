@@ -23,11 +23,11 @@ from ranum_falsify.prove.analyses import Analyses
 from ranum_falsify.prove.applications import Applications, box_of
 from ranum_falsify.prove.varying import describe_varying, find_varying
 
-__all__ = ["Layer", "NodeSurroundings", "histories", "list_layers", "list_varying", "surroundings"]
+__all__ = ["LayerBounds", "NodeSurroundings", "histories", "list_layers", "list_varying", "surroundings"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Layer:
+class LayerBounds:
     """A node, with the least and the greatest value of its first result."""
 
     network: str
@@ -122,7 +122,7 @@ def surroundings(
     return [found[key] for key in dict.fromkeys(nodes) if key in found]
 
 
-def list_layers(problem: Problem, config: ProveConfig) -> Iterator[Layer]:
+def list_layers(problem: Problem, config: ProveConfig) -> Iterator[LayerBounds]:
     """Yield the nodes of a problem that could be analysed, in topological order.
 
     Args and bounds are those of `surroundings`.
@@ -130,7 +130,7 @@ def list_layers(problem: Problem, config: ProveConfig) -> Iterator[Layer]:
     for call, analysis, op in _analysed(problem, config, lambda _, op: True):
         bounds = analysis.bounds_of(op)
         if bounds is not None and bounds.size:
-            yield Layer(network=call.network, node=op.name, op_type=spec_of(op).op_type, bounds=range_of(bounds))
+            yield LayerBounds(network=call.network, node=op.name, op_type=spec_of(op).op_type, bounds=range_of(bounds))
 
 
 class _OutOfTime(Exception):

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from ranum_falsify.errors import UsageError
-from ranum_falsify.prove.explaining import Layer
+from ranum_falsify.prove.explaining import LayerBounds
 
 __all__ = ["draw_layers", "draw_margins"]
 
@@ -37,7 +37,7 @@ def _axes(axes: Any, width: float) -> Any:
     return pyplot.subplots(figsize=(width, 4.2), layout="constrained")[1]
 
 
-def draw_layers(layers: Iterable[Layer], verdicts: Mapping[tuple[str, str], str], axes: Any = None) -> Any:
+def draw_layers(layers: Iterable[LayerBounds], verdicts: Mapping[tuple[str, str], str], axes: Any = None) -> Any:
     """Draw the sizes that results of nodes may have, as a bar for each node.
 
     Args:

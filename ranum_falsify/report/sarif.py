@@ -75,7 +75,7 @@ class _Log:
 
     def _result(self, finding: ReportedFinding, record: InstanceRecord) -> dict[str, Any]:
         operator = finding.operator
-        facts = {"instance": record.instance.id}
+        facts: dict[str, Any] = {"instance": record.instance.id}
         if operator is not None:
             facts |= {
                 "reach": operator.reach,

@@ -176,6 +176,21 @@ class TestFailures:
         assert (run.status, run.out) == (2, "")
         assert run.err.count("\n") == 1 and says in run.err
 
+    @pytest.mark.parametrize(
+        ("arguments", "says"),
+        [
+            (["p.py"], "use fewer starts (--n_starts)"),
+            (["suite", "s.toml"], "use fewer workers (--jobs)"),
+            (["transform", "m.onnx"], "compare on fewer inputs (--samples)"),
+            (["report", "r.jsonl"], "use a machine with more memory"),
+        ],
+    )
+    def test_what_to_do_without_memory_fits_the_command(
+        self, workshop: Workshop, monkeypatch: pytest.MonkeyPatch, arguments: list[str], says: str
+    ) -> None:
+        self.fail(monkeypatch, MemoryError())
+        assert f"out of memory; {says}" in workshop.run(*arguments).error
+
     def test_debug_shows_the_traceback_too(self, workshop: Workshop) -> None:
         run = workshop.run("none.py", "--debug")
         assert run.status == 2

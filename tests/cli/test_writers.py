@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from ranum_falsify.cli import files
+from ranum_falsify.cli.output import say
 from ranum_falsify.cli.progress import show_progress
 from ranum_falsify.errors import SaveError
 from ranum_falsify.report import counterexample, text
@@ -261,3 +262,32 @@ class TestProgress:
         with show_progress() as display:
             display(Step(text="[bold]round[/bold] 1"))
         assert "search: [bold]round[/bold] 1" in terminal.getvalue()
+
+
+class TestColours:
+    def shown(self, monkeypatch: pytest.MonkeyPatch, **environment: str) -> str:
+        terminal = Terminal()
+        monkeypatch.setattr("sys.stdout", terminal)
+        for name, value in ({"TERM": "xterm", "NO_COLOR": "", "FORCE_COLOR": ""} | environment).items():
+            monkeypatch.setenv(name, value)
+        say(["violated", "m.onnx: holds for onnxruntime", "of: violated", "\x1b[31mopen"])
+        return terminal.getvalue()
+
+    def test_verdicts_have_colours_on_a_terminal(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        assert self.shown(monkeypatch).splitlines() == [
+            "\x1b[1;31mviolated\x1b[0m",
+            "m.onnx: \x1b[1;32mholds\x1b[0m for onnxruntime",
+            "of: violated",
+            "\\x1b[31mopen",
+        ]
+
+    @pytest.mark.parametrize("environment", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
+    def test_there_are_none_where_none_are_wanted(
+        self, monkeypatch: pytest.MonkeyPatch, environment: dict[str, str]
+    ) -> None:
+        assert "\x1b" not in self.shown(monkeypatch, **environment)
+
+    def test_a_pipe_has_none(self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.delenv("FORCE_COLOR", raising=False)
+        say(["violated"])
+        assert capsys.readouterr().out == "violated\n"

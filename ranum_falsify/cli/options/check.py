@@ -75,12 +75,12 @@ class QuestionOptions(CommonOptions):
     """What is asked of a model.
 
     Attributes:
-        box: What all inputs range over; --box NAME=LO,HI for one of them; may be repeated.
-        only: Look only at operators of this ONNX type; repeat, or separate by commas.
-        nodes: Look only at the operator of this ONNX name; may be repeated.
-        gradient: Derivatives must be finite too.
-        free: Let the weights of this ONNX name range too, as in training; all for all of them; may be repeated.
-        weights: Share of each value by which they vary, or LO,HI for all.
+        box: Range of all inputs; --box NAME=LO,HI for that of one; may be repeated.
+        only: Check only operators of this ONNX type, such as Log; repeat, or separate by commas.
+        nodes: Check only the operator of this ONNX name; may be repeated.
+        gradient: Check that derivatives are finite, too.
+        free: Let the weights of this name vary, as they do in training; all for all weights; may be repeated.
+        weights: With --free: how much weights vary, as a share of each value, or LO,HI for all.
     """
 
     box: Annotated[Box, box_option("question")] = None
@@ -107,9 +107,8 @@ class CheckOptions(AskOptions, QuestionOptions):
     """Find inputs of a model on which one of its operators produces NaN or infinity, or prove that there are none.
 
     Attributes:
-        models: The ONNX model, or several, and folders of models.
-        print_property: Print the property that this asks, as a file for the main command, or write it to PATH; do not
-            search.
+        models: ONNX models, and folders of models.
+        print_property: Print the question as a property file, or write it to PATH, without a search.
     """
 
     example: ClassVar[str] = "model.onnx --box 0 1"

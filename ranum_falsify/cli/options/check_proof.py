@@ -18,15 +18,15 @@ __all__ = ["CheckProofOptions"]
 
 @dataclass(frozen=True, kw_only=True)
 class CheckProofOptions(MemoryOptions, PropertyOptions):
-    """Check a proof file of a model, step by step.
+    """Check the proof file of a model, with a checker of its own.
 
     Attributes:
-        proof: The proof, which --proof wrote.
-        property_path: The property that it is about, in place of --box.
-        box: What all inputs range over; --box NAME=LO,HI for one of them; may be repeated.
-        free: The weight of this ONNX name ranges too, as --box NAME=LO,HI says; may be repeated.
+        proof: Proof file, as --proof writes it.
+        property_path: The property that it proves, in place of --box.
+        box: Range of all inputs; --box NAME=LO,HI for that of one; may be repeated.
+        free: Let the weight of this name vary in its --box NAME=LO,HI; may be repeated.
         dims: Size of a symbolic dimension of the model's inputs; by default 1.
-        runtimes: Runtimes that the proof must cover, of onnxruntime, torch, exact; repeat, or separate by commas.
+        runtimes: Runtimes that the proof must cover: onnxruntime, torch, exact; repeat, or separate by commas.
     """
 
     example: ClassVar[str] = "proof.json --network N model.onnx --box 0 1"

@@ -13,7 +13,7 @@ __all__ = ["CompletionOptions"]
 
 @dataclass(frozen=True, kw_only=True)
 class CompletionOptions(CommonOptions):
-    """Print what completes commands and options in a shell.
+    """Print a script that completes commands and options in your shell.
 
     Attributes:
         shell: The shell: bash, zsh or fish.

@@ -19,14 +19,14 @@ class ConfirmOptions(VerboseOptions, TrainingConfig, ConfirmConfig, MemoryOption
     """Make unit tests for the operators of a network that can fail.
 
     Attributes:
-        property_path: Property file (.py); it is a program, which runs with all your rights.
-        out: Folder for the files; created if its parent exists.
-        plot: With --training, draw loss and margin of the first operator that fails over the steps here, as SVG.
-        json: Write the report as JSON here, too; - is standard output.
+        property_path: Property file (.py). It is a program and runs with all your rights.
+        out: Folder for the tests; created if its parent exists.
+        plot: With --training: draw loss and margin of the first operator that fails, step by step, as SVG.
+        json: Also write the report as JSON here; - is standard output.
         dims: Size of a symbolic dimension of the model's inputs; by default 1.
-        strict: Refuse models with operators that are not supported; else ONNX Runtime evaluates these.
-        dtype: Treat the networks as if converted to this type.
-        self_check: Check the installed kernels against the measurements before anything is proved.
+        strict: Refuse models with unsupported operators; without it, ONNX Runtime evaluates these.
+        dtype: Check the networks as if converted to this type.
+        self_check: Before the first proof on a machine, compare the installed kernels with their measurements.
     """
 
     example: ClassVar[str] = "prop.py --network N model.onnx --out tests"

@@ -13,12 +13,12 @@ __all__ = ["DoctorOptions"]
 
 @dataclass(frozen=True, kw_only=True)
 class DoctorOptions(CommonOptions):
-    """Show what proofs depend on here: the processor, the libraries and what was measured of their kernels.
+    """Show what proofs rest on here: processor, libraries, and the measurements of their kernels.
 
     Attributes:
-        self_check: Check the installed kernels against the measurements.
-        measure: Measure the kernels of installed versions that were not measured on this family of processors (about 2
-            minutes each, once per machine).
+        self_check: Compare the installed kernels with their measurements.
+        measure: Measure the kernels of installed versions that have no measurements on this family of processors (about
+            2 minutes each, once per machine).
     """
 
     self_check: Annotated[bool, Option(off="--no-self-check")] = True

@@ -17,7 +17,7 @@ class ExamplesOptions(CommonOptions):
     """Write small models and properties to try.
 
     Attributes:
-        folder: Where the folders networks and properties go; created if its parent exists.
+        folder: Folder for networks/ and properties/; created if its parent exists.
     """
 
     example: ClassVar[str] = "FOLDER"

@@ -18,9 +18,9 @@ class FalsifyOptions(AskOptions, PropertyOptions):
     """Find inputs on which an operator of an ONNX network produces NaN or infinity, or prove that there are none.
 
     Attributes:
-        property_path: Property file: .py is a program, which runs with all your rights; .vnnlib is data.
-        vnnlib: Read the property as VNN-LIB, whatever its name.
-        long_help: Show this help and the back ends that are installed.
+        property_path: Property file. A .py file is a program and runs with all your rights; a .vnnlib file is data.
+        vnnlib: Read the property as VNN-LIB, even if it is not named .vnnlib.
+        long_help: Show this help, and which back ends are installed.
     """
 
     example: ClassVar[str] = "prop.py --network N model.onnx"

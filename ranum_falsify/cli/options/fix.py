@@ -17,16 +17,16 @@ __all__ = ["FixOptions"]
 
 @dataclass(frozen=True, kw_only=True)
 class FixOptions(VerboseOptions, FixConfig, MemoryOptions, PropertyOptions):
-    """Repair a model so that a property of it is proved.
+    """Repair a model, and prove that its property holds.
 
     Attributes:
-        property_path: Property file: .py is a program, which runs with all your rights; .vnnlib is data.
-        output: Where the repaired model goes.
-        vnnlib: Read the property as VNN-LIB, whatever its name.
+        property_path: Property file. A .py file is a program and runs with all your rights; a .vnnlib file is data.
+        output: Write the repaired model here.
+        vnnlib: Read the property as VNN-LIB, even if it is not named .vnnlib.
         dims: Size of a symbolic dimension of the model's inputs; by default 1.
-        strict: Refuse models with operators that are not supported.
-        self_check: Check the installed kernels against the measurements before anything is proved.
-        json: Write a report as JSON here; - is standard output.
+        strict: Refuse models with unsupported operators.
+        self_check: Before the first proof on a machine, compare the installed kernels with their measurements.
+        json: Write the report as JSON here; - is standard output.
     """
 
     example: ClassVar[str] = "prop.py --network N model.onnx -o fixed.onnx"

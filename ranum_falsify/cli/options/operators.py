@@ -14,11 +14,11 @@ __all__ = ["OperatorsOptions"]
 
 @dataclass(frozen=True, kw_only=True)
 class OperatorsOptions(CommonOptions):
-    """List the supported operators with what makes their operands valid.
+    """List the supported operators and the conditions on their operands.
 
     Attributes:
-        json: As JSON.
-        markdown: As Markdown.
+        json: Print JSON.
+        markdown: Print Markdown.
     """
 
     example: ClassVar[str] = "--json"

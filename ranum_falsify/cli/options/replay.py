@@ -20,16 +20,16 @@ STEP_SUFFIX = ".pt"
 
 @dataclass(frozen=True, kw_only=True)
 class ReplayOptions(VerboseOptions, MemoryOptions, PropertyOptions):
-    """Run a counterexample on ONNX Runtime again and name the operators that fail.
+    """Run a counterexample on ONNX Runtime again, and name the operators that fail.
 
     Attributes:
-        counterexample: The counterexample, such as cex.npy, or its cex.json; or cex.vnnlib.txt, in VNN-COMP's format;
-            or step-N.pt, a step of training that `rf.watch` saved.
-        inputs: An input of the model, as .npy, where there is no counterexample.
-        property_path: The property, if it is about outputs; a .py file is a program and runs.
-        vnnlib: Read the property as VNN-LIB, whatever its name.
-        reach: Count only violations that turn an output non-finite, or only those that a later operator swallows.
-        processors: Threads of ONNX Runtime, by default all cores.
+        counterexample: The counterexample: cex.npy, cex.json, or cex.vnnlib.txt in VNN-COMP's format; or step-N.pt, a
+            training step that `rf.watch` saved.
+        inputs: Input of the model as an .npy file, in place of a counterexample; once for each input.
+        property_path: The property, if it is about outputs. A .py file is a program and runs.
+        vnnlib: Read the property as VNN-LIB, even if it is not named .vnnlib.
+        reach: Count only violations that show at an output, or only those that a later operator hides.
+        processors: Threads of ONNX Runtime; by default one per core.
     """
 
     example: ClassVar[str] = "cex.npy --network N model.onnx"

@@ -60,14 +60,14 @@ class AskOptions(VerboseOptions, SearchOptions):
     Attributes:
         output_format: What to print: the report as text or JSON, JUnit XML, SARIF, annotations of GitHub Actions, or a
             code quality report of GitLab.
-        save_violation: Write the counterexample here, such as cex.npy; or cex.vnnlib.txt, in VNN-COMP's format.
+        save_violation: Write the counterexample here: cex.npy, or cex.vnnlib.txt in VNN-COMP's format.
         json: Write the report as JSON here; - is short for --output-format json.
         proof: Write a file that check-proof can check, if the verdict is holds.
         report: Write an HTML page about the run here.
         junit: Write JUnit XML here, with a test for each operator in question.
         sarif: Write SARIF 2.1.0 here, with a result for each violated operator.
-        explain: Show how the operands of this node came to their bounds; do not search.
-        list_operators: List the operators in question; do not search.
+        explain: Show where the bounds of this node's operands come from, without a search.
+        list_operators: List the operators in question, without a search.
     """
 
     output_format: Annotated[Literal["text", "json", "junit", "sarif", "github", "gitlab"], Option(group="output")] = (

@@ -20,8 +20,8 @@ class CommonOptions:
     """What every command is asked for.
 
     Attributes:
-        debug: Show the traceback if an error occurs.
-        isolated: Ignore the options in pyproject.toml.
+        debug: Show the traceback of an error.
+        isolated: Ignore pyproject.toml.
     """
 
     example: ClassVar[str] = ""
@@ -47,7 +47,7 @@ class VerboseOptions:
     """How much is said.
 
     Attributes:
-        verbose: Say more, or only the verdict or totals, in one line.
+        verbose: -v shows every operator, -q only the verdict or the totals, in one line.
     """
 
     verbose: Annotated[bool | None, Option("-v --verbose", off="-q --quiet", group="output")] = None
@@ -63,7 +63,7 @@ class MemoryOptions:
     """What reading may cost.
 
     Attributes:
-        memory: Memory that reading may use beyond what the file sizes explain; by default 0.35.
+        memory: Extra memory for loading, beyond the size of the files; by default 0.35.
     """
 
     memory: Annotated[int | None, Option(metavar="GB", parse=parse_gigabytes)] = None
@@ -74,8 +74,8 @@ class PropertyOptions(CommonOptions):
     """The models and parameters of a property.
 
     Attributes:
-        networks: The ONNX model of a network in the property; give it once per network.
-        parameters: Value of a parameter of the property, as --prop.NAME=VALUE.
+        networks: The ONNX model of a network in the property; once for each network.
+        parameters: Value of a parameter of the property, as in --prop.epsilon=0.1.
     """
 
     networks: Annotated[

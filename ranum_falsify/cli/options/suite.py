@@ -39,25 +39,25 @@ class QuestionGroup(SearchOptions, QuestionOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class SuiteOptions(VerboseOptions, SearchOptions):
-    """Ask about many models: benchmark suites, or all that a folder holds.
+    """Check many models in one run: a benchmark suite, or the groups of a suite.toml.
 
     Attributes:
-        suite: The suite.
-        jobs: Workers on this machine, or in the cluster; by default as many as it has cores.
-        results: Where results go; their records beside it, in a .jsonl file of the same name.
-        resume: Go on with what a former run left: what is in the results is done.
-        filter: Only instances whose name holds this text, or is matched by it as *.onnx would; may be repeated.
+        suite: The suite: a folder, a list of instances, or suite.toml.
+        jobs: Workers on this machine, or in the cluster; by default one per core.
+        results: Write the results here; their records go beside it, in a .jsonl file of the same name.
+        resume: Continue an earlier run, and skip what is in its results.
+        filter: Only instances whose name contains this text, or matches it, as in *.onnx; may be repeated.
         shard: Only the I-th of N parts, such as 1/4.
-        max_minutes: Minutes after which the suite ends; --resume goes on.
-        former: Results of a former run, whose times say which instances take longest and start first.
-        memory: Memory that the processes of an instance may take together; by default an equal share of all.
-        cluster: Start a Dask cluster for the workers; Dask's configuration says how.
+        max_minutes: End the suite after this time; --resume continues it.
+        former: Results of an earlier run: what took longest there starts first.
+        memory: Memory for the processes of one instance together; by default an equal share of all.
+        cluster: Start a Dask cluster for the workers, as Dask's configuration describes it.
         scheduler: Use the workers of this Dask scheduler, such as tcp://host:8786.
         list_only: List the instances; run none.
         given: The options that were given for all instances, as the Python API names them.
     """
 
-    example: ClassVar[str] = "FOLDER"
+    example: ClassVar[str] = "suite.toml"
     epilog: ClassVar[str] = """\
 SUITE is a folder of VNN-COMP (instances.csv), a folder of such folders, a list of DNNV's problems (problems.csv), or a
 suite.toml; all may be compressed by gzip. Each instance runs in a process of its own. Results are there after each

@@ -18,7 +18,7 @@ class CompareOptions(CommonOptions):
 
     Attributes:
         results: Two results.
-        cactus: Write a plot of how many instances each decides in how much time, as SVG.
+        cactus: Write an SVG plot of how many instances each decides in how much time.
         json: Write the comparison as JSON here; - is standard output.
     """
 

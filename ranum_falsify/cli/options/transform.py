@@ -44,18 +44,18 @@ class PassOptions(VerboseOptions, MemoryOptions, CommonOptions):
     """How passes are run and verified.
 
     Attributes:
-        output: Where the new model goes.
-        imports: A Python file that registers passes; it is a program and runs; may be repeated.
-        only: Operators that may be left in the new model, separated by commas; others are named.
-        references: An input to compare the models on, as .npy, beside the samples; give all inputs.
-        box: What all inputs range over; --box NAME=LO,HI for one of them; may be repeated.
+        output: Write the new model here.
+        imports: Python file that registers passes. It is a program and runs; may be repeated.
+        only: Operators that the new model may contain, separated by commas; others are reported.
+        references: Input to compare the models on, as an .npy file, beside the samples; give all inputs.
+        box: Range of all inputs; --box NAME=LO,HI for that of one; may be repeated.
         dims: Size of a symbolic dimension in samples; by default several with which the model runs.
-        verify_timeout: Seconds for a proof, after each pass, that the models agree on the whole box, and for a search
-            for an input on which they do not; without it, samples are all.
-        samples: Inputs to draw and to compare the models on; by default 64, or fewer where one takes long, but 8.
+        verify_timeout: Seconds, after each pass, to prove that both models agree on the whole box, or to find an input
+            on which they do not; by default they are only compared on samples.
+        samples: Number of inputs to compare the models on; by default 64, or down to 8 if one takes long.
         seed: Seed of the samples.
         processors: Threads of ONNX Runtime.
-        json: Write what each pass did as JSON; - for standard output, in place of the text.
+        json: Write what each pass did as JSON; - is standard output, in place of the text.
     """
 
     epilog: ClassVar[str] = """\
@@ -108,15 +108,14 @@ class TransformOptions(PassOptions):
 
     Attributes:
         model: The ONNX model.
-        passes: Passes, in order; --list shows them.
-        config: A YAML file with passes, and how to verify them.
-        tools: Chain the passes that these tools need, after those that are named; vnncomp: verifiers that take part in
-            VNN-COMP.
-        property_path: A property of the model: inputs range over what it says; with --for, it is written as VNN-LIB
-            beside the new model. A .py file is a program, which runs with all your rights.
-        parameters: Value of a parameter of the property, as --prop.NAME=VALUE.
-        vnnlib: Read the property as VNN-LIB, whatever its name.
-        lists_passes: List the passes, with what they promise and need.
+        passes: Passes, in order; --list shows all.
+        config: YAML file with passes, and how to verify them.
+        tools: After the named passes, run those that these tools need; vnncomp: verifiers that take part in VNN-COMP.
+        property_path: Property of the model, from which inputs take their ranges; with --for, it is written as VNN-LIB
+            beside the new model. A .py file is a program and runs with all your rights.
+        parameters: Value of a parameter of the property, as in --prop.epsilon=0.1.
+        vnnlib: Read the property as VNN-LIB, even if it is not named .vnnlib.
+        lists_passes: List the passes with their guarantees and requirements.
     """
 
     example: ClassVar[str] = "model.onnx stable_log_softmax -o new.onnx"
@@ -150,7 +149,7 @@ class SimplifyOptions(PassOptions):
 
     Attributes:
         model: The ONNX model.
-        pass_list: A file with the name of a pass on each line, in order; `transform --list` shows them.
+        pass_list: File with the name of a pass on each line, in order; `transform --list` shows all.
     """
 
     example: ClassVar[str] = "-i model.onnx -s passes.txt -o new.onnx"

@@ -40,7 +40,7 @@ class ZooShow(CommonOptions):
 
     Attributes:
         id: A defect or a model, such as 2b.
-        safe: The repaired twin.
+        safe: Show the repaired twin.
         batch: Batch size, where the program leaves it open.
         documented: Let inputs range over the program's data alone, also where the zoo widens that.
         json: Print JSON.
@@ -82,8 +82,8 @@ class ZooDetect(VerboseOptions, CommonOptions):
         ids: Defects or models, by default the 79 defects; saf means the 14 programs of the Soft Assertion Fuzzer.
         batch: Batch size, where the program leaves it open.
         documented: Let inputs range over the program's data alone, also where the zoo widens that.
-        inference: Also time an ONNX Runtime inference of each model.
-        processors: Threads of torch and ONNX Runtime.
+        inference: Also measure an ONNX Runtime inference of each model.
+        processors: Threads of PyTorch and ONNX Runtime.
         json: Write a report as JSON here; - is standard output.
     """
 
@@ -105,16 +105,16 @@ exit status: 0 every documented operator is flagged and every repaired model pro
 
 @dataclass(frozen=True, kw_only=True)
 class ZooTrain(VerboseOptions, CommonOptions):
-    """Search for training data that lead training into the documented defects.
+    """Search for training data that trigger the documented defects.
 
     Attributes:
         ids: Defects or models, by default all.
-        level: What counts.
-        runs: Runs of each defect, each from a seed of RANUM's; at most 10.
+        level: Which training counts; see below.
+        runs: Runs of each defect, each with its own seed, one of RANUM's; at most 10.
         timeout: Seconds of one run.
-        descend: Let gradients lead the search; else data are drawn at random, for comparison.
-        out: A folder for what the runs found; created if its parent exists.
-        processors: Threads of torch.
+        descend: Let gradients lead the search; --random draws data instead, for comparison.
+        out: Folder for what the runs found; created if its parent exists.
+        processors: Threads of PyTorch.
         json: Write a report as JSON here; - is standard output.
     """
 
