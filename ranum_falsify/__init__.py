@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from ranum_falsify.network.source import Source
     from ranum_falsify.watch.watching import FailedStep, Watch, WatchWarning, watch
 
-__version__ = "0.1.0"
+__version__ = "1.0.0"
 __all__ = [
     "BackendError",
     "BoxLike",

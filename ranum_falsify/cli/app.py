@@ -105,8 +105,8 @@ def _fail(error: Exception, debug: bool, arguments: Sequence[str]) -> int:
 
 
 _SHORTAGES = {
-    "--n_starts": OUT_OF_MEMORY,
     "--jobs": "out of memory; use fewer workers (--jobs)",
+    "--n_starts": OUT_OF_MEMORY,
     "--samples": "out of memory; compare on fewer inputs (--samples)",
 }
 """What helps where memory ends, by an option that a command has."""
