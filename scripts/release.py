@@ -96,13 +96,12 @@ def build(tools: Path) -> tuple[Path, Path]:
     return wheel, source
 
 
-def check(tools: Path, wheel: Path, source: Path, wanted: str) -> None:
+def check_contents(wheel: Path, source: Path, wanted: str) -> None:
     """Check metadata and contents.
 
     Raises:
         ReleaseFault: They are not those of a release.
     """
-    run(tools, "-m", "twine", "check", "--strict", wheel, source)
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
         metadata = Parser().parsestr(archive.read(next(n for n in names if n.endswith(".dist-info/METADATA"))).decode())
@@ -170,7 +169,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             tools = make_environment(sys.executable, Path(name))
             run(tools, "-m", "pip", "install", "--quiet", "build", "twine")
             wheel, source = build(tools)
-            check(tools, wheel, source, wanted)
+            run(tools, "-m", "twine", "check", "--strict", wheel, source)
+            check_contents(wheel, source, wanted)
         print(f"built and checked: {wheel.name}, {source.name}", flush=True)
         for python in [] if options.no_trial else (options.python or find_pythons()):
             label = run(python, "-c", "import platform; print(platform.python_version())").strip()

@@ -63,9 +63,16 @@ class TestAction:
         given = {"MODELS": paths, "ARGUMENTS": arguments, "SARIF": str(tmp_path / "s.sarif"), "ALLOW_UNKNOWN": "false"}
         search_path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         run = subprocess.run(
-            ["bash", "-e", "-c", script], env={**os.environ, "PATH": search_path, **given}, check=False, cwd=tmp_path
+            ["bash", "-e", "-c", script],
+            env={**os.environ, "PATH": search_path, **given},
+            check=False,
+            cwd=tmp_path,
+            stdout=subprocess.PIPE,
+            text=True,
         )
         assert run.returncode == status
+        level = {0: "", 1: "::error ", 3: "::warning "}[status]
+        assert run.stdout.startswith(level) and bool(run.stdout) == bool(level)
         assert (tmp_path / "s.sarif").is_file()
 
     def test_the_hook_takes_models(self, repository: Path) -> None:
