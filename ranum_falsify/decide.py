@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 import numpy as np
 
 from ranum_falsify.config import SearchConfig
+from ranum_falsify.deadline import Deadline, OutOfTime
 from ranum_falsify.errors import OUT_OF_MEMORY, MemoryShortageError, is_interruption, is_out_of_memory
 from ranum_falsify.network.blackbox import evaluate_until
 from ranum_falsify.network.contents import is_evaluated_outside
@@ -27,7 +28,7 @@ from ranum_falsify.search.extremes import find_extremes
 from ranum_falsify.search.memory import bytes_per_sample
 from ranum_falsify.search.operator_search import OperatorSearch
 from ranum_falsify.search.result import Answer, OperatorResult
-from ranum_falsify.search.search import Budget, OutOfTime, Progress, SearchContext
+from ranum_falsify.search.search import Budget, Progress, SearchContext
 
 __all__ = ["Progress", "falsify"]
 
@@ -70,7 +71,7 @@ def falsify(problem: Problem, config: SearchConfig, *, progress: Callable[[Progr
     check_backends(config)
     device = device_of(config.device)
     began = time.monotonic()
-    budget = Budget(None if config.timeout is None else began + config.timeout, began)
+    budget = Budget(Deadline.after(config.timeout), began)
     graphs = {id(call.graph): call.graph for call in problem.calls}
     size = bytes_per_sample(graphs.values()) * config.batch
     confirmer = Confirmer(list(graphs.values()), threads=_REPLAY_THREADS)
@@ -176,9 +177,9 @@ def _pace(context: SearchContext, search: ClauseSearch, prover: Prover | None) -
         proves = prover is not None and prover.config.prove_timeout > 0 and not prover.is_exhausted
         if prover is not None and proves:
             _refine(context, search, prover, most=turn(_CUT_GROWTH))
-        until = time.monotonic() + turn(_FIND_GROWTH)
-        while not is_over() and time.monotonic() < until:
-            with context.budget.end_within(until - time.monotonic()):
+        until = Deadline.after(turn(_FIND_GROWTH))
+        while not is_over() and not until.has_passed:
+            with context.budget.end_within(until.left):
                 search.run()
             if not context.varies:
                 break
@@ -212,8 +213,8 @@ def _take_turns(context: SearchContext, search: OperatorSearch | ClauseSearch, p
     searches = "pgd" in context.config.backends and context.varies
     times = 1.0
     while not is_over():
-        until = time.monotonic() + times * _TURN
-        while searches and not is_over() and time.monotonic() < until:
+        until = Deadline.after(times * _TURN)
+        while searches and not is_over() and not until.has_passed:
             search.run()
         times *= 2
         proves = prover is not None and not prover.is_exhausted and not is_over()
@@ -251,11 +252,8 @@ def _refine(
         return
     share = context.config.prove_timeout * times
     share = min(max(share, least), most) if share else 0.0
-    deadline = min(
-        now + (min(share, now - context.budget.began) if violated else share),
-        math.inf if context.budget.deadline is None else context.budget.deadline,
-    )
-    if now >= deadline:
+    deadline = context.budget.deadline.within(min(share, now - context.budget.began) if violated else share)
+    if deadline.has_passed:
         return
     context.report(Progress(stage="prove", done=0.5, text="linear bounds"))
     with context.budget.time_proof():

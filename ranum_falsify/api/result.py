@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ranum_falsify.api.illustrating import illustrate
+from ranum_falsify.api.illustrating import ILLUSTRATION_SECONDS, illustrate
 from ranum_falsify.api.loading import Loaded
 from ranum_falsify.api.statement import Statement
 from ranum_falsify.config import Runtime, SearchConfig
+from ranum_falsify.deadline import Deadline
 from ranum_falsify.errors import UsageError
 from ranum_falsify.escaping import escape
 from ranum_falsify.lazy import cached_property
@@ -236,7 +237,8 @@ class Result:
 
     def _repr_html_(self) -> str:
         """Return the report as notebooks show it."""
-        known = {} if self.read is None else self._operand_bounds
+        patience = Deadline.after(ILLUSTRATION_SECONDS)
+        known = {} if self.read is None else operand_bounds(self.read.problem, self.config, deadline=patience)
         left = any(operator.verdict != "proved" for operator in self.answer.operators)
         return as_html(self.answer, self.report().splitlines(), known, self.to_html() if left else "")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -13,6 +12,7 @@ import torch
 from dnnv.nn import Operation
 
 from ranum_falsify.config import ProveConfig
+from ranum_falsify.deadline import NEVER, Deadline, OutOfTime
 from ranum_falsify.domain import Interval, IntervalAnalysis, Visited
 from ranum_falsify.domain.explanation import range_of
 from ranum_falsify.network import Graph, spec_of
@@ -44,23 +44,22 @@ OperandBounds = Mapping[tuple[str, str], OperandRanges]
 """What is known by network and node."""
 
 
-def operand_bounds(problem: Problem, config: ProveConfig, *, deadline: float = math.inf) -> OperandBounds:
+def operand_bounds(problem: Problem, config: ProveConfig, *, deadline: Deadline = NEVER) -> OperandBounds:
     """Return the operand bounds of one interval analysis of each network as written, over the whole box.
 
     Args:
         problem: The property.
         config: The runtimes that the bounds cover.
-        deadline: When to end, in seconds of the monotonic clock; what is not known by then is left out.
+        deadline: When to end; what is not known by then is left out.
     """
     found: dict[tuple[str, str], OperandRanges] = {}
 
     def observe(network: str, analysis: IntervalAnalysis, visited: Visited) -> None:
-        if time.monotonic() > deadline:
-            raise TimeoutError
+        deadline.check()
         bounds = {name: range_of(x) for name, x in _intervals(visited).items()}
         found[network, visited.op.name] = OperandRanges(bounds, dict(_margins(visited)))
 
-    with suppress(TimeoutError):
+    with suppress(OutOfTime):
         _observe(problem, config, observe)
     return found
 
