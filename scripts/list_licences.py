@@ -78,11 +78,15 @@ def walk(names: Sequence[str]) -> dict[str, tuple[Distribution, str]]:
 def licence_of(one: Distribution) -> str:
     """Return what the metadata of a distribution says of its licence, in one line."""
     data = one.metadata
-    classified = [text.rpartition(" :: ")[2] for text in data.get_all("Classifier") or () if text.startswith("License")]
-    said = (data.get("License-Expression") or "", " AND ".join(classified), data.get("License") or "")
-    plain = [text.strip() for text in said if text.strip() and "\n" not in text.strip()]
-    first = next((text for text in (data.get("License") or "").splitlines() if text.strip()), "")
-    return next(iter(plain), first.strip() or "not said")
+
+    def read(name: str) -> list[str]:
+        return [text.strip() for text in data.get_all(name) or () if text.strip()]
+
+    classified = [text.rpartition(" :: ")[2] for text in read("Classifier") if text.startswith("License")]
+    said = (*read("License-Expression"), " AND ".join(classified), *read("License"))
+    plain = [text for text in said if text and "\n" not in text]
+    first = next((text.splitlines()[0] for text in read("License")), "")
+    return next(iter(plain), first or "not said")
 
 
 def agreed(licence: str) -> Iterator[str]:

@@ -18,7 +18,7 @@ import sys
 import tarfile
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from email.parser import Parser
 from pathlib import Path
 
@@ -125,8 +125,9 @@ def check_contents(wheel: Path, source: Path, wanted: str) -> None:
             raise ReleaseFault(f"{source.name}: holds {', '.join(strays[:5])}")
 
 
-def try_it(python: str, wheel: Path, source: Path, wanted: str, say: Callable[[str], None]) -> None:
+def try_it(python: str, wheel: Path, source: Path, wanted: str) -> None:
     """Install both files in a fresh environment, one after the other, and run the commands of README.md."""
+    label = run(python, "-c", "import platform; print(platform.python_version())").strip()
     with tempfile.TemporaryDirectory(prefix="ranum-falsify-release-") as name:
         folder = Path(name).resolve()
         inner = make_environment(python, folder / "environment")
@@ -143,7 +144,7 @@ def try_it(python: str, wheel: Path, source: Path, wanted: str, say: Callable[[s
                     raise ReleaseFault(f"{file.name}: --version says {printed.strip()}")
             (work / "module.py").write_text(MODULE)
             run(inner, "module.py", cwd=work)
-            say(f"{file.name}: {len(COMMANDS)} commands and a module, as they should")
+            print(f"Python {label}: {file.name}: {len(COMMANDS)} commands and a module, as they should", flush=True)
 
 
 def find_pythons() -> Iterator[str]:
