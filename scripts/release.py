@@ -174,10 +174,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             check_contents(wheel, source, wanted)
         print(f"built and checked: {wheel.name}, {source.name}", flush=True)
         for python in [] if options.no_trial else (options.python or find_pythons()):
-            label = run(python, "-c", "import platform; print(platform.python_version())").strip()
-            try_it(
-                python, wheel, source, wanted, lambda text, label=label: print(f"Python {label}: {text}", flush=True)
-            )
+            try_it(python, wheel, source, wanted)
     except ReleaseFault as fault:
         print(f"release: {fault}", file=sys.stderr)
         return 1
