@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from itertools import islice
 from pathlib import Path
 
 from ranum_falsify.cli.options.replay import STEP_SUFFIX, ReplayOptions
@@ -40,7 +41,7 @@ def run(options: ReplayOptions) -> int:
         assert options.counterexample is not None
         report = request.replay_file(options.counterexample)
     with verdict_stands():
-        say(report.lines())
+        say(islice(report.lines(), 1 if options.verbosity < 0 else None))
     return 1 if report.violated else 0
 
 

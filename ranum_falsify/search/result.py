@@ -114,7 +114,7 @@ class OperatorRecord(Generic[Example]):
         inside: If it is open because of operators in its subgraphs: these, each after the path to it.
         rewritten: Whether an open operator is proved as written, and open only because ONNX Runtime's graph
             optimisations may make an invalid one of it.
-        source: The line of Python that it comes from, in an exported module.
+        source: The line of Python that it comes from, where the model notes it, as PyTorch's exporter does.
         gradients: Of an exported module that was run on the counterexample: parameters and inputs whose gradients were
             not finite.
         proved_after_rewriting: Of one that is not proved: passes of `transform`, equal in real arithmetic, that make a

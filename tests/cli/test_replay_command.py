@@ -46,6 +46,11 @@ def test_an_array_alone(workshop: Workshop, zeros: str) -> None:
     ]
 
 
+def test_quiet_is_one_line(workshop: Workshop, zeros: str) -> None:
+    run = workshop.run("replay", zeros, "--network", "N", workshop.model(), "-q")
+    assert (run.status, run.out) == (1, "violated\n")
+
+
 def test_what_shows_with_the_default_optimisations_alone(workshop: Workshop, zeros: str) -> None:
     run = workshop.run("replay", zeros, "--network", "N", workshop.model(MERGED))
     assert run.status == 1

@@ -29,7 +29,7 @@ class CheckProofOptions(MemoryOptions, PropertyOptions):
         runtimes: Runtimes that the proof must cover: onnxruntime, torch, exact; repeat, or separate by commas.
     """
 
-    example: ClassVar[str] = "proof.json --network N model.onnx --box 0 1"
+    example: ClassVar[str] = "proof.npz --network N model.onnx --box 0 1"
     epilog: ClassVar[str] = """\
 The question is what the options, or the property, say; the file has to be about that. A checker that shares nothing
 with what made the proof bounds each operator again, of the model and of what ONNX Runtime's optimiser makes of it.

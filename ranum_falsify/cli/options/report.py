@@ -14,11 +14,11 @@ __all__ = ["ReportOptions"]
 
 @dataclass(frozen=True, kw_only=True)
 class ReportOptions(CommonOptions):
-    """Show the results of a suite as a page, or as CI systems read them.
+    """Make a page of the results of a suite or of pytest, or a report for CI systems.
 
     Attributes:
-        results: The results of a suite, results.jsonl, or those of each of its parts.
-        output_format: Print this: JUnit XML, SARIF, annotations of GitHub Actions, or a code quality report of GitLab.
+        results: Results (.jsonl) of a suite, of its parts, or of pytest --ranum-falsify-results.
+        output_format: What to print: JUnit XML, SARIF, annotations of GitHub Actions, or a code quality report of GitLab.
         output: Write an HTML page here.
         junit: Write JUnit XML here, with a test for each instance.
         sarif: Write SARIF 2.1.0 here, with a result for each violated operator.

@@ -47,7 +47,7 @@ class VerboseOptions:
     """How much is said.
 
     Attributes:
-        verbose: -v shows every operator, -q only the verdict or the totals, in one line.
+        verbose: -v shows every operator; -q only the verdict, the totals, or the best repair.
     """
 
     verbose: Annotated[bool | None, Option("-v --verbose", off="-q --quiet", group="output")] = None
