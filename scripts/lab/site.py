@@ -28,7 +28,7 @@ PAGES = {
     "LICENSE": "LICENSE",
 }
 _LINK = re.compile(
-    r"(?<=\]\()(?!https?:)([^)#\s]+\.(?:md|schema\.json|ipynb)|(?:\.\./)?LICENSE)(?=[)#])"  # a page, or a file beside it
+    r"(?<=\]\()(?!https?:)([^)#\s]+\.(?:md|schema\.json|ipynb)|(?:\.\./)?LICENSE)(?=[)#])"  # a page or a file
     r"|(?<=src=\")docs/[^\"]+(?=\")"  # a picture
 )
 

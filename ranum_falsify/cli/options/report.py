@@ -18,7 +18,8 @@ class ReportOptions(CommonOptions):
 
     Attributes:
         results: Results (.jsonl) of a suite, of its parts, or of pytest --ranum-falsify-results.
-        output_format: What to print: JUnit XML, SARIF, annotations of GitHub Actions, or a code quality report of GitLab.
+        output_format: What to print: JUnit XML, SARIF, annotations of GitHub Actions, or a code quality report of
+            GitLab.
         output: Write an HTML page here.
         junit: Write JUnit XML here, with a test for each instance.
         sarif: Write SARIF 2.1.0 here, with a result for each violated operator.
