@@ -5,6 +5,7 @@ import logging
 import subprocess
 import sys
 import textwrap
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,7 @@ import onnxruntime
 import pytest
 import torch
 import torch.nn.functional as F
+from onnx import helper
 from torch import Tensor, nn
 
 import ranum_falsify as rf
@@ -125,6 +127,23 @@ def test_names_and_sources(gradient: bool) -> None:
     assert any(source.backward for _, source in sources) == gradient
     found = run(exported, draw(exported))
     assert len(found) == 2 + gradient * (2 + len(exported.parameters)) and all(np.isfinite(y).all() for y in found)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("pkg.torch.onnx.stack_trace", 'File "' * 100_000),
+        ("pkg.torch.onnx.stack_trace", 'File "a", line ' + "9" * 100_000 + ", in f"),
+        ("pkg.torch.onnx.name_scopes", "[" * 100_000),
+    ],
+    ids=["files", "digits", "lists"],
+)
+def test_notes_of_a_stranger_cost_no_time(key: str, value: str) -> None:
+    node = helper.make_node("Relu", ["x"], ["y"], name="n")
+    node.metadata_props.add(key=key, value=value)
+    began = time.process_time()
+    assert find_sources(helper.make_model(helper.make_graph([node], "g", [], []))) == {}
+    assert time.process_time() - began < 5
 
 
 class Mean(nn.Module):

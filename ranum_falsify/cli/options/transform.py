@@ -44,18 +44,19 @@ class PassOptions(VerboseOptions, MemoryOptions, CommonOptions):
     """How passes are run and verified.
 
     Attributes:
-        output: Write the new model here.
-        imports: Python file that registers passes. It is a program and runs; may be repeated.
-        only: Operators that the new model may contain, separated by commas; others are reported.
-        references: Input to compare the models on, as an .npy file, beside the samples; give all inputs.
-        box: Range of all inputs; --box NAME=LO,HI for that of one; may be repeated.
-        dims: Size of a symbolic dimension in samples; by default several with which the model runs.
+            output: Write the new model here.
+            imports: Python file that registers passes. It is a program and runs; may be repeated.
+            only: Operators that the new model may contain, separated by commas; others are reported.
+            references: Input to compare the models on, as an .npy file, beside the samples; give all inputs.
+            box: Range of all inputs; --box NAME=LO,HI for that of one; may be repeated.
+            dims: Size of a symbolic dimension in samples; by default several with which the model runs.
         verify_timeout: Seconds, after each pass, to prove that both models agree on the whole box, or to find an input
-            on which they do not; by default they are only compared on samples.
+            on which they do not; by default 5 if all inputs have a range; 0 for samples alone.
+        state: File for what analyses find, by pass: read before the first one if it is there, and written at the end.
         samples: Number of inputs to compare the models on; by default 64, or down to 8 if one takes long.
-        seed: Seed of the samples.
-        processors: Threads of ONNX Runtime.
-        json: Write what each pass did as JSON; - is standard output, in place of the text.
+            seed: Seed of the samples.
+            processors: Threads of ONNX Runtime.
+            json: Write what each pass did as JSON; - is standard output, in place of the text.
     """
 
     epilog: ClassVar[str] = """\
@@ -95,7 +96,10 @@ exit status: 0 verified and written, 1 a pass did not keep its promise, 2 usage 
         Mapping[str, int],
         Option("--dim", metavar="NAME=VALUE", group="verification", parse=parse_size, gather=to_mapping),
     ] = field(default_factory=dict)
-    verify_timeout: Annotated[float, Option(metavar="SECONDS", group="verification", parse=parse_duration)] = 0.0
+    verify_timeout: Annotated[float | None, Option(metavar="SECONDS", group="verification", parse=parse_duration)] = (
+        None
+    )
+    state: Annotated[Path | None, Option(metavar="FILE", in_files=False, group="output")] = None
     samples: Annotated[int | None, Option(group="verification")] = None
     seed: Annotated[int, Option(group="verification")] = 0
     processors: Annotated[int, Option("-p --processors --n_proc", group="verification", least=1)] = 1
