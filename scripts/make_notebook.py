@@ -51,7 +51,7 @@ def cells(page: str) -> Iterator[tuple[str, str]]:
 
 def make(page: str) -> Any:
     """Return the notebook that a page becomes, not executed."""
-    makers = {"markdown": v4.new_markdown_cell, "code": v4.new_code_cell}
+    makers: dict[str, Any] = {"markdown": v4.new_markdown_cell, "code": v4.new_code_cell}
     parts = [(kind, re.sub(r"<!-- .*? -->\n", "", source).strip()) for kind, source in cells(page)]
     listed = [makers[kind](source, id=f"{kind}-{number}") for number, (kind, source) in enumerate(parts, 1) if source]
     return v4.new_notebook(cells=listed, metadata=KERNEL)

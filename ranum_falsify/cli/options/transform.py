@@ -44,19 +44,19 @@ class PassOptions(VerboseOptions, MemoryOptions, CommonOptions):
     """How passes are run and verified.
 
     Attributes:
-            output: Write the new model here.
-            imports: Python file that registers passes. It is a program and runs; may be repeated.
-            only: Operators that the new model may contain, separated by commas; others are reported.
-            references: Input to compare the models on, as an .npy file, beside the samples; give all inputs.
-            box: Range of all inputs; --box NAME=LO,HI for that of one; may be repeated.
-            dims: Size of a symbolic dimension in samples; by default several with which the model runs.
+        output: Write the new model here.
+        imports: Python file that registers passes. It is a program and runs; may be repeated.
+        only: Operators that the new model may contain, separated by commas; others are reported.
+        references: Input to compare the models on, as an .npy file, beside the samples; give all inputs.
+        box: Range of all inputs; --box NAME=LO,HI for that of one; may be repeated.
+        dims: Size of a symbolic dimension in samples; by default several with which the model runs.
         verify_timeout: Seconds, after each pass, to prove that both models agree on the whole box, or to find an input
             on which they do not; by default 5 if all inputs have a range; 0 for samples alone.
         state: File for what analyses find, by pass: read before the first one if it is there, and written at the end.
         samples: Number of inputs to compare the models on; by default 64, or down to 8 if one takes long.
-            seed: Seed of the samples.
-            processors: Threads of ONNX Runtime.
-            json: Write what each pass did as JSON; - is standard output, in place of the text.
+        seed: Seed of the samples.
+        processors: Threads of ONNX Runtime.
+        json: Write what each pass did as JSON; - is standard output, in place of the text.
     """
 
     epilog: ClassVar[str] = """\
