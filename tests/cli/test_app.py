@@ -95,6 +95,12 @@ class TestStart:
         )
         assert run.stdout.endswith("1 False\n")
 
+    def test_the_main_command_has_a_name(self, workshop: Workshop) -> None:
+        asked = (workshop.property(), "--network", "N", workshop.model(), "--list-operators")
+        run = workshop.run("falsify", *asked)
+        assert run.status == 0 and run.out == workshop.run(*asked).out
+        assert "PROPERTY is missing" in workshop.run("falsify").error
+
     def test_version_and_help_go_to_standard_output(self, workshop: Workshop) -> None:
         assert workshop.run("--version").out == f"ranum-falsify {ranum_falsify.__version__}\n"
         run = workshop.run("--help")

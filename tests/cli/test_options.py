@@ -159,12 +159,12 @@ class TestCommands:
             assert f"ranum-falsify {'' if name == MAIN else f'{name} '}{load_options(name).example}".rstrip() in run.out
 
     @pytest.mark.parametrize(
-        "words", ["help", "help check", "help suite compare", "help zoo", "zoo --help", "check -h"]
+        "words", ["help", "help check", "help check --box", "help suite compare", "help zoo", "zoo --help", "check -h"]
     )
     def test_help(self, workshop: Workshop, words: str) -> None:
         run = workshop.run(*words.split())
         assert (run.status, run.err) == (0, "")
-        assert f"ranum-falsify {words.replace('help', '').strip(' -h')}".strip() in run.out
+        assert f"ranum-falsify {words.replace('help', '').replace('--box', '').strip(' -h')}".strip() in run.out
 
     @pytest.mark.parametrize(
         ("word", "says"),
