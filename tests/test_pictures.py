@@ -12,7 +12,9 @@ import pytest
 
 from tests.snippets import ROOT
 
-NAMES = sorted(path.stem for path in (ROOT / "docs" / "pictures").glob("*.svg"))
+PLOTS = ("bounds", "margins")
+EVERY = {path.stem for path in (ROOT / "docs" / "pictures").glob("*.svg")}
+NAMES = sorted(EVERY.difference(PLOTS))
 
 
 @pytest.fixture
@@ -36,7 +38,21 @@ def test_a_picture_is_current(script: Any, name: str, tmp_path: Path) -> None:
 
 
 def test_every_picture_is_drawn_and_shown(script: Any) -> None:
-    assert set(script.PICTURES) == set(NAMES)
+    assert {*script.PICTURES, *PLOTS} == EVERY
     pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
     shown = {name for page in pages for name in re.findall(r"pictures/(\w+)\.svg", page.read_text(encoding="utf-8"))}
-    assert shown == set(NAMES)
+    assert shown == EVERY
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PLOTS)
+def test_a_plot_is_current(script: Any, name: str) -> None:
+    plots = importlib.import_module("draw_plots")
+    assert set(plots.PLOTS) == set(PLOTS)
+    matplotlib = pytest.importorskip("matplotlib")
+    matplotlib.use("Agg")
+    kept = script.recorded(name)
+    shown, _ = plots.PLOTS[name]()
+    again = f"run scripts/draw_plots.py {name}, and look at it"
+    assert rounded(kept["shown"]) == rounded(shown), again
+    assert kept["drawn_by"] == plots.drawn_by(), again

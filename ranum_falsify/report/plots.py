@@ -67,7 +67,15 @@ def draw_layers(layers: Iterable[LayerBounds], verdicts: Mapping[tuple[str, str]
     half = torch.finfo(torch.float16)
     for size, text in ((half.max, "float16 ends"), (half.tiny, "float16 loses digits")):
         axes.axhline(size, color=_OTHER, linestyle="--", linewidth=1)
-        axes.annotate(text, (1, size), xycoords=("axes fraction", "data"), ha="right", va="bottom", fontsize="small")
+        axes.annotate(
+            text,
+            (0.99, size),
+            xycoords=("axes fraction", "data"),
+            ha="right",
+            va="center",
+            fontsize="small",
+            bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1},
+        )
     axes.set(yscale="log", ylabel="size of the elements", title="Bounds of what each operator makes")
     names = [layer.op_type if len(shown) <= _MOST_NAMES else "" for layer in shown]
     axes.set_xticks(range(len(shown)), names, rotation=90, fontsize="small")

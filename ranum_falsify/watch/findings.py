@@ -207,12 +207,12 @@ class Trends:
         return [warning for warning in due if warning]
 
     def list_nearest(self, count: int) -> dict[str, list[tuple[int, float]]]:
-        """Return how much was left of the way to the limits that came nearest, by operator and line."""
+        """Return how much was left of the way to the limits that came nearest, one of each line, by what names it."""
         nearest = sorted(self._trends.items(), key=lambda one: min(share for _, share in one[1].left))
-        found: dict[str, list[tuple[int, float]]] = {}
+        found: dict[tuple[str, int], tuple[str, list[tuple[int, float]]]] = {}
         for (name, line, _), trend in nearest:
-            found.setdefault(f"{name} at {_short_line(line)}", trend.left)
-        return dict(list(found.items())[:count])
+            found.setdefault(line[:2], (f"{name} at {_short_line(line)}", trend.left))
+        return dict(list(found.values())[:count])
 
     def _follow(self, key: tuple[str, Line, Gauge], step: int, position: float, value: float, end: float) -> str | None:
         name, line, gauge = key
