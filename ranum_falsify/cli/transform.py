@@ -193,8 +193,7 @@ class _Transformation:
                 after_pass=self._say_pass,
             )
         except PostconditionError as error:
-            failure = self._explain(error)
-            self._write_json(transform_report(error.reports, failure=failure))
+            self._write_json(transform_report(error.reports, failure=self._explain(error)))
             return _FAILED
         beside = list(_beside(self.options).values())
         texts = {path: self.given.text.encode() for path in beside}
