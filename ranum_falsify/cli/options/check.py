@@ -113,12 +113,12 @@ class CheckOptions(AskOptions, QuestionOptions):
 
     example: ClassVar[str] = "model.onnx --box 0 1"
     epilog: ClassVar[str] = """\
-Without --box, images range over [0, 1], other floating numbers over [-1, 1], indices over the table that they choose
-from, labels of a loss over its classes; the verdict says so. Counterexamples are run again by
-`ranum-falsify replay cex.json --network N MODEL`.
+Without --box, images range over [0, 1], other floating numbers over [-1, 1], indices over their table, labels of a
+loss over its classes; the verdict says so. `ranum-falsify replay cex.json --network N MODEL` runs a counterexample
+again.
 
-exit status: 0 holds, 1 violated, 2 usage or input error, 3 unknown; of several models, that of the first of 2, 1, 3, 0
-which one of them has"""
+exit status: 0 holds, 1 violated, 2 usage or input error, 3 unknown; of several models, 2 if one of them has it, else
+1, else 3, else 0"""
 
     models: Annotated[tuple[Path, ...], Argument("MODEL", many=True, reads=MODELS)]
     print_property: Annotated[str | None, Option(metavar="PATH", bare="-", in_files=False, group="output")] = None

@@ -31,8 +31,8 @@ class CheckProofOptions(MemoryOptions, PropertyOptions):
 
     example: ClassVar[str] = "proof.npz --network N model.onnx --box 0 1"
     epilog: ClassVar[str] = """\
-The question is what the options, or the property, say; the file has to be about that. A checker that shares nothing
-with what made the proof bounds each operator again, of the model and of what ONNX Runtime's optimiser makes of it.
+The options, or the property, say what is asked, and the file must prove that. The checker shares nothing with the
+prover: it bounds each operator again, in the model and in what ONNX Runtime's optimiser makes of it.
 
 exit status: 0 accepted, 1 rejected, 2 usage or input error, 3 not checked: an operator that can fail was not shown
 not to"""

@@ -31,9 +31,9 @@ class FixOptions(VerboseOptions, FixConfig, MemoryOptions, PropertyOptions):
 
     example: ClassVar[str] = "prop.py --network N model.onnx -o fixed.onnx"
     epilog: ClassVar[str] = """\
-Repairs are rewrites (the same function in stable operators), guards (the least change of an operand with which the
-proof succeeds) and clips (a narrower range). The best is written: one that is proved where there is one, then the
-gentlest. The report lists the others.
+Repairs are rewrites (the same function in stable operators), guards (the smallest change of an operand that makes the
+proof succeed) and clips (a narrower range). The best one is written: proved if possible, then the gentlest. The report
+lists the others.
 
 exit status: 0 written and proved, 3 written, no counterexample found, but not proved; or nothing found,
              2 usage or input error, or nothing to repair"""

@@ -34,12 +34,11 @@ class ReplayOptions(VerboseOptions, MemoryOptions, PropertyOptions):
 
     example: ClassVar[str] = "cex.npy --network N model.onnx"
     epilog: ClassVar[str] = """\
-step-N.pt, a step of training that rf.watch saved, needs no network: PyTorch runs its operators again.
+step-N.pt, a training step that rf.watch saved, needs no network: PyTorch runs its operators again.
 
-Counterexamples from elsewhere: cex.json says which arrays beside it belong to which network, and is only read. Models
-and properties are opened where you name them; the paths in cex.json are not. Where operators fail, the models decide.
-Where a property over outputs is false, it is needed again: give --property. A .py property is a program, which runs
-with all your rights; a .vnnlib property is data.
+Counterexamples from elsewhere: cex.json is data, and says which arrays beside it belong to which network. Only models
+and properties that you name are opened, never the paths in it. If a property of outputs is false, give it again, by
+--property. A .py property is a program and runs with all your rights; a .vnnlib property is data.
 
 exit status: 0 nothing fails, 1 violated, 2 usage or input error"""
 

@@ -60,8 +60,8 @@ class SuiteOptions(VerboseOptions, SearchOptions):
     example: ClassVar[str] = "suite.toml"
     epilog: ClassVar[str] = """\
 SUITE is a folder of VNN-COMP (instances.csv), a folder of such folders, a list of DNNV's problems (problems.csv), or a
-suite.toml; all may be compressed by gzip. Each instance runs in a process of its own. Results are there after each
-instance: in results.jsonl, with the report of each, and at the end in results.csv, in VNN-COMP's columns.
+suite.toml; all may be compressed by gzip. Each instance runs in a process of its own. results.jsonl gets the report of
+each instance as it ends; results.csv, in VNN-COMP's columns, is written at the end.
 
 other commands:
   ranum-falsify suite compare A B            compare two results, or a result with the competition's

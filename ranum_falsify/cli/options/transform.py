@@ -61,8 +61,8 @@ class PassOptions(VerboseOptions, MemoryOptions, CommonOptions):
 
     epilog: ClassVar[str] = """\
 Each pass is verified after it ran: the structure of the new model, its outputs on samples, and that no operator
-receives invalid input where none did before. Where a pass does not keep its promise, the new model is not written; the
-model before the pass is (OUT.checkpoint.onnx), and the input that shows it (OUT.failing.npy).
+receives invalid input where none did before. If a pass breaks its promise, the new model is not written, but the model
+before the pass (OUT.checkpoint.onnx) and the input that shows it (OUT.failing.npy) are.
 
 exit status: 0 verified and written, 1 a pass did not keep its promise, 2 usage or input error,
              3 written, but operators outside --only are left"""
