@@ -42,7 +42,7 @@ property's loss, from the weights in its file. DIR gets training.json and, for e
 training.npz, trained.npz, model.onnx, and a test that trains by itself and needs only NumPy, PyTorch and ONNX Runtime.
 
 exit status: 0 every operator is proved, 1 something is triggered, 2 usage or input error,
-             3 operators are not proved, and nothing is triggered"""
+3 operators are not proved, and nothing is triggered"""
 
     property_path: Annotated[Path, Argument("PROPERTY", reads=PROPERTY)]
     out: Annotated[Path | None, Option(metavar="DIR", group="output")] = None

@@ -36,7 +36,7 @@ proof succeed) and clips (a narrower range). The best one is written: proved if 
 lists the others.
 
 exit status: 0 written and proved, 3 written, no counterexample found, but not proved; or nothing found,
-             2 usage or input error, or nothing to repair"""
+2 usage or input error, or nothing to repair"""
 
     property_path: Annotated[Path, Argument("PROPERTY", reads=PROPERTY)]
     output: Annotated[Path | None, Option("-o --output", metavar="PATH", in_files=False, group="output")] = None

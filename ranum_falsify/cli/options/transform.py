@@ -65,7 +65,7 @@ receives invalid input where none did before. If a pass breaks its promise, the 
 before the pass (OUT.checkpoint.onnx) and the input that shows it (OUT.failing.npy) are.
 
 exit status: 0 verified and written, 1 a pass did not keep its promise, 2 usage or input error,
-             3 written, but operators outside --only are left"""
+3 written, but operators outside --only are left"""
 
     output: Annotated[Path | None, Option("-o --output", metavar="PATH", in_files=False, group="output")] = None
     imports: Annotated[

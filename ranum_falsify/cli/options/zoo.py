@@ -93,7 +93,7 @@ An operator is flagged if the interval analysis does not prove it valid for all 
 Seconds are medians of three analyses.
 
 exit status: 0 every documented operator is flagged and every repaired model proved, 1 otherwise,
-             2 usage or input error"""
+2 usage or input error"""
 
     ids: _Ids = ()
     batch: _Batch = 1
