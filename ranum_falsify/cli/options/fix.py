@@ -35,8 +35,8 @@ Repairs are rewrites (the same function in stable operators), guards (the smalle
 proof succeed) and clips (a narrower range). The best one is written: proved if possible, then the gentlest. The report
 lists the others.
 
-exit status: 0 written and proved, 3 written, no counterexample found, but not proved; or nothing found,
-2 usage or input error, or nothing to repair"""
+exit status: 0 written and proved, 4 the same, but at a loss, 3 written and not proved (no counterexample was found), or
+nothing found, 2 usage or input error, or nothing to repair"""
 
     property_path: Annotated[Path, Argument("PROPERTY", reads=PROPERTY)]
     output: Annotated[Path | None, Option("-o --output", metavar="PATH", in_files=False, group="output")] = None
