@@ -18,6 +18,7 @@ from ranum_falsify.cli.output import say
 from ranum_falsify.cli.reading import box_of_file, state_file
 from ranum_falsify.cli.streams import verdict_stands
 from ranum_falsify.errors import UsageError, reason_of
+from ranum_falsify.escaping import json_text
 from ranum_falsify.network.functions import first_line
 from ranum_falsify.network.guards import memory_limit
 from ranum_falsify.report.arrays import load_array
@@ -198,7 +199,7 @@ class _Transformation:
         beside = list(_beside(self.options).values())
         texts = {path: self.given.text.encode() for path in beside}
         if self.options.state is not None:
-            texts[self.options.state] = json.dumps(done.state, indent=1).encode()
+            texts[self.options.state] = json_text(done.state).encode()
         write_model(done.model, self.output, beside=texts)
         notices = [*self.given.notices, *done.notices]
         counts = count_operators(done.model)

@@ -250,10 +250,10 @@ class TestConfirm:
 
 
 class TestReplay:
-    def test_quiet_keeps_what_it_rests_on(self, workshop: Workshop) -> None:
+    def test_it_says_what_it_rests_on(self, workshop: Workshop) -> None:
         workshop.falsify("--save-violation", workshop.folder / "cex")
         other = workshop.model(LOG.replace("logarithm", "another"))
-        out = workshop.run("replay", workshop.folder / "cex.json", "-N", "N", other, "-q").out
+        out = workshop.run("replay", workshop.folder / "cex.json", "-N", "N", other).out
         assert lines(out, "of") == [f"of: N = {other} (sha256 {sha256(other)[:12]})"]
         assert lines(out, "kernels") == [f"kernels: {ORT}"]
         assert len(lines(out, "notice")) == 1 and "SHA-256 differs" in out
