@@ -64,7 +64,7 @@ class TestAction:
         search_path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         run = subprocess.run(
             ["bash", "-e", "-c", script],
-            env={**os.environ, "PATH": search_path, **given},
+            env={**os.environ, "PATH": search_path, "PYTHONPATH": str(repository), **given},
             check=False,
             cwd=tmp_path,
             stdout=subprocess.PIPE,
