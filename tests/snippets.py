@@ -46,6 +46,7 @@ _CHANGES = (
     (r"sha256 [0-9a-f]+", "sha256 #"),
     (r"\d+\.\d+ ?(s|ms)\b(?: \(\d+:\d\d:\d\d\))?", r"# \1"),
     (r"-?\d+(\.\d+)?e[+-]?\d+|-?\d+\.\d{3,}|-?\d{5,}", "#"),
+    (r"\bsearched \d+ s\b", "searched # s"),
     (r"[ \t]+", " "),
 )
 """What differs from run to run, or from one processor's kernels to another's, and what to put for it."""
