@@ -21,6 +21,7 @@ from ranum_falsify.option import (
 )
 
 __all__ = [
+    "ARM64",
     "RUNTIMES",
     "ConfirmConfig",
     "FailureKind",
@@ -34,12 +35,15 @@ __all__ = [
     "SearchConfig",
     "TrainingConfig",
     "ViolationKind",
+    "library_of",
     "runtime_option",
 ]
 
 Runtime = str
 RUNTIMES: tuple[Runtime, ...] = ("onnxruntime", "torch", "exact")
-"""ONNX Runtime on the CPU, PyTorch on the CPU, and a correctly rounded evaluation."""
+"""ONNX Runtime on the CPU, PyTorch on the CPU, and a correctly rounded evaluation; libraries on x86-64 processors."""
+ARM64: Mapping[Runtime, Runtime] = {"onnxruntime": "onnxruntime-arm64"}
+"""Libraries on ARM64 processors that were measured there, by their names as runtimes on x86-64 ones."""
 
 Reach = Literal["output", "masked"]
 """Whether a violation shows at an output of the network, or no output shows it."""
@@ -61,6 +65,11 @@ _ENDLESS_BATCH = 256
 _MEANS = ("rewrite", "guard", "clip")
 _PLACES = ("operand", "input", "weight")
 _FOREIGN_BACKENDS = ("dnnf.", "foolbox.", "cleverhans.")
+
+
+def library_of(runtime: Runtime) -> Runtime:
+    """Return the library of a runtime, by its name as the runtime on x86-64 processors."""
+    return runtime.partition("-")[0]
 
 
 def _parse_runtimes(text: str) -> list[Runtime]:

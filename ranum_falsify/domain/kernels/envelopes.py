@@ -13,7 +13,7 @@ from functools import cache, reduce
 
 import torch
 
-from ranum_falsify.config import RUNTIMES, Runtime
+from ranum_falsify.config import RUNTIMES, Runtime, library_of
 from ranum_falsify.domain.kernels.records import Record, Row, dtype_name, found_here, measured, shipped
 from ranum_falsify.domain.slack import GELU_SHARE
 
@@ -110,7 +110,7 @@ def envelope(function: str, dtype: torch.dtype, runtimes: tuple[Runtime, ...]) -
 
 @cache
 def _envelope(function: str, dtype: torch.dtype, runtimes: tuple[Runtime, ...], here: tuple[Record, ...]) -> Envelope:
-    rows = _group_by_runtime(function, dtype, (*shipped(), *here))
+    rows = _group_by_runtime(function, dtype, tuple(dict.fromkeys((*RUNTIMES, *runtimes))), (*shipped(), *here))
     lowest, highest = max(e.lowest for e in rows.values()), min(e.highest for e in rows.values())
     known = rows | {"exact": replace(_make_exact(function, dtype), lowest=lowest, highest=highest)}
     chosen = [known[runtime] for runtime in runtimes if runtime in known]
@@ -138,7 +138,7 @@ def _of(record: Record, function: str, dtype: torch.dtype) -> Envelope | None:
     if dtype is not torch.float32:
         return Envelope(*row)
     found = Envelope(*row, *record.ends(function))
-    lost = _FLUSHED.get(function, 0.0) if record.runtime == "onnxruntime" else 0.0
+    lost = _FLUSHED.get(function, 0.0) if library_of(record.runtime) == "onnxruntime" else 0.0
     return replace(found, absolute=found.absolute + lost) if lost else found
 
 
@@ -153,19 +153,26 @@ def _make_exact(function: str, dtype: torch.dtype) -> Envelope:
     return Envelope(0.0, floor_until=floor_until, ceiling_from=ceiling_from)
 
 
-def _group_by_runtime(function: str, dtype: torch.dtype, of: Sequence[Record]) -> dict[Runtime, Envelope]:
-    found = {runtime: _find(function, dtype, runtime, of) for runtime in RUNTIMES}
+def _group_by_runtime(
+    function: str, dtype: torch.dtype, runtimes: Sequence[Runtime], of: Sequence[Record]
+) -> dict[Runtime, Envelope]:
+    found = {runtime: _find(function, dtype, runtime, of) for runtime in runtimes}
     rows = {runtime: kernel for runtime, kernel in found.items() if kernel is not None}
     if not rows:
         raise KeyError(f"{function} was not measured in {dtype}")
-    if dtype is torch.float64 and "onnxruntime" not in rows and function in _BY_DEFINITION:
-        torch_row = rows["torch"]
-        rows["onnxruntime"] = replace(_BY_DEFINITION[function], lowest=torch_row.lowest, highest=torch_row.highest)
-    if dtype is torch.float16 and "onnxruntime" in rows and function in _BY_DEFINITION_IN_HALF:
-        rows["onnxruntime"] = rows["onnxruntime"].union(_BY_DEFINITION_IN_HALF[function])
-    if dtype is torch.float16 and "onnxruntime" in rows:
-        # Inside a network, ONNX Runtime runs half precision in float32, and does not round between operators.
-        single = _find(function, torch.float32, "onnxruntime", of)
-        assert single is not None
-        rows["onnxruntime"] = replace(rows["onnxruntime"].union(single), floor_until=-math.inf, ceiling_from=math.inf)
+    for runtime in (runtime for runtime in runtimes if library_of(runtime) == "onnxruntime"):
+        if dtype is torch.float64 and runtime not in rows and function in _BY_DEFINITION:
+            torch_row = rows["torch"]
+            rows[runtime] = replace(_BY_DEFINITION[function], lowest=torch_row.lowest, highest=torch_row.highest)
+        if dtype is torch.float16 and runtime in rows:
+            # Inside a network, ONNX Runtime runs half precision in float32, and does not round between operators.
+            single = _find(function, torch.float32, runtime, of)
+            assert single is not None
+            joined = reduce(Envelope.union, [rows[runtime], single, *_find_definition(function)])
+            rows[runtime] = replace(joined, floor_until=-math.inf, ceiling_from=math.inf)
     return rows
+
+
+def _find_definition(function: str) -> tuple[Envelope, ...]:
+    """Return the error of a definition in float16, if there is one."""
+    return (_BY_DEFINITION_IN_HALF[function],) if function in _BY_DEFINITION_IN_HALF else ()
