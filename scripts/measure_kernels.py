@@ -81,7 +81,7 @@ def measure_all(task: Task, family: str, chosen: list[int], jobs: int) -> Record
             print(f"{task.runtime} {family}, {function.key}: {part.seconds:.0f} s", file=sys.stderr, flush=True)
             for dtype, errors in part.errors.items():
                 if errors.invalid:
-                    print(f"  {dtype}: NaN or infinite at {errors.invalid[:5]}", file=sys.stderr)
+                    print(f"  {dtype}: NaN at {errors.invalid[:5]}", file=sys.stderr)
     module = import_module(library_of(task.runtime))
     version = MACHINES[task.emulate].version if task.emulate else str(module.__version__).split("+")[0]
     return make_record(task.runtime, family, {version: _describe_how(task)}, task.sweep, found)

@@ -34,6 +34,7 @@ class Envelope:
         keeps_sign: No result has the opposite sign of f, and where f is 0, so is the result.
         floor_until: For operands up to this no result lies above the infimum of f, a rising function.
         ceiling_from: For operands from this on no result lies below its supremum.
+        overflows: Results may be infinite where f is this large, or larger.
     """
 
     relative: float
@@ -43,6 +44,7 @@ class Envelope:
     keeps_sign: bool = True
     floor_until: float = -math.inf
     ceiling_from: float = math.inf
+    overflows: float = math.inf
 
     @property
     def row(self) -> Row:
@@ -59,6 +61,7 @@ class Envelope:
             self.keeps_sign and other.keeps_sign,
             min(self.floor_until, other.floor_until),
             max(self.ceiling_from, other.ceiling_from),
+            min(self.overflows, other.overflows),
         )
 
 
@@ -135,9 +138,10 @@ def _of(record: Record, function: str, dtype: torch.dtype) -> Envelope | None:
     row = record.rows.get(function, {}).get(dtype_name(dtype))
     if row is None:
         return None
+    overflows = record.overflows.get(function, {}).get(dtype_name(dtype), math.inf)
     if dtype is not torch.float32:
-        return Envelope(*row)
-    found = Envelope(*row, *record.ends(function))
+        return Envelope(*row, overflows=overflows)
+    found = Envelope(*row, *record.ends(function), overflows)
     lost = _FLUSHED.get(function, 0.0) if library_of(record.runtime) == "onnxruntime" else 0.0
     return replace(found, absolute=found.absolute + lost) if lost else found
 

@@ -11,7 +11,7 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -68,6 +68,8 @@ class Record:
         saturation: By function, for float32: the operand up to which no result lies above the function's infimum, and
             the one from which on none lies below its supremum.  For `Softmax` the operand is the distance to the
             largest element, and there is no supremum.
+        overflows: By function and element type, where kernels overflow early: the least value of the function for which
+            a result was infinite, with a margin.
     """
 
     runtime: Runtime
@@ -77,6 +79,7 @@ class Record:
     swept: Mapping[str, str]
     rows: Mapping[str, DTypes]
     saturation: Mapping[str, tuple[float, float]]
+    overflows: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
     def __hash__(self) -> int:
         return hash((self.runtime, self.family, *self.versions))
@@ -147,14 +150,16 @@ def read_record(path: Path) -> Record:
     """Read a record."""
     content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     functions: dict[str, dict[str, Any]] = content.pop("functions")
-    swept, rows, saturation = {}, {}, {}
+    swept, rows, saturation, overflows = {}, {}, {}, {}
     for name, fields in functions.items():
         swept[name] = fields.pop("swept")
         if "saturates" in fields:
             low, high = fields.pop("saturates")
             saturation[name] = (-math.inf if low is None else low, math.inf if high is None else high)
+        if "overflows" in fields:
+            overflows[name] = fields.pop("overflows")
         rows[name] = {dtype: _row(row) for dtype, row in fields.items()}
-    return Record(**content, swept=swept, rows=rows, saturation=saturation)
+    return Record(**content, swept=swept, rows=rows, saturation=saturation, overflows=overflows)
 
 
 def _row(row: list[Any]) -> Row:
@@ -185,6 +190,8 @@ def _fields(record: Record, name: str) -> Mapping[str, Any]:
     fields: dict[str, Any] = {"swept": record.swept[name]}
     if name in record.saturation:
         fields["saturates"] = record.saturation[name]
+    if record.overflows.get(name):
+        fields["overflows"] = dict(record.overflows[name])
     fields.update(record.rows.get(name, {}))
     return fields
 

@@ -144,11 +144,16 @@ def make_record(
         swept=swept,
         rows={name: _rows(of) for name, of in errors.items()},
         saturation=saturates,
+        overflows={name: found for name, of in errors.items() if (found := _overflows(of))},
     )
 
 
 def _rows(of: dict[torch.dtype, Errors]) -> dict[str, Row]:
     return {dtype_name(dtype): part.envelope(_SAFETY[dtype]).row for dtype, part in of.items()}
+
+
+def _overflows(of: dict[torch.dtype, Errors]) -> dict[str, float]:
+    return {dtype_name(dtype): part.overflow for dtype, part in of.items() if part.overflow < math.inf}
 
 
 def _measure_elements(
