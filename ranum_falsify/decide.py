@@ -5,16 +5,19 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 
 import numpy as np
 
-from ranum_falsify.config import SearchConfig
+from ranum_falsify.config import ARM64, Runtime, SearchConfig
 from ranum_falsify.errors import OUT_OF_MEMORY, MemoryShortageError, is_interruption, is_out_of_memory
 from ranum_falsify.network.blackbox import evaluate_until
 from ranum_falsify.network.contents import is_evaluated_outside
 from ranum_falsify.properties.formula.applications import NetworkCall
 from ranum_falsify.properties.problem.problem import InputVariable, Problem
 from ranum_falsify.prove.assumptions import assumptions_of
+from ranum_falsify.prove.elsewhere import prove_elsewhere
 from ranum_falsify.prove.proof import Proof
 from ranum_falsify.prove.prover import Prover
 from ranum_falsify.replay.confirmer import Confirmer
@@ -47,7 +50,13 @@ _SHARED = 300.0
 """The most seconds of a time limit that turns are shares of: whoever gives a day waits for none of them."""
 
 
-def falsify(problem: Problem, config: SearchConfig, *, progress: Callable[[Progress], None] | None = None) -> Answer:
+def falsify(
+    problem: Problem,
+    config: SearchConfig,
+    *,
+    progress: Callable[[Progress], None] | None = None,
+    elsewhere: bool = False,
+) -> Answer:
     """Prove a reduced property, or search for a counterexample.
 
     First comes one interval analysis; operators that it proves are not searched.  Then a round of the search, then
@@ -60,6 +69,7 @@ def falsify(problem: Problem, config: SearchConfig, *, progress: Callable[[Progr
         problem: The reduced property.
         config: Settings of proof and search.
         progress: Called now and then with the run's progress.
+        elsewhere: Whether what holds is proved for processors of ARM64, too.
 
     Raises:
         BackendError: A back end is missing, or its settings do not fit.
@@ -85,7 +95,9 @@ def falsify(problem: Problem, config: SearchConfig, *, progress: Callable[[Progr
         interrupted = ""
         try:
             try:
-                _decide(context, search)
+                prover = _decide(context, search)
+                if elsewhere and prover is not None and context.proof.holds:
+                    _prove_elsewhere(context, prover)
             except _DepartureError as failed:
                 with confirmer:
                     search.replay(failed.inputs)
@@ -113,8 +125,18 @@ def _conclude(context: SearchContext, search: OperatorSearch | ClauseSearch, int
     return _result(context, search, interrupted, _seconds(budget))
 
 
-def _decide(context: SearchContext, search: OperatorSearch | ClauseSearch, *, proves: bool = True) -> None:
-    """Prove and search in turns, until the property is decided or time is up."""
+def _prove_elsewhere(context: SearchContext, prover: Prover) -> None:
+    """Prove for ARM64 what holds, in about the time that the proof took; without time, the proof is what it was."""
+    found: Mapping[Runtime, str] = dict.fromkeys(ARM64, "there was no time")
+    with suppress(OutOfTime), context.budget.time_proof():
+        found = prove_elsewhere(prover, min(context.budget.prove_seconds, context.config.prove_timeout))
+    context.proof = replace(context.proof, elsewhere=found)
+
+
+def _decide(
+    context: SearchContext, search: OperatorSearch | ClauseSearch, *, proves: bool = True
+) -> Prover | None:
+    """Prove and search in turns, until the property is decided or time is up; return what proves, if anything does."""
     config, budget = context.config, context.budget
     prover = None
     if config.prove and proves:
@@ -126,12 +148,13 @@ def _decide(context: SearchContext, search: OperatorSearch | ClauseSearch, *, pr
             context.proof = prover.analyse()
         _check_watched(prover)
     if context.proof.holds:
-        return
+        return prover
     with context.confirmer:
         if isinstance(search, ClauseSearch) and config.is_paced:
             _pace(context, search, prover)
         else:
             _search_and_refine(context, search, prover)
+    return prover
 
 
 def _search_and_refine(context: SearchContext, search: OperatorSearch | ClauseSearch, prover: Prover | None) -> None:
@@ -348,5 +371,5 @@ def _result(
         runtimes=context.proof.runtimes,
         steep=context.proof.steep,
         departure=context.proof.departure,
-        assumptions=assumptions_of(context.problem, context.proof.runtimes),
+        assumptions=assumptions_of(context.problem, context.proof.runtimes, context.proof.elsewhere),
     )

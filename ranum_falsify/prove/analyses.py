@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
-from ranum_falsify.config import Runtime
+from ranum_falsify.config import Runtime, library_of
 from ranum_falsify.domain import Interval, IntervalAnalysis
 from ranum_falsify.domain.linear.bounds import LinearAnalysis
 from ranum_falsify.network import Graph
@@ -68,7 +68,8 @@ def analyses_of(
     execution = execution_of(graph) if REWRITING in runtimes else None
     if execution is None or execution.graph is None:
         return Analyses(written, None, execution)
-    return Analyses(written, make(execution.graph, (REWRITING,)), execution)
+    rewriting = tuple(runtime for runtime in runtimes if library_of(runtime) == REWRITING)
+    return Analyses(written, make(execution.graph, rewriting), execution)
 
 
 def without_execution(analyses: Analyses, graph: Graph, reason: str) -> Analyses:

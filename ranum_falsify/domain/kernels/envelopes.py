@@ -101,7 +101,7 @@ def envelope(function: str, dtype: torch.dtype, runtimes: tuple[Runtime, ...]) -
     Args:
         function: Name in the records: that of the ONNX operator, `Gelu tanh`, or for example `microsoft Gelu`.
         dtype: Element type of the operand.
-        runtimes: Runtimes to cover.  A runtime that was not measured for the type, because it has no kernel for it, is
+        runtimes: Runtimes to cover, on all families or, as `onnxruntime-arm64:sve`, on one of them.  A runtime that was not measured for the type, because it has no kernel for it, is
             taken to be like the others.
 
     Raises:
@@ -129,7 +129,9 @@ def find_envelope(function: str, dtype: torch.dtype, runtime: Runtime) -> Envelo
 
 
 def _find(function: str, dtype: torch.dtype, runtime: Runtime, of: Sequence[Record]) -> Envelope | None:
-    found = [_of(record, function, dtype) for record in of if record.runtime == runtime]
+    runtime, _, family = runtime.partition(":")
+    chosen = (record for record in of if record.runtime == runtime and family in ("", record.family))
+    found = [_of(record, function, dtype) for record in chosen]
     kernels = [kernel for kernel in found if kernel is not None]
     return reduce(Envelope.union, kernels) if kernels else None
 

@@ -1,0 +1,84 @@
+"""The same proof for processors of another architecture, on which libraries have other kernels."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from ranum_falsify.config import ARM64, Runtime
+from ranum_falsify.domain.kernels import measured_versions
+from ranum_falsify.network import Graph, spec_of
+from ranum_falsify.network.contents import has_subgraphs, nodes_with_branches
+from ranum_falsify.prove.proof import Proof
+from ranum_falsify.prove.prover import Prover
+
+__all__ = ["prove_elsewhere"]
+
+_MOST_NAMES = 2
+
+
+def prove_elsewhere(prover: Prover, seconds: float) -> Mapping[Runtime, str]:
+    """Prove for ARM64 what is proved for x86-64.
+
+    Args:
+        prover: What has proved it.
+        seconds: How long linear bounds and cutting may take for each library.
+
+    Returns:
+        Why there is no proof, in a few words, or "" where there is one; by library that was measured there.
+    """
+    asked = [(library, there) for library, there in ARM64.items() if library in prover.runtimes]
+    return {
+        library: "" if there in prover.runtimes else _find_obstacle(prover, (library, there), seconds)
+        for library, there in asked
+        if measured_versions(there)
+    }
+
+
+def _find_obstacle(prover: Prover, runtimes: tuple[Runtime, ...], seconds: float) -> str:
+    graphs = list(prover.graphs.values())
+    if halves := [name for graph in graphs for name in _list_half_sums(graph)]:
+        return f"{_join(halves)} in float16, in which sums are rounded there"
+    if not any(map(_rests_on_kernels, graphs)):
+        return ""
+    again = _prove(prover, runtimes, seconds)
+    if again.holds:
+        return ""
+    library, there = runtimes
+    failing = [f for f in measured_versions(there) if not _prove(prover, (library, f"{there}:{f}"), 0.0).holds]
+    everywhere = len(failing) in (0, len(measured_versions(there)))
+    return _describe(again) + ("" if everywhere else f", with {_join(failing)}")
+
+
+def _prove(prover: Prover, runtimes: tuple[Runtime, ...], seconds: float) -> Proof:
+    again = prover.for_runtimes(runtimes)
+    proof = again.analyse()
+    return proof if proof.holds or not seconds else again.refine(time.monotonic() + seconds)
+
+
+def _describe(proof: Proof) -> str:
+    left = [f"{operator.op_type} {operator.node}" for operator in proof.operators.values() if not operator.proved]
+    return _join(left) if left else "its bounds are wider there"
+
+
+def _join(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    return ", ".join(names[:_MOST_NAMES]) + more
+
+
+def _rests_on_kernels(graph: Graph) -> bool:
+    """Tell whether bounds of a graph rest on what was measured: all else is rounded alike on all processors."""
+    return has_subgraphs(graph) or any(spec_of(op).kernel for op in nodes_with_branches(graph))
+
+
+def _list_half_sums(graph: Graph) -> list[str]:
+    """Return the operators of float16 whose results are no function of one place: some are summed in float16."""
+    halves = {name for name, details in graph.details.items() if details.dtype == np.float16}
+    if not halves:
+        return []
+    if has_subgraphs(graph):
+        return ["a subgraph"]
+    nodes = (op for op in graph.nodes if spec_of(op).computes and not spec_of(op).elementwise)
+    return [f"{spec_of(op).op_type} {op.name}" for op in nodes if graph.details_of(op).dtype == np.float16]
