@@ -133,9 +133,7 @@ def _prove_elsewhere(context: SearchContext, prover: Prover) -> None:
     context.proof = replace(context.proof, elsewhere=found)
 
 
-def _decide(
-    context: SearchContext, search: OperatorSearch | ClauseSearch, *, proves: bool = True
-) -> Prover | None:
+def _decide(context: SearchContext, search: OperatorSearch | ClauseSearch, *, proves: bool = True) -> Prover | None:
     """Prove and search in turns, until the property is decided or time is up; return what proves, if anything does."""
     config, budget = context.config, context.budget
     prover = None

@@ -109,7 +109,9 @@ def assumptions_of(
         dims={name: {**dict.fromkeys(graph.unset_dims, 1), **graph.options.dims} for name, graph in graphs.items()},
         unset_dims=tuple(unset),
         element_types=tuple(sorted({name for graph in graphs.values() for name in _element_types(graph)})),
-        libraries=tuple(library(runtime, covered=runtime in covered, arm64=tried.get(runtime)) for runtime in LIBRARIES),
+        libraries=tuple(
+            library(runtime, covered=runtime in covered, arm64=tried.get(runtime)) for runtime in LIBRARIES
+        ),
         is_empty=not problem.regions,
     )
 

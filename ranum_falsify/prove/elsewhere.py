@@ -14,7 +14,7 @@ from ranum_falsify.network.contents import has_subgraphs, nodes_with_branches
 from ranum_falsify.prove.proof import Proof
 from ranum_falsify.prove.prover import Prover
 
-__all__ = ["prove_elsewhere"]
+__all__ = ["list_half_sums", "prove_elsewhere"]
 
 _MOST_NAMES = 2
 
@@ -39,7 +39,7 @@ def prove_elsewhere(prover: Prover, seconds: float) -> Mapping[Runtime, str]:
 
 def _find_obstacle(prover: Prover, runtimes: tuple[Runtime, ...], seconds: float) -> str:
     graphs = list(prover.graphs.values())
-    if halves := [name for graph in graphs for name in _list_half_sums(graph)]:
+    if halves := [name for graph in graphs for name in list_half_sums(graph)]:
         return f"{_join(halves)} in float16, in which sums are rounded there"
     if not any(map(_rests_on_kernels, graphs)):
         return ""
@@ -73,7 +73,7 @@ def _rests_on_kernels(graph: Graph) -> bool:
     return has_subgraphs(graph) or any(spec_of(op).kernel for op in nodes_with_branches(graph))
 
 
-def _list_half_sums(graph: Graph) -> list[str]:
+def list_half_sums(graph: Graph) -> list[str]:
     """Return the operators of float16 whose results are no function of one place: some are summed in float16."""
     halves = {name for name, details in graph.details.items() if details.dtype == np.float16}
     if not halves:

@@ -179,7 +179,8 @@ def _measured(of: Library) -> str:
 
 
 def _families(of: Library, covered: Sequence[tuple[str, str]]) -> str:
-    return ", ".join(family if version == of.version else f"{family} of {version}" for family, version in sorted(covered))
+    versions = {family: "" if version == of.version else f" of {version}" for family, version in sorted(covered)}
+    return ", ".join(f"{family}{version}" for family, version in versions.items())
 
 
 def _names(names: Sequence[str], *, verbose: bool) -> str:

@@ -79,7 +79,8 @@ def ways_to_run(
         session_of: How to load a model in ONNX Runtime.
     """
     model = _model(subject, dtype, rank)
-    return _of_onnxruntime(model, session_of) if library_of(runtime) == "onnxruntime" else _of_torch(subject, dtype, model, rank)
+    is_torch = library_of(runtime) == "torch"
+    return _of_torch(subject, dtype, model, rank) if is_torch else _of_onnxruntime(model, session_of)
 
 
 def _of_onnxruntime(model: onnx.ModelProto, session_of: SessionOf) -> Ways:

@@ -144,7 +144,7 @@ def make_record(
         swept=swept,
         rows={name: _rows(of) for name, of in errors.items()},
         saturation=saturates,
-        overflows={name: found for name, of in errors.items() if (found := _overflows(of))},
+        overflows={name: early for name, of in errors.items() if (early := _overflows(of))},
     )
 
 

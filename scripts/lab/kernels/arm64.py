@@ -86,9 +86,7 @@ def make_system(releases: Sequence[str], folder: Path = FOLDER) -> None:
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     platforms = [word for name in _PLATFORMS for word in ("--platform", name)]
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--upgrade", "--no-deps", "--only-binary=:all:"]
-    subprocess.run(
-        [*pip, *platforms, "--python-version", version, "--target", str(packages), *releases], check=True
-    )
+    subprocess.run([*pip, *platforms, "--python-version", version, "--target", str(packages), *releases], check=True)
 
 
 def _download_debian(folder: Path) -> None:

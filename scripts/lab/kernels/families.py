@@ -16,7 +16,7 @@ from pathlib import Path
 
 import torch
 
-from lab.kernels.emulator import PROCESSORS
+from lab.kernels.emulator import MACHINES
 from ranum_falsify.domain.kernels.records import measured_versions
 from ranum_falsify.selfcheck.family import family_here
 
@@ -88,8 +88,8 @@ def find_plays(runtime: str, folder: Path) -> Iterator[Play]:
     here = family_here(runtime)
     yield Play(family=here)
     if runtime == "onnxruntime":
-        if shutil.which("qemu-x86_64") is not None:
-            yield from (Play(family=name, emulate=True) for name in PROCESSORS if name != here)
+        machines = {name: of for name, of in MACHINES.items() if of.runtime == runtime and name != here}
+        yield from (Play(family=name, emulate=True) for name, of in machines.items() if of.is_available)
         return
     suffix = "_intel" if here.endswith("_intel") else ""
     for capability in capabilities():

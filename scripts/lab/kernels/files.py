@@ -77,9 +77,7 @@ def join_records(before: Record, record: Record, sweep: Sweep) -> Record:
         }
         for f in record.rows
     }
-    joined = replace(
-        record, versions=versions, swept=swept, rows=rows, saturation=saturation, overflows=overflows
-    )
+    joined = replace(record, versions=versions, swept=swept, rows=rows, saturation=saturation, overflows=overflows)
     return _extend(before, joined)
 
 
