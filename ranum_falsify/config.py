@@ -139,8 +139,9 @@ class ProveConfig:
             box, after a first round of the search; 0 for none.  Where proof and search take turns, each is twice as
             long as the one before; if the property is about outputs, the first one may take most of the time limit.
         runtime: Runtimes that the answer is about, of onnxruntime, torch, exact; repeat, or separate by commas.  Proofs
-            cover all of them, on processors of x86-64; onnxruntime-arm64 asks for those of ARM64 too.  Violations are those that ONNX Runtime shows; with torch alone, unless there is no
-            proof, those that PyTorch shows, and the answer says what ONNX Runtime gives.
+            cover all of them, on x86-64; onnxruntime-arm64 asks for ARM64 too.  Violations are those that ONNX Runtime
+            shows; with torch alone, unless there is no proof, those that PyTorch shows, and the answer says what ONNX
+            Runtime gives.
         try_rewrites: Say of operators that are not proved which passes of `transform`, equal in real arithmetic, would
             make them so; the verdict stays.
     """

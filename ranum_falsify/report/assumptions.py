@@ -170,7 +170,7 @@ def _kernels(libraries: Sequence[Library]) -> str:
     without = [of.runtime for of in covered if not of.arm64]
     if without:
         left.append("arm64" if len(without) == len(covered) else f"{_join_names(without)} on arm64")
-    return f"as measured of {_join_names(map(_measured, covered))}; not of {' or '.join([*left, 'GPUs'])}"
+    return f"as measured of {', and of '.join(map(_measured, covered))}; not of {' or '.join([*left, 'GPUs'])}"
 
 
 def _measured(of: Library) -> str:

@@ -101,8 +101,8 @@ def envelope(function: str, dtype: torch.dtype, runtimes: tuple[Runtime, ...]) -
     Args:
         function: Name in the records: that of the ONNX operator, `Gelu tanh`, or for example `microsoft Gelu`.
         dtype: Element type of the operand.
-        runtimes: Runtimes to cover, on all families or, as `onnxruntime-arm64:sve`, on one of them.  A runtime that was not measured for the type, because it has no kernel for it, is
-            taken to be like the others.
+        runtimes: Runtimes to cover, on all families or, as `onnxruntime-arm64:sve`, on one of them.  A runtime that was
+            not measured for the type, because it has no kernel for it, is taken to be like the others.
 
     Raises:
         KeyError: The function was not measured.
