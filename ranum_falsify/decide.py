@@ -95,9 +95,7 @@ def falsify(
         interrupted = ""
         try:
             try:
-                prover = _decide(context, search)
-                if elsewhere and prover is not None and context.proof.holds:
-                    _prove_elsewhere(context, prover)
+                _decide(context, search, elsewhere=elsewhere)
             except _DepartureError as failed:
                 with confirmer:
                     search.replay(failed.inputs)
@@ -133,8 +131,14 @@ def _prove_elsewhere(context: SearchContext, prover: Prover) -> None:
     context.proof = replace(context.proof, elsewhere=found)
 
 
-def _decide(context: SearchContext, search: OperatorSearch | ClauseSearch, *, proves: bool = True) -> Prover | None:
-    """Prove and search in turns, until the property is decided or time is up; return what proves, if anything does."""
+def _decide(
+    context: SearchContext,
+    search: OperatorSearch | ClauseSearch,
+    *,
+    proves: bool = True,
+    elsewhere: bool = False,
+) -> None:
+    """Prove and search in turns, until the property is decided or time is up."""
     config, budget = context.config, context.budget
     prover = None
     if config.prove and proves:
@@ -145,14 +149,14 @@ def _decide(context: SearchContext, search: OperatorSearch | ClauseSearch, *, pr
         with budget.time_proof():
             context.proof = prover.analyse()
         _check_watched(prover)
-    if context.proof.holds:
-        return prover
-    with context.confirmer:
-        if isinstance(search, ClauseSearch) and config.is_paced:
-            _pace(context, search, prover)
-        else:
-            _search_and_refine(context, search, prover)
-    return prover
+    if not context.proof.holds:
+        with context.confirmer:
+            if isinstance(search, ClauseSearch) and config.is_paced:
+                _pace(context, search, prover)
+            else:
+                _search_and_refine(context, search, prover)
+    if elsewhere and prover is not None and context.proof.holds:
+        _prove_elsewhere(context, prover)
 
 
 def _search_and_refine(context: SearchContext, search: OperatorSearch | ClauseSearch, prover: Prover | None) -> None:
