@@ -6,17 +6,20 @@ import time
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+import torch
 
 from ranum_falsify.config import ARM64, Runtime
-from ranum_falsify.domain.kernels import measured_versions
+from ranum_falsify.domain.kernels import envelope, measured_versions
 from ranum_falsify.network import Graph, spec_of
 from ranum_falsify.network.contents import has_subgraphs, nodes_with_branches
+from ranum_falsify.network.tensors import torch_dtype
 from ranum_falsify.prove.proof import Proof
 from ranum_falsify.prove.prover import Prover
 
 __all__ = ["list_half_sums", "prove_elsewhere"]
 
 _MOST_NAMES = 2
+_FLOATS = (torch.float32, torch.float64, torch.float16)
 
 
 def prove_elsewhere(prover: Prover, seconds: float) -> Mapping[Runtime, str]:
@@ -41,7 +44,7 @@ def _find_obstacle(prover: Prover, runtimes: tuple[Runtime, ...], seconds: float
     graphs = list(prover.graphs.values())
     if halves := [name for graph in graphs for name in list_half_sums(graph)]:
         return f"{_join(halves)} in float16, in which sums are rounded there"
-    if not any(map(_rests_on_kernels, graphs)):
+    if not any(_may_stray(graph, runtimes) for graph in graphs):
         return ""
     again = _prove(prover, runtimes, seconds)
     if again.holds:
@@ -68,9 +71,23 @@ def _join(names: Sequence[str]) -> str:
     return ", ".join(names[:_MOST_NAMES]) + more
 
 
-def _rests_on_kernels(graph: Graph) -> bool:
-    """Tell whether bounds of a graph rest on what was measured: all else is rounded alike on all processors."""
-    return has_subgraphs(graph) or any(spec_of(op).kernel for op in nodes_with_branches(graph))
+def _may_stray(graph: Graph, runtimes: tuple[Runtime, ...]) -> bool:
+    """Tell whether kernels that bounds of a graph rest on stray further there: all else is rounded alike."""
+    specs = [spec_of(op) for op in nodes_with_branches(graph)]
+    if any(spec.domain for spec in specs):  # they may name others as parts
+        return True
+    dtypes = set(_FLOATS)
+    if not has_subgraphs(graph):
+        dtypes &= {torch_dtype(details.dtype) for details in graph.details.values()}
+    return any(_strays(name, dtype, runtimes) for spec in specs for name in spec.kernel for dtype in dtypes)
+
+
+def _strays(kernel: str, dtype: torch.dtype, runtimes: tuple[Runtime, ...]) -> bool:
+    try:
+        here, everywhere = envelope(kernel, dtype, runtimes[:1]), envelope(kernel, dtype, runtimes)
+    except KeyError:  # it has none of this type
+        return False
+    return here != everywhere
 
 
 def list_half_sums(graph: Graph) -> list[str]:
