@@ -17,7 +17,7 @@ from ranum_falsify.config import RUNTIMES, Runtime, library_of
 from ranum_falsify.domain.kernels.records import Record, Row, dtype_name, found_here, measured, shipped
 from ranum_falsify.domain.slack import GELU_SHARE
 
-__all__ = ["EXACT", "RUNTIMES", "Envelope", "Runtime", "envelope", "find_envelope"]
+__all__ = ["EXACT", "RUNTIMES", "Envelope", "Runtime", "envelope", "find_envelope", "sums_in_half"]
 
 
 @dataclass(frozen=True)
@@ -128,10 +128,24 @@ def find_envelope(function: str, dtype: torch.dtype, runtime: Runtime) -> Envelo
     return _find(function, dtype, runtime, measured())
 
 
-def _find(function: str, dtype: torch.dtype, runtime: Runtime, of: Sequence[Record]) -> Envelope | None:
+def sums_in_half(runtimes: tuple[Runtime, ...]) -> bool:
+    """Tell whether some kernels round sums of products in float16 to it at every step."""
+    return _sums_in_half(runtimes, found_here())
+
+
+@cache
+def _sums_in_half(runtimes: tuple[Runtime, ...], here: tuple[Record, ...]) -> bool:
+    return any(record.half_sums for runtime in runtimes for record in _select(runtime, (*shipped(), *here)))
+
+
+def _select(runtime: Runtime, of: Sequence[Record]) -> list[Record]:
+    """Return the records of a runtime, on all families or on the one that its name ends with."""
     runtime, _, family = runtime.partition(":")
-    chosen = (record for record in of if record.runtime == runtime and family in ("", record.family))
-    found = [_of(record, function, dtype) for record in chosen]
+    return [record for record in of if record.runtime == runtime and family in ("", record.family)]
+
+
+def _find(function: str, dtype: torch.dtype, runtime: Runtime, of: Sequence[Record]) -> Envelope | None:
+    found = [_of(record, function, dtype) for record in _select(runtime, of)]
     kernels = [kernel for kernel in found if kernel is not None]
     return reduce(Envelope.union, kernels) if kernels else None
 

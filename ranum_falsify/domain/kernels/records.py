@@ -70,6 +70,7 @@ class Record:
             largest element, and there is no supremum.
         overflows: By function and element type, where kernels overflow early: the least value of the function for which
             a result was infinite, with a margin.
+        half_sums: Whether sums of products in float16 are rounded to it at every step, not once in the end.
     """
 
     runtime: Runtime
@@ -80,6 +81,7 @@ class Record:
     rows: Mapping[str, DTypes]
     saturation: Mapping[str, tuple[float, float]]
     overflows: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    half_sums: bool = False
 
     def __hash__(self) -> int:
         return hash((self.runtime, self.family, *self.versions))
@@ -180,7 +182,8 @@ def write_record(record: Record, path: Path) -> None:
 
 def record_text(record: Record) -> str:
     """Return the text of a record's file."""
-    head = [f"  {json.dumps(name)}: {json.dumps(getattr(record, name))}" for name in _HEAD]
+    names = (*_HEAD, "half_sums") if record.half_sums else _HEAD
+    head = [f"  {json.dumps(name)}: {json.dumps(getattr(record, name))}" for name in names]
     functions = [_text(name, _fields(record, name)) for name in record.swept]
     body = '  "functions": {\n' + ",\n".join(functions) + "\n  }"
     return "{\n" + ",\n".join([*head, body]) + "\n}\n"

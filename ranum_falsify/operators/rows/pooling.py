@@ -242,7 +242,10 @@ def _average_pool_bounds(site: Site, x: Interval) -> Interval:
     x, merged = _find_merged(x, axes, reads_padding=with_padding)
     reduced = _reduce(axes, merged)
     terms = math.prod(axis.kernel for axis in axes)
-    return bound_weighted(lambda bound: _means(bound, reduced, with_padding), x, terms=terms, shape=shape)
+    often = site.roundings_within(terms, x.dtype)
+    return bound_weighted(
+        lambda bound: _means(bound, reduced, with_padding), x, terms=terms, shape=shape, roundings=often
+    )
 
 
 @infinity_aware

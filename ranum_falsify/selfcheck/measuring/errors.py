@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ranum_falsify.domain.kernels.envelopes import Envelope
-from ranum_falsify.domain.slack import tiny, unit
+from ranum_falsify.domain.slack import DENORMAL_UNITS, tiny, unit
 
 __all__ = ["Errors"]
 
@@ -85,7 +85,9 @@ class Errors:
         limits = torch.finfo(self.dtype)
         size = value.abs()
         # Overflow of the function itself, and results that may be flushed, are not errors of the kernel.
-        counts = (size <= limits.max) & ((size >= limits.tiny) | (result.abs() >= limits.tiny))
+        least = limits.tiny * limits.eps
+        stays = (result.abs() >= limits.tiny) | ((result != 0) & (error > 2 * DENORMAL_UNITS * least))
+        counts = (size <= limits.max) & ((size >= limits.tiny) | stays)
         broken = counts & ~result.isfinite() & (size * (1 + 1024 * limits.eps) < limits.max)
         if bool(broken.any()):
             self.invalid += x[broken & result.isnan()][:3].tolist()

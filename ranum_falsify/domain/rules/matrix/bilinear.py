@@ -29,6 +29,9 @@ __all__ = ["bilinear", "bound_weighted", "is_known", "stretch"]
 _ROOM = 0.125
 """Share of the largest number below which no intermediate result overflows."""
 
+_MOST = 0.25
+"""Roundings on the way, times the unit roundoff, up to which twice that is more than gamma, also of what is rounded."""
+
 _LARGEST = torch.finfo(torch.float64).max
 
 _FAR = 64.0
@@ -74,7 +77,7 @@ def bilinear(
     if any(x.may_be_infinite for x in operands):
         return _include_infinities(product, a, b, terms, shape, bias, count, roundings)
     work = _accumulator(a.dtype)
-    if gamma(terms + PRODUCT_ROUNDINGS, work) > 0.5:
+    if gamma(terms + PRODUCT_ROUNDINGS, work) > 0.5 or roundings * unit(a.dtype) > _MOST:
         return Interval.fill(-math.inf, math.inf, shape, a.dtype)
     if a.is_scalar and b.is_scalar and (bias is None or bias.is_scalar):
         return _of_numbers(a, b, terms, shape, bias, terms if count is None else count, roundings)
@@ -215,7 +218,7 @@ def _convert(x: Interval | None, dtype: torch.dtype) -> Interval | None:
 
 
 def bound_weighted(
-    function: Callable[[Tensor], Tensor], x: Interval, *, terms: int, shape: tuple[int, ...]
+    function: Callable[[Tensor], Tensor], x: Interval, *, terms: int, shape: tuple[int, ...], roundings: int = 0
 ) -> Interval:
     """Return bounds on sums and means with weights that are not negative.
 
@@ -227,18 +230,20 @@ def bound_weighted(
         x: The operand.
         terms: The largest number of elements that are added up.
         shape: Shape of the result.
+        roundings: See :func:`bilinear`.
     """
     if not x.is_floating:
         return integer_product(lambda p, q, c: function(p) * q, x, Interval.fill(1, 1, (), x.dtype), terms, shape, None)
     work = _accumulator(x.dtype)
-    if x.may_be_infinite or gamma(terms + PRODUCT_ROUNDINGS, work) > 0.5:
+    if x.may_be_infinite or gamma(terms + PRODUCT_ROUNDINGS, work) > 0.5 or roundings * unit(x.dtype) > _MOST:
         return replace(Interval.fill(-math.inf, math.inf, shape, x.dtype), nan=True)
     risky = terms * largest_of(x) >= _ROOM * torch.finfo(work).max
     wide = _convert(x, torch.float64 if risky else work) or x
     share, lost = product_share(terms, work), 4 * terms * tiny(work)
     if work is not x.dtype:
         # PyTorch rounds the sum to half precision before dividing.
-        share, lost = share + 2 * unit(x.dtype), lost + tiny(x.dtype) * torch.finfo(x.dtype).eps
+        count = 1 + roundings
+        share, lost = share + 2 * count * unit(x.dtype), lost + count * tiny(x.dtype) * torch.finfo(x.dtype).eps
     low, high = function(stretch(wide.lower, -share)), function(stretch(wide.upper, share))
     low = (low - lost).clamp_(min=0) if x.extremes[0] >= 0 else low - lost
     high = (high + lost).clamp_(max=0) if x.extremes[1] <= 0 else high + lost
