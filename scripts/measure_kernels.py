@@ -36,7 +36,7 @@ from lab.kernels.files import path_of, update
 from ranum_falsify.config import library_of
 from ranum_falsify.domain.kernels.records import FOLDER, Record, write_record
 from ranum_falsify.selfcheck.family import family_here, processor
-from ranum_falsify.selfcheck.measuring import EVERYTHING, Measurement, Sweep, make_record, measure
+from ranum_falsify.selfcheck.measuring import EVERYTHING, Measurement, Sweep, make_record, measure, rounds_half_sums
 from ranum_falsify.selfcheck.measuring.saturation import correct_rounding
 from ranum_falsify.selfcheck.running import SessionOf, native
 
@@ -84,7 +84,8 @@ def measure_all(task: Task, family: str, chosen: list[int], jobs: int) -> Record
                     print(f"  {dtype}: NaN at {errors.invalid[:5]}", file=sys.stderr)
     module = import_module(library_of(task.runtime))
     version = MACHINES[task.emulate].version if task.emulate else str(module.__version__).split("+")[0]
-    return make_record(task.runtime, family, {version: _describe_how(task)}, task.sweep, found)
+    half_sums = module.__name__ == "onnxruntime" and rounds_half_sums(task.session_of)
+    return make_record(task.runtime, family, {version: _describe_how(task)}, task.sweep, found, half_sums)
 
 
 def _describe_how(task: Task) -> str:

@@ -84,7 +84,7 @@ def measure_here(runtime: Runtime, cache_folder: Path, settings: Mapping[str, st
         SaveError: The record cannot be kept; nothing was measured.
     """
     # It takes a while to load, and most processes measure nothing.
-    from ranum_falsify.selfcheck.measuring import EVERYTHING, Sweep, make_record, measure
+    from ranum_falsify.selfcheck.measuring import EVERYTHING, Sweep, make_record, measure, rounds_half_sums
 
     path = _path(cache_folder, runtime, settings)
     try:
@@ -98,7 +98,8 @@ def measure_here(runtime: Runtime, cache_folder: Path, settings: Mapping[str, st
             yield function.key, index / len(EVERYTHING)
             found.append((function, measure(function, runtime_here(runtime), sweep)))
     versions = {release_of(runtime): f"natively, on {processor()}, by `doctor --measure`, {sweep}"}
-    record = make_record(runtime_here(runtime), family_here(runtime), versions, sweep, found)
+    half_sums = runtime == "onnxruntime" and rounds_half_sums()
+    record = make_record(runtime_here(runtime), family_here(runtime), versions, sweep, found, half_sums)
     save_together({path: record_text(record).encode()})
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import onnx
 
 from ranum_falsify.config import Runtime
-from ranum_falsify.prove.elsewhere import list_half_sums
+from ranum_falsify.prove.elsewhere import find_unknown_halves
 from tests.domain import fragments, moving_fragments  # noqa: F401 - the latter adds to FRAGMENTS
 from tests.domain.boxes import Array, Recipe, box
 from tests.domain.maker import Maker
@@ -69,7 +69,7 @@ def sweep_graph(
     dtype = _DTYPES[int(rng.integers(len(_DTYPES)))]
     model, feeds = random_model(rng, int(rng.integers(5, 61)) if size is None else size, dtype)
     subject, tally = Subject(model, sessions), Tally()
-    if further and list_half_sums(subject.graph):
+    if further and find_unknown_halves(subject.graph):
         return tally  # nothing is proved of it there
     for number in range(boxes):
         given = {name: _recipe(rng) for name in feeds}

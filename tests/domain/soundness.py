@@ -25,7 +25,7 @@ from ranum_falsify.config import Runtime
 from ranum_falsify.domain import Interval
 from ranum_falsify.errors import ModelError
 from ranum_falsify.network.registry import schema_of
-from ranum_falsify.prove.elsewhere import list_half_sums
+from ranum_falsify.prove.elsewhere import find_unknown_halves
 from tests.domain.boxes import Array, Box, Feeds, Recipe, box, is_float, points, recipes
 from tests.domain.search import Search, Tally, faults_in
 from tests.domain.subjects import SessionOf, Setting, Subject, Verdict
@@ -89,7 +89,7 @@ def sweep_case(
         model, arrays = model_of(case, case.arrays(seed))
     feeds = {name: _without_nan(x) for name, x in arrays.items()}
     subject, tally = Subject(model, sessions), Tally()
-    if further and list_half_sums(subject.graph):
+    if further and find_unknown_halves(subject.graph):
         return tally  # nothing is proved of it there
     wide = None if further else _widened_subject(case, seed)
     for number in range(boxes):

@@ -88,7 +88,7 @@ def _overflows_inside(site: Site, x: Interval, beside: Field) -> bool:
     known = a.is_floating and a.size and b.size and not rounds
     if known and vanishes_beside(a, b, terms, factor=alpha, bias=small):
         return False
-    beside = size + rest
+    beside = float(size + rest)
     return overflows_in_parts(
         a, b, terms, factor=alpha, beside=beside, sums=lambda sizes: _add_up(op, sizes), rounds=rounds
     )

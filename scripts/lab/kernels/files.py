@@ -103,4 +103,5 @@ def _extend(before: Record, record: Record) -> Record:
         rows={**before.rows, **record.rows},
         saturation={**before.saturation, **record.saturation},
         overflows={**before.overflows, **record.overflows},
+        half_sums=before.half_sums or record.half_sums,
     )

@@ -14,7 +14,7 @@ import onnx
 import torch
 
 from ranum_falsify.config import Runtime
-from ranum_falsify.prove.elsewhere import list_half_sums
+from ranum_falsify.prove.elsewhere import find_unknown_halves
 from tests.domain.attack.models import random_target, recipe
 from tests.domain.attack.tails import tailed
 from tests.domain.boxes import Box, box
@@ -49,7 +49,7 @@ def sweep_attack(
     rng, tally = rng_of(seed), Tally()
     for model, bounds, setting, text in subjects_of(rng, tails, further):
         subject = Subject(model, sessions)
-        if further and list_half_sums(subject.graph):
+        if further and find_unknown_halves(subject.graph):
             continue  # nothing is proved of it there
         found = faults_in(subject, bounds, samples=samples, rounds=rounds, rng=rng, setting=setting)
         found.faults = [f"{text}: {fault}" for fault in found.faults[:2]]

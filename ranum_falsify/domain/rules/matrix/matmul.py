@@ -194,6 +194,7 @@ def overflows_in_parts(
         factor: Factor of each part.
         beside: Greatest magnitude of the numbers to which the parts are added.
         sums: Adds numbers of the second factor up that are in one sum; if not given, each counts as the largest.
+        rounds: Whether sums of half precision are rounded to it at every step.
     """
     if not a.is_floating or not a.size or not b.size:
         return False
