@@ -23,7 +23,14 @@ HALF_ERF = """g (float16[8] x) => (float16[8] y) {
     wide = Constant<value = float {0.00082}>() k = Cast<to = 10>(wide)
     [error] e = Erf(x) [difference] a = Sub(k, e) [logarithm] y = Log(a)
 }"""
-HALF_SUM = "g (float16[8, 4] x, float16[4, 2] w) => (float16[8, 2] y) { [product] y = MatMul(x, w) }"
+HALF_SUM = """g (float16[8, 4] x) => (float16[8, 1] y) <float[4, 1] wide = {200, 200, -200, -200}> {
+    w = Cast<to = 10>(wide) [product] y = MatMul(x, w)
+}"""
+HALF_MERGED = """g (float16[8, 4] x) => (float16[8, 4] y) {
+    wide = Constant<value = float {1.702}>() k = Cast<to = 10>(wide)
+    [steep] a = Mul(x, k) [gate] s = Sigmoid(a) [gated] y = Mul(x, s)
+}"""
+HALF_UNKNOWN = "g (float16[8, 4] x) => (float16[8, 1] y) { [squares] y = ReduceSumSquare<axes = [1]>(x) }"
 BRANCHES = """g (float[1] x, bool c) => (float[1] y) {
     [choice] y = If(c) <
         then_branch = t () => (float[1] a) { a = Exp(x) }, else_branch = e () => (float[1] b) { b = Neg(x) }
@@ -53,9 +60,14 @@ def test_an_error_function_of_float16_strays_further() -> None:
     assert found(HALF_EXP, (-1, 8)) == ""
 
 
-def test_sums_of_float16_are_left_open() -> None:
-    obstacle = found(HALF_SUM, (-1, 1), (-1, 1))
-    assert obstacle == "MatMul product in float16, in which sums are rounded there"
+def test_parts_of_sums_of_float16_must_be_finite() -> None:
+    assert found(HALF_SUM, (50, 60)) == ""
+    assert found(HALF_SUM, (250, 255)) == "MatMul product, with neon_fp16, sve"
+
+
+def test_float16_that_bounds_do_not_cover_is_named() -> None:
+    assert found(HALF_UNKNOWN, (-1, 1)) == "ReduceSumSquare squares in float16"
+    assert found(HALF_MERGED, (-1, 1)) == "Mul steep in float16, which the optimiser merges"
 
 
 def test_what_rests_on_no_kernel_is_not_analysed_again(monkeypatch: pytest.MonkeyPatch) -> None:

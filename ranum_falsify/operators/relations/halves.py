@@ -8,7 +8,7 @@ from dnnv.nn.operations import Identity
 
 from ranum_falsify.network import Graph, spec_of
 from ranum_falsify.network.contents import has_subgraphs
-from ranum_falsify.operators.relations.matching import is_a, kind
+from ranum_falsify.operators.relations.matching import fields_of, is_a, kind
 
 __all__ = ["describe_unknown_halves"]
 
@@ -56,9 +56,22 @@ def _find_merged(written: Graph, executed: Graph) -> Operation | None:
     """Return an operator whose result is not there in the other graph, or any where that has a result of its own."""
     names = {name.removeprefix(_CONVERTED) for op in executed.nodes for name in op.output_names if name}
     own = {name for op in written.nodes for name in op.output_names}
+    readers: dict[int, list[Operation]] = {}
+    for op in written.nodes:
+        for field in fields_of(op):
+            readers.setdefault(id(field), []).append(op)
     for op in written.nodes:
         passes = isinstance(op, Identity) or kind(op) == "Dropout"
-        if not passes and names.isdisjoint(op.output_names):
+        if not passes and names.isdisjoint(op.output_names) and not _is_covered(op, readers.get(id(op), [])):
             return op
     is_added = any(name not in own and _INLINED not in name for name in names - set(written.input_names))
     return written.nodes[0] if is_added else None
+
+
+def _is_covered(op: Operation, readers: list[Operation]) -> bool:
+    """Tell whether bounds cover what becomes of a sum that what reads it alone, an activation or a bias, joins."""
+    if kind(op) not in ("MatMul", "Gemm", "Conv") or len(readers) != 1:
+        return False
+    (reader,) = readers
+    is_activation = spec_of(reader).elementwise and len([x for x in fields_of(reader) if x is not None]) == 1
+    return is_activation or (kind(op) == "MatMul" and kind(reader) == "Add")
