@@ -85,7 +85,7 @@ def softmax(dims: Dims, kernel: str | None = None) -> IntervalRule:
         low, high = error.move(low, -1).exp(), error.move(high, 1).clamp(max=0).exp()
         # Some kernels give 0 where a probability is a normal number still, or one that is not where it is 0.
         lost = exp.absolute + (0.0 if kernel is None else site.envelope(kernel).absolute)
-        stray = replace(_PROBABILITY, absolute=lost)
+        stray = replace(_PROBABILITY, absolute=lost, keeps_sign=not lost)
         y = round_outward(rows.restore(low), rows.restore(high), x.dtype, x.shape, stray)
         if kernel is None or x.dtype is not torch.float32 or error.absolute >= _LITTLE:
             return y
