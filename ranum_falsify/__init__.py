@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ranum_falsify.api.properties import Property, load_property
     from ranum_falsify.api.replaying import ReplayReport, replay
     from ranum_falsify.api.result import OperatorReport, Result
+    from ranum_falsify.api.transforming import Transformation, transform
     from ranum_falsify.errors import (
         BackendError,
         DeviceError,
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     )
     from ranum_falsify.fix.repair import Repair
     from ranum_falsify.network.source import Source
+    from ranum_falsify.transform.outcome import PassReport, PostconditionError
     from ranum_falsify.watch.watching import FailedStep, Watch, WatchWarning, watch
 
 __version__ = "0.1.0"
@@ -57,6 +59,8 @@ __all__ = [
     "ModuleError",
     "NonFiniteError",
     "OperatorReport",
+    "PassReport",
+    "PostconditionError",
     "Property",
     "PropertyError",
     "RanumFalsifyError",
@@ -66,6 +70,7 @@ __all__ = [
     "Result",
     "SaveError",
     "Source",
+    "Transformation",
     "UnitTests",
     "UpstreamMissingError",
     "UsageError",
@@ -80,6 +85,7 @@ __all__ = [
     "load_property",
     "prove",
     "replay",
+    "transform",
     "watch",
 ]
 
@@ -93,8 +99,10 @@ _HOMES = {
     "ranum_falsify.api.properties": ("Property", "load_property"),
     "ranum_falsify.api.replaying": ("ReplayReport", "replay"),
     "ranum_falsify.api.result": ("OperatorReport", "Result"),
+    "ranum_falsify.api.transforming": ("Transformation", "transform"),
     "ranum_falsify.fix.repair": ("Repair",),
     "ranum_falsify.network.source": ("Source",),
+    "ranum_falsify.transform.outcome": ("PassReport", "PostconditionError"),
     "ranum_falsify.watch.watching": ("FailedStep", "Watch", "WatchWarning", "watch"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

@@ -10,7 +10,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from ranum_falsify.config import ARM64, Runtime, SearchConfig
+from ranum_falsify.config import ARM64, SearchConfig
+from ranum_falsify.deadline import Deadline, OutOfTime
 from ranum_falsify.errors import OUT_OF_MEMORY, MemoryShortageError, is_interruption, is_out_of_memory
 from ranum_falsify.network.blackbox import evaluate_until
 from ranum_falsify.network.contents import is_evaluated_outside
@@ -30,7 +31,7 @@ from ranum_falsify.search.extremes import find_extremes
 from ranum_falsify.search.memory import bytes_per_sample
 from ranum_falsify.search.operator_search import OperatorSearch
 from ranum_falsify.search.result import Answer, OperatorResult
-from ranum_falsify.search.search import Budget, OutOfTime, Progress, SearchContext
+from ranum_falsify.search.search import Budget, Progress, SearchContext
 
 __all__ = ["Progress", "falsify"]
 
@@ -80,7 +81,7 @@ def falsify(
     check_backends(config)
     device = device_of(config.device)
     began = time.monotonic()
-    budget = Budget(None if config.timeout is None else began + config.timeout, began)
+    budget = Budget(Deadline.after(config.timeout), began)
     graphs = {id(call.graph): call.graph for call in problem.calls}
     size = bytes_per_sample(graphs.values()) * config.batch
     confirmer = Confirmer(list(graphs.values()), threads=_REPLAY_THREADS)
@@ -130,10 +131,11 @@ def _conclude(context: SearchContext, search: OperatorSearch | ClauseSearch, int
 
 def _prove_elsewhere(context: SearchContext, prover: Prover) -> None:
     """Prove for ARM64 what holds, in about the time that the proof took; without time, the proof is what it was."""
-    found: Mapping[Runtime, str] = {name: "there was no time" for name in ARM64 if name in context.proof.runtimes}
+    late = {library: "there was no time" for library in ARM64 if library in context.proof.runtimes}
+    context.proof = replace(context.proof, elsewhere=late)
     with suppress(OutOfTime), context.budget.time_proof():
         found = prove_elsewhere(prover, min(context.budget.prove_seconds, context.config.prove_timeout))
-    context.proof = replace(context.proof, elsewhere=found)
+        context.proof = replace(context.proof, elsewhere=found)
 
 
 def _decide(
@@ -206,9 +208,9 @@ def _pace(context: SearchContext, search: ClauseSearch, prover: Prover | None) -
         proves = prover is not None and prover.config.prove_timeout > 0 and not prover.is_exhausted
         if prover is not None and proves:
             _refine(context, search, prover, most=turn(_CUT_GROWTH))
-        until = time.monotonic() + turn(_FIND_GROWTH)
-        while not is_over() and time.monotonic() < until:
-            with context.budget.end_within(until - time.monotonic()):
+        until = Deadline.after(turn(_FIND_GROWTH))
+        while not is_over() and not until.has_passed:
+            with context.budget.end_within(until.left):
                 search.run()
             if not context.varies:
                 break
@@ -242,8 +244,8 @@ def _take_turns(context: SearchContext, search: OperatorSearch | ClauseSearch, p
     searches = "pgd" in context.config.backends and context.varies
     times = 1.0
     while not is_over():
-        until = time.monotonic() + times * _TURN
-        while searches and not is_over() and time.monotonic() < until:
+        until = Deadline.after(times * _TURN)
+        while searches and not is_over() and not until.has_passed:
             search.run()
         times *= 2
         proves = prover is not None and not prover.is_exhausted and not is_over()
@@ -281,11 +283,8 @@ def _refine(
         return
     share = context.config.prove_timeout * times
     share = min(max(share, least), most) if share else 0.0
-    deadline = min(
-        now + (min(share, now - context.budget.began) if violated else share),
-        math.inf if context.budget.deadline is None else context.budget.deadline,
-    )
-    if now >= deadline:
+    deadline = context.budget.deadline.within(min(share, now - context.budget.began) if violated else share)
+    if deadline.has_passed:
         return
     context.report(Progress(stage="prove", done=0.5, text="linear bounds"))
     with context.budget.time_proof():

@@ -21,6 +21,7 @@ LAYERS: tuple[frozenset[str], ...] = (
             "bundle",
             "content",
             "contexts",
+            "deadline",
             "upstream",
             "errors",
             "escaping",

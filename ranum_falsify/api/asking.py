@@ -16,7 +16,7 @@ from ranum_falsify.api.result import Result
 from ranum_falsify.api.running import answer, keep_list, kernel_notices, take_time
 from ranum_falsify.api.samples import load_networks
 from ranum_falsify.api.sizes import UNREAD, ask_each, join_answers, list_sizes
-from ranum_falsify.api.timekeeper import TimeUp, time_limit
+from ranum_falsify.api.timekeeper import Exit, TimeUp, time_limit
 from ranum_falsify.config import Options, Runtime
 from ranum_falsify.errors import UsageError
 
@@ -27,6 +27,7 @@ __all__ = [
     "falsify",
     "map_models",
     "prove",
+    "read_in_time",
     "show_keywords",
     "take",
 ]
@@ -124,21 +125,32 @@ def ask_all_sizes(options: Options, ask: Callable[[Options], Result]) -> Result:
     return replace(shown, answer=joined)
 
 
-def ask_in_time(read: Callable[[], T], ask: Callable[[T, Options], Result], options: Options) -> Result:
+def ask_in_time(
+    read: Callable[[], T], ask: Callable[[T, Options], Result], options: Options, exit: Exit | None = None
+) -> Result:
     """Read something and ask about it, within the timeout together; unknown where there is no time to read it.
 
     Args:
         read: Reads it.
         ask: Asks about it, with the options and the time that is left.
         options: The options.
+        exit: See `time_limit`.
     """
+    found, left = read_in_time(read, options, exit)
+    if found is None:
+        return Result(answer=replace(UNREAD, seed=options.seed), read=None, config=options)
+    return ask(found, left)
+
+
+def read_in_time(read: Callable[[], T], options: Options, exit: Exit | None = None) -> tuple[T | None, Options]:
+    """Return what is read, None if there is no time, and the options with the time that is left; see `ask_in_time`."""
     began = time.monotonic()
     try:
-        with time_limit(options.timeout):
+        with time_limit(options.timeout, exit):
             found = read()
     except TimeUp:
-        return Result(answer=replace(UNREAD, seed=options.seed), read=None, config=options)
-    return ask(found, take_time(options, time.monotonic() - began))
+        return None, options
+    return found, take_time(options, time.monotonic() - began)
 
 
 def answer_loaded(loaded: Loaded, options: Options) -> Result:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import get_args
@@ -15,6 +14,7 @@ from ranum_falsify.api.loading import Loaded, load
 from ranum_falsify.api.models import ModelLike
 from ranum_falsify.api.properties import PropertyLike, property_of
 from ranum_falsify.config import RUNTIMES, FixConfig, Runtime
+from ranum_falsify.deadline import Deadline
 from ranum_falsify.errors import UsageError
 from ranum_falsify.fix.repair import Kind, Repair
 from ranum_falsify.fix.repairing import Repairing, Repairs
@@ -113,7 +113,7 @@ def find_repairs(
         )
     if self_check:
         check_kernels()
-    deadline = time.monotonic() + config.timeout
+    deadline = Deadline.after(config.timeout)
     subject = RepairSubject(loaded.problem, partial(_reload, loaded), config.runtimes, deadline)
     return Repairing(subject, config, progress or (lambda _: None)).run()
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import Any
 
 from ranum_falsify.api.loading import Loaded
 from ranum_falsify.config import ProveConfig, SearchConfig
+from ranum_falsify.deadline import Deadline
 from ranum_falsify.errors import is_out_of_memory
 from ranum_falsify.prove.explaining import NodeSurroundings, surroundings
 from ranum_falsify.report.illustration import as_json
@@ -45,7 +45,7 @@ def _look_around(
     nodes: Sequence[tuple[str, str]], loaded: Loaded, config: ProveConfig, patience: float
 ) -> Sequence[NodeSurroundings]:
     try:
-        return surroundings(loaded.problem, nodes, config, deadline=time.monotonic() + patience)
+        return surroundings(loaded.problem, nodes, config, deadline=Deadline.after(patience))
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
             raise

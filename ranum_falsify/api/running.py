@@ -14,6 +14,7 @@ from ranum_falsify.api.kernels import check_kernels
 from ranum_falsify.api.loading import Loaded
 from ranum_falsify.api.timekeeper import TimeUp, time_limit
 from ranum_falsify.config import ProveConfig, SearchConfig
+from ranum_falsify.deadline import Deadline
 from ranum_falsify.decide import falsify
 from ranum_falsify.prove.assumptions import assumptions_of
 from ranum_falsify.prove.precision import KeepList, Node, float32_nodes
@@ -88,11 +89,13 @@ def _decide(loaded: Loaded, config: SearchConfig, progress: Callable[[Progress],
     within = config if config.timeout is None else replace(config, timeout=config.timeout - reserved)
     result = falsify(loaded.problem, within, progress=progress, elsewhere=True)
     if config.prove and config.try_rewrites and loaded.problem.is_pure_validity:
-        result = _try_rewrites(loaded, result, config, math.inf if config.timeout is None else began + config.timeout)
+        result = _try_rewrites(
+            loaded, result, config, Deadline(math.inf if config.timeout is None else began + config.timeout)
+        )
     return result
 
 
-def _try_rewrites(loaded: Loaded, result: Answer, config: ProveConfig, deadline: float) -> Answer:
+def _try_rewrites(loaded: Loaded, result: Answer, config: ProveConfig, deadline: Deadline) -> Answer:
     """Return an answer in which operators that are not proved say after which passes they are."""
     wanted = {(operator.network, operator.node) for operator in result.operators if operator.verdict != "proved"}
     if not wanted:
@@ -104,7 +107,7 @@ def _try_rewrites(loaded: Loaded, result: Answer, config: ProveConfig, deadline:
         loaded.problem,
         config,
         wanted,
-        deadline=min(deadline, began + (config.prove_timeout or ProveConfig().prove_timeout)),
+        deadline=deadline.within(config.prove_timeout or ProveConfig().prove_timeout),
     )
     operators = (
         replace(operator, proved_after_rewriting=tuple(found.passes.get((operator.network, operator.node), ())))
@@ -136,7 +139,7 @@ def keep_list(loaded: Loaded, config: SearchConfig) -> KeepList | None:
     if not config.prove or loaded.sources.dtype is None or config.timeout == 0:
         return None
     left = math.inf if config.timeout is None else config.timeout
-    deadline = time.monotonic() + min(config.prove_timeout, left)
+    deadline = Deadline.after(min(config.prove_timeout, left))
     with suppress(TimeUp), time_limit(None if config.timeout is None else left + _PATIENCE):
         return float32_nodes(loaded.graphs, lambda keep: _list_open(loaded, config, keep), deadline=deadline)
     return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import signal
 import sys
 import threading
@@ -10,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-__all__ = ["TimeUp", "time_limit"]
+__all__ = ["Exit", "TimeUp", "time_limit"]
 
 _PATIENCE = 1.0  # seconds for what a library began
 _AGAIN = (
@@ -25,22 +26,37 @@ class TimeUp(KeyboardInterrupt):
     """The timeout has passed; like Ctrl-C, it ends whatever is running."""
 
 
+class Exit:
+    """The way out of a process that is busy inside of a library, where no alarm is heard.
+
+    Args:
+        leave: Ends the process; called in a thread of its own.
+        seconds: Time from now on before which it is not called, whatever share of it a block may take; None for none.
+    """
+
+    def __init__(self, leave: Callable[[], None], seconds: float | None = None) -> None:
+        self.leave = leave
+        self._end = -math.inf if seconds is None else time.monotonic() + seconds
+
+    def until(self, seconds: float) -> float:
+        """Return in how many seconds to leave a block that may take as many as given."""
+        return max(seconds, self._end - time.monotonic()) + _PATIENCE
+
+
 @contextmanager
-def time_limit(seconds: float | None, overdue: Callable[[], None] | None = None, spare: float = 0.0) -> Iterator[None]:
+def time_limit(seconds: float | None, exit: Exit | None = None) -> Iterator[None]:
     """Raise `TimeUp` in the block once its time is up; does nothing outside the main thread, which alone gets signals.
 
-    Where the system has no alarm, as Windows, `overdue` alone ends what takes too long.
+    Where the system has no alarm, as Windows, `exit` alone ends what takes too long.
 
     Args:
         seconds: Time for the block, None for no limit; longer than the system can wait is none either.
-        overdue: Called in a thread of its own where the block goes on for another second, as inside of a library,
-            to end the process.
-        spare: Seconds beyond that for `overdue` to wait, where the block has only a share of a longer limit.
+        exit: Taken where the block goes on for another second.
     """
     if seconds is None or seconds > _LONGEST or threading.current_thread() is not threading.main_thread():
         yield
         return
-    watch = threading.Timer(seconds + spare + _PATIENCE, overdue) if overdue is not None else None
+    watch = None if exit is None else threading.Timer(exit.until(seconds), exit.leave)
     if watch is not None:
         watch.daemon = True
         watch.start()

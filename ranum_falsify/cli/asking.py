@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
-import math
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ranum_falsify.api.sizes import UNREAD, ask_each, join_answers, list_sizes
-from ranum_falsify.api.timekeeper import TimeUp, time_limit
+from ranum_falsify.api.sizes import UNREAD, list_sizes
 from ranum_falsify.cli.files import write_json
 from ranum_falsify.cli.options.search import AskOptions
 from ranum_falsify.cli.output import say
@@ -41,6 +38,8 @@ from ranum_falsify.suite.record import InstanceRecord
 
 if TYPE_CHECKING:
     from ranum_falsify.api.loading import Loaded
+    from ranum_falsify.api.result import Result
+    from ranum_falsify.config import Options
     from ranum_falsify.prove.precision import KeepList
 
 __all__ = ["STATUS", "ask"]
@@ -81,60 +80,22 @@ def ask(
 
         check_backends(options)
     with pause_collector():  # takes longer than some timeouts
-        import ranum_falsify.api.question
         import ranum_falsify.operators  # noqa: F401
+        from ranum_falsify.api.asking import answer_loaded, ask_all_sizes, ask_in_time, read_in_time
+        from ranum_falsify.api.timekeeper import Exit
 
-    sizes = list_sizes(options.dims)
-    leave = partial(_leave, reporter) if owns_process else None
+    exit = Exit(partial(_leave, reporter), options.timeout) if owns_process else None
     if options.list_operators or options.explain is not None:
-        return _show(options, _read(options, partial(load, sizes[0]), leave)[0], reporter)
-    end = math.inf if options.timeout is None else time.monotonic() + options.timeout
+        loaded, _ = read_in_time(partial(load, list_sizes(options.dims)[0]), options, exit)
+        return _show(options, loaded, reporter)
 
-    def ask_one(one: Mapping[str, int], share: float | None) -> tuple[Answer, Loaded | None]:
-        limited = dataclasses.replace(options, timeout=share)
-        spare = 0.0 if share is None else max(end - time.monotonic() - share, 0.0)
-        loaded, left = _read(limited, partial(load, one), leave, spare)
-        return (UNREAD if loaded is None else _search(loaded, left)), loaded
+    def ask_one(one: Options) -> Result:
+        return ask_in_time(partial(load, one.sizes), answer_loaded, one, exit)
 
-    began = time.monotonic()
-    answers = ask_each(sizes, options.timeout, ask_one, lambda asked: asked[0])
-    return _conclude(answers, sizes, reporter, _subtract_time(options, time.monotonic() - began))
-
-
-def _conclude(
-    answers: Sequence[tuple[Answer, Loaded | None]],
-    sizes: Sequence[Mapping[str, int]],
-    reporter: _Reporter,
-    left: AskOptions,
-) -> int:
-    """Report the answer for all sizes; return the exit status."""
-    position, result = 0, answers[0][0]
-    if len(sizes) > 1:
-        position, result = join_answers(reporter.options.dims, sizes, [answer for answer, _ in answers])
-    loaded = answers[position][1]
-    if loaded is None:
-        reporter.report(result)
-    else:
-        from ranum_falsify.api.running import keep_list  # imports torch
-
-        reporter.report(result, loaded, keep_list(loaded, left))
+    with ProgressDisplay(options.verbosity) as progress:
+        result = ask_all_sizes(replace(options, progress=progress), ask_one)
+    reporter.report(result.answer, result.read, result.kept)
     return STATUS[result.verdict]
-
-
-def _read(
-    options: AskOptions, load: Callable[[], Loaded], leave: Callable[[], None] | None, spare: float = 0.0
-) -> tuple[Loaded | None, AskOptions]:
-    """Return what is asked, None if time is up, and the options with the time that is left.
-
-    `spare` are the seconds that are left of the whole run beyond the timeout of these options.
-    """
-    began = time.monotonic()
-    try:
-        with time_limit(options.timeout, overdue=leave, spare=spare):
-            loaded = load()
-    except TimeUp:
-        return None, options
-    return loaded, _subtract_time(options, time.monotonic() - began)
 
 
 def _show(options: AskOptions, loaded: Loaded | None, reporter: _Reporter) -> int:
@@ -157,22 +118,6 @@ def _leave(reporter: _Reporter) -> None:
     reporter.report(UNREAD)
     sys.stdout.flush()
     os._exit(STATUS[UNREAD.verdict])
-
-
-def _subtract_time(options: AskOptions, seconds: float) -> AskOptions:
-    """Subtract the time that reading took from the timeout."""
-    if options.timeout is None:
-        return options
-    left = max(options.timeout - seconds, 0.0)
-    return dataclasses.replace(options, timeout=left)
-
-
-def _search(loaded: Loaded, options: AskOptions) -> Answer:
-    from ranum_falsify.api.running import answer, kernel_notices  # imports torch
-
-    kernels = kernel_notices(options, options.self_check)
-    with ProgressDisplay(options.verbosity) as progress:
-        return answer(loaded, options, notices=kernels, progress=progress)
 
 
 @dataclass(frozen=True)

@@ -3,27 +3,28 @@
 from __future__ import annotations
 
 import io
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import EllipsisType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ranum_falsify.api.transforming import spread_box
 from ranum_falsify.cli.files import check_writable, is_stream, write_json
-from ranum_falsify.cli.options.check import Bounds
 from ranum_falsify.cli.options.transform import SimplifyOptions, TransformOptions
 from ranum_falsify.cli.output import say
 from ranum_falsify.cli.reading import box_of_file, state_file
 from ranum_falsify.cli.streams import verdict_stands
-from ranum_falsify.cli.transform_text import list_passes, report_pass, summarise
 from ranum_falsify.errors import UsageError, reason_of
+from ranum_falsify.network.functions import first_line
 from ranum_falsify.network.guards import memory_limit
 from ranum_falsify.report.arrays import load_array
 from ranum_falsify.report.names import make_safe_name, unique_names
 from ranum_falsify.report.text import plural
 from ranum_falsify.report.transform_report import FORMAT, Failure, transform_report
+from ranum_falsify.report.transform_text import list_passes, report_pass, summarise
 from ranum_falsify.saving import save_together
 from ranum_falsify.transform.catalogue import all_passes, import_passes
 from ranum_falsify.transform.checks.inputs import Box, input_specs
@@ -58,6 +59,8 @@ def run(options: TransformOptions | SimplifyOptions) -> int:
     targets = {"--output": options.output} | _beside(options)
     for option, path in targets.items():
         check_writable(option, path)
+    if options.state is not None:
+        check_writable("--state", options.state)
     _check_checkpoint(options, file)
     if options.json is not None and not is_stream(Path(options.json)) and options.json != "-":
         check_writable("--json", Path(options.json))
@@ -195,6 +198,8 @@ class _Transformation:
             return _FAILED
         beside = list(_beside(self.options).values())
         texts = {path: self.given.text.encode() for path in beside}
+        if self.options.state is not None:
+            texts[self.options.state] = json.dumps(done.state, indent=1).encode()
         write_model(done.model, self.output, beside=texts)
         notices = [*self.given.notices, *done.notices]
         counts = count_operators(done.model)
@@ -302,7 +307,7 @@ def _config(options: TransformOptions | SimplifyOptions, file: FileConfig, given
         references=references,
         samples=options.samples,
         seed=options.seed,
-        box={**given.box, **_spread_box(options.box or {}, inputs)},
+        box={**given.box, **spread_box(options.box or {}, inputs)},
         dims=given.dims,
         tolerance=file.tolerance,
         metrics=file.metrics,
@@ -310,24 +315,25 @@ def _config(options: TransformOptions | SimplifyOptions, file: FileConfig, given
         threads=options.processors,
         providers=file.providers,
         verify_timeout=options.verify_timeout,
+        state=_read_state(options.state),
     )
 
 
-def _spread_box(box: Mapping[str | EllipsisType, Bounds], inputs: Sequence[str]) -> Box:
-    """Return the range of each input; an ellipsis stands for those that are not named.
+def _read_state(path: Path | None) -> dict[str, Any]:
+    """Return what analyses of earlier runs found.
 
     Raises:
-        UsageError: A range holds no finite numbers.
+        UsageError: The file holds something else.
     """
-    ranges: dict[str, tuple[np.float64, np.float64]] = {}
-    for name, bounds in box.items():
-        low, high = bounds if isinstance(bounds, tuple) else (bounds, bounds)
-        if not -np.inf < low <= high < np.inf:
-            raise UsageError(f"--box {low:g} {high:g}: holds no finite numbers; give LO and HI with LO <= HI")
-        for key in inputs if isinstance(name, EllipsisType) else [name]:
-            if name is not ... or key not in box:
-                ranges[key] = np.float64(low), np.float64(high)
-    return ranges
+    if path is None or not path.exists():
+        return {}
+    try:
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise UsageError(f"--state {path}: cannot be read ({first_line(error)}); delete it") from error
+    if not isinstance(found, dict):
+        raise UsageError(f"--state {path}: holds no state of analyses; give another path")
+    return found
 
 
 def _arrays(files: Files) -> Sequence[np.ndarray] | Mapping[str, np.ndarray]:

@@ -19,6 +19,7 @@ from ranum_falsify.confirm.search import TriggerSearch
 from ranum_falsify.confirm.span import SpanProver
 from ranum_falsify.confirm.unit_test import OperatorTests, Span, Trigger, UnitTest
 from ranum_falsify.confirm.unproved import Unproved
+from ranum_falsify.deadline import Deadline
 from ranum_falsify.errors import PropertyError
 from ranum_falsify.lazy import cached_property
 from ranum_falsify.properties.formula.applications import NetworkCall
@@ -206,7 +207,7 @@ class TestMaker:
     def make_test(self, question: Question, seed: int, seconds: float) -> UnitTest | None:
         """Make one unit test of an operator, within so many seconds; as many are for its span."""
         config, began = self._config, time.monotonic()
-        budget = Budget(began + seconds, began)
+        budget = Budget(Deadline.after(seconds), began)
         search = SearchConfig(seed=seed, timeout=seconds, device=config.device)
         with settings(seed, config.processors, self._device, self._bytes):
             context = SearchContext(
@@ -229,21 +230,21 @@ class TestMaker:
     def _trigger(self, context: SearchContext, question: Question) -> tuple[Trigger | None, Span | None, float]:
         """Return a trigger, if possible one with a span, and the seconds spent on spans."""
         prover = self._spans[id(question.call)] if self._config.span else None
-        first, proving, late = None, 0.0, context.budget.began + _SPAN_SHARE * self._config.timeout
+        first, proving = None, 0.0
+        late = Deadline(context.budget.began + _SPAN_SHARE * self._config.timeout)
         for _ in range(_ATTEMPTS):
             trigger = TriggerSearch(context, question.targets, self._oracle, descend=self._config.descend).run()
             if trigger is None or prover is None:
                 return first or trigger, None, proving
             began = time.monotonic()
             with torch.no_grad():
-                span = prover.prove(
-                    trigger, question.targets, self.problem.inputs, deadline=began + self._config.timeout
-                )
+                ends = Deadline.after(self._config.timeout)
+                span = prover.prove(trigger, question.targets, self.problem.inputs, deadline=ends)
             proving += time.monotonic() - began
             if span is not None:
                 return trigger, span, proving
             first = first or trigger
-            if time.monotonic() > late:
+            if late.has_passed:
                 break
         return first, None, proving
 

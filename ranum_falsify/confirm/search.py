@@ -10,12 +10,13 @@ from torch import Tensor
 
 from ranum_falsify.confirm.oracle import Oracle
 from ranum_falsify.confirm.unit_test import Trigger
+from ranum_falsify.deadline import OutOfTime
 from ranum_falsify.errors import ReplayCrashError, ReplayTimeoutError
 from ranum_falsify.properties.problem.targets import Target
 from ranum_falsify.replay.gradients import DENORMAL
 from ranum_falsify.search.bisection import bisect
 from ranum_falsify.search.objective import Objective
-from ranum_falsify.search.search import OutOfTime, Region, SearchContext, descend, find_downhill_vertices
+from ranum_falsify.search.search import Region, SearchContext, descend, find_downhill_vertices
 from ranum_falsify.search.starts import Box
 
 __all__ = ["TriggerSearch"]

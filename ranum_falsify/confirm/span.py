@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 import torch
 from dnnv.nn import Operation
@@ -14,6 +12,7 @@ from torch import Tensor
 
 from ranum_falsify.config import RUNTIMES, Runtime
 from ranum_falsify.confirm.unit_test import Span, Trigger
+from ranum_falsify.deadline import Deadline, OutOfTime
 from ranum_falsify.domain import Interval, IntervalAnalysis
 from ranum_falsify.domain.slack import tiny
 from ranum_falsify.network import Graph
@@ -52,15 +51,6 @@ class _Side:
         return Interval.of(torch.minimum(lower, self.value), torch.maximum(upper, self.value))
 
 
-class _SpanTimeout(Exception):
-    """There is no time left for a span."""
-
-
-def _check(deadline: float) -> None:
-    if time.monotonic() >= deadline:
-        raise _SpanTimeout
-
-
 class SpanProver:
     """Proves spans around triggers of one application; analyses are kept as long as it lives."""
 
@@ -69,7 +59,7 @@ class SpanProver:
         self._analyses: dict[tuple[int, tuple[Runtime, ...]], IntervalAnalysis] = {}
 
     def prove(
-        self, trigger: Trigger, targets: Sequence[Target], variables: Sequence[InputVariable], *, deadline: float
+        self, trigger: Trigger, targets: Sequence[Target], variables: Sequence[InputVariable], *, deadline: Deadline
     ) -> Span | None:
         """Return a span around a trigger, as wide as bisection can show.
 
@@ -77,7 +67,7 @@ class SpanProver:
             trigger: Inputs that make the operator invalid.
             targets: The operator's conditions.
             variables: The property's box.
-            deadline: When to stop, on the clock of `time.monotonic`; a span found by then counts.
+            deadline: When to stop; a span found by then counts.
 
         Returns:
             None if none is proved, because an earlier operator is invalid too or arguments are expressions.
@@ -86,7 +76,7 @@ class SpanProver:
             return None
         sides = self._sides(trigger, {v.name: v for v in variables})
         conditions = _conditions(trigger, targets)
-        tick = partial(_check, deadline)
+        tick = deadline.check
         for runtimes in dict.fromkeys((RUNTIMES, RUNTIMES[:1])):
             analysis = self._analysis(targets[0].op, runtimes)
 
@@ -95,7 +85,7 @@ class SpanProver:
                     tick()
                     boxes = [side.box(radius) for side in moved]
                     return surely_fails(analysis, boxes, targets[0].op, conditions, tick)
-                except _SpanTimeout:
+                except OutOfTime:
                     return False
 
             found = _find_widest(sides, fails)

@@ -10,11 +10,12 @@ from functools import partial, reduce
 import onnx
 from dnnv.nn import Operation
 
+from ranum_falsify.deadline import OutOfTime
 from ranum_falsify.domain import Interval
 from ranum_falsify.fix.editing import insert_guards
 from ranum_falsify.fix.guards import OperandGuard, guards_of, limiting_guards, scaling_guards
 from ranum_falsify.fix.sites import GuardSite
-from ranum_falsify.fix.subject import Assessment, OutOfTimeError, RepairSubject
+from ranum_falsify.fix.subject import Assessment, RepairSubject
 from ranum_falsify.operators.support.conditions import list_stated_conditions
 from ranum_falsify.validity import AtMost, Constraint
 
@@ -80,15 +81,15 @@ class GuardSearch:
         """Return the gentlest guards that were found, None where none are enough.
 
         Raises:
-            OutOfTimeError: There was no time to find any.
+            OutOfTime: There was no time to find any.
         """
         found = self._close()
         if found is None:
             return None
-        with suppress(OutOfTimeError):
+        with suppress(OutOfTime):
             for number in range(len(found.guards)):
                 found = self._without(found, number) or found
-        with suppress(OutOfTimeError):
+        with suppress(OutOfTime):
             found = self._weaken_all(found)
             for number in range(len(found.guards)):
                 found = self._weaken(found, number)
@@ -98,7 +99,7 @@ class GuardSearch:
         """Return guards that add numbers wherever others keep small ones out; None where that is not enough.
 
         Raises:
-            OutOfTimeError: There was no time to find out.
+            OutOfTime: There was no time to find out.
         """
         if not any(guard.can_add for guard in found.guards):
             return None
@@ -257,7 +258,7 @@ class GuardSearch:
         """Return what is proved with some guards; None where they cannot be written."""
         self._trials += 1
         if self._trials > _MOST_TRIALS:
-            raise OutOfTimeError
+            raise OutOfTime
         edited = insert_guards(self._subject.model, guards)
         placed = [n for n, tensor in enumerate(edited.tensors) if tensor is not None]
         if not placed:

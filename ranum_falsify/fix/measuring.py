@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -12,6 +11,7 @@ import numpy as np
 import onnx
 from dnnv.nn import Operation
 
+from ranum_falsify.deadline import Deadline
 from ranum_falsify.errors import ReplayError
 from ranum_falsify.fix.differences import OutputDifferences
 from ranum_falsify.fix.drawing import draw_numbers, draw_values
@@ -85,8 +85,7 @@ class OutputMeter:
         if not self._samples:
             return None
         found = OutputDifferences()
-        now = time.monotonic()
-        ends = max(now + self._seconds, min(self._subject.deadline, now + _FOR_MEANING))
+        ends = Deadline.after(max(self._seconds, min(self._subject.deadline.left, _FOR_MEANING)))
         runnable = self._runnable(model)
         names = {value.name for value in runnable.graph.input}
         given = {*self._samples[0].inputs, *(tensor.name for tensor in runnable.graph.initializer)}
@@ -105,9 +104,9 @@ class OutputMeter:
                     found.add(sample.outputs, outputs, meant, is_valid=sample.is_valid, flushed=flushed)
         return found.result()
 
-    def _meant(self, number: int, ends: float) -> Mapping[str, np.ndarray] | None:
+    def _meant(self, number: int, ends: Deadline) -> Mapping[str, np.ndarray] | None:
         """Return what the original means by a sample; None where there is no time left to find out."""
-        if number not in self._known and time.monotonic() < ends and self._samples is not None:
+        if number not in self._known and not ends.has_passed and self._samples is not None:
             self._known[number] = self._meaning.run(self._samples[number].inputs)
         return self._known.get(number)
 
@@ -141,7 +140,7 @@ class OutputMeter:
         if None in call.variables:
             return []
         samples: list[_Sample] = []
-        ends = time.monotonic() + self._seconds
+        ends = Deadline.after(self._seconds)
         try:
             with Replayer(self._runnable(self._subject.model)) as replayer:
                 for inputs in self._draw_inputs():
@@ -149,7 +148,7 @@ class OutputMeter:
                         continue
                     seen = replayer.run(inputs)
                     samples.append(_Sample(inputs, seen.outputs, not seen.findings))
-                    if time.monotonic() > ends:
+                    if ends.has_passed:
                         break
         except ReplayError:
             return []

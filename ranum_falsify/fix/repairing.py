@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import onnx
 
 from ranum_falsify.config import FixConfig, SearchConfig
+from ranum_falsify.deadline import OutOfTime
 from ranum_falsify.decide import falsify
 from ranum_falsify.errors import ReplayError, UsageError, is_interruption
 from ranum_falsify.fix.abstraction.clipping import find_clips, list_clippable
@@ -21,7 +22,7 @@ from ranum_falsify.fix.ranking import rank
 from ranum_falsify.fix.repair import Change, Kind, Repair
 from ranum_falsify.fix.rewrites import Rewritten, find_rewrites
 from ranum_falsify.fix.sites import GuardSites
-from ranum_falsify.fix.subject import Assessment, OutOfTimeError, RepairSubject
+from ranum_falsify.fix.subject import Assessment, RepairSubject
 from ranum_falsify.network.contents import black_boxes_of
 from ranum_falsify.network.optimised import optimise
 from ranum_falsify.properties.problem.problem import Problem
@@ -104,7 +105,7 @@ class Repairing:
                 found = self._settle(proposal)
                 if found is not None:
                     repairs.append(found)
-        except OutOfTimeError:
+        except OutOfTime:
             is_complete = False
         except (KeyboardInterrupt, RuntimeError) as error:
             if not is_interruption(error):
@@ -203,12 +204,12 @@ class Repairing:
         if not tensors:
             return
         nodes = None if self._config.nodes is None else [self._sites.outermost(node) for node in self._hazards]
-        ends = time.monotonic() + (self._subject.deadline - time.monotonic()) / 2
+        ends = self._subject.deadline.share(1 / 2)
         kept = find_clips(self._subject.problem, tensors, nodes=nodes, runtimes=self._config.runtimes, deadline=ends)
         if kept:
             yield _Proposal([clip_change(part) for part in kept], insert_clips(self._subject.model, kept))
-        elif time.monotonic() >= ends:
-            raise OutOfTimeError
+        elif ends.has_passed:
+            raise OutOfTime
 
     # verdicts ---------------------------------------------------------------------------------------------------------
 
@@ -278,8 +279,7 @@ class Repairing:
         return falsify(problem, config)
 
     def _part(self) -> float:
-        left = self._subject.deadline - time.monotonic()
-        return max(_LEAST, min(_MOST, _SHARE * left))
+        return max(_LEAST, min(_MOST, _SHARE * self._subject.deadline.left))
 
     def _report(self, text: str, done: float) -> None:
         self._progress(Progress(stage="fix", done=done, text=text))

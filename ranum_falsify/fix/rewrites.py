@@ -41,7 +41,7 @@ def find_rewrites(subject: RepairSubject, wanted: Collection[str]) -> Rewritten 
         wanted: The open operators that are to be repaired.
 
     Raises:
-        OutOfTimeError: The time is up.
+        OutOfTime: The time is up.
     """
     # What the property leaves free is no constant that a pass may compute with.
     whole = infer_shapes(ir.from_proto(free_model(subject.model, subject.graph.options.free)))
@@ -70,7 +70,7 @@ class _Chain:
         found: Rewritten | None = None
         fewest = self.count(self._subject.original)
         for name in equal_passes():
-            self._subject.check_time()
+            self._subject.deadline.check()
             made = apply_stable(name, model)
             if made is None:
                 continue
@@ -85,7 +85,7 @@ class _Chain:
         """Return what all passes make that find anything, one after the other."""
         applied: list[tuple[str, onnx.ModelProto]] = []
         for name in equal_passes():
-            self._subject.check_time()
+            self._subject.deadline.check()
             made = apply_stable(name, model)
             if made is not None:
                 model = made

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 import onnx
 
 from ranum_falsify.config import ProveConfig, Runtime
+from ranum_falsify.deadline import Deadline
 from ranum_falsify.domain import Interval
 from ranum_falsify.errors import ModelError, PropertyError, UsageError
 from ranum_falsify.fix.sites import GuardSites
@@ -23,14 +23,10 @@ from ranum_falsify.prove.prover import Prover
 from ranum_falsify.transform.naming import name_nodes
 from ranum_falsify.validity import Constraint
 
-__all__ = ["Assessment", "OutOfTimeError", "RepairSubject"]
+__all__ = ["Assessment", "RepairSubject"]
 
 Reload = Callable[[onnx.ModelProto], Problem]
 """Reads a model as the original was read, and reduces the property over it."""
-
-
-class OutOfTimeError(Exception):
-    """The time for repairs is up."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,11 +68,11 @@ class RepairSubject:
         problem: The property over the model.
         call: The application of the model.
         model: The model, its nodes named as the graph names them.
-        deadline: When to stop, on the clock of `time.monotonic`.
+        deadline: When to stop.
         sites: The nodes of the model, as places for guards.
     """
 
-    def __init__(self, problem: Problem, reload: Reload, runtimes: tuple[Runtime, ...], deadline: float) -> None:
+    def __init__(self, problem: Problem, reload: Reload, runtimes: tuple[Runtime, ...], deadline: Deadline) -> None:
         """Prepare.
 
         Raises:
@@ -100,15 +96,6 @@ class RepairSubject:
         """The model as a graph."""
         return self.call.graph
 
-    def check_time(self) -> None:
-        """Do nothing while there is time.
-
-        Raises:
-            OutOfTimeError: The time is up.
-        """
-        if time.monotonic() >= self.deadline:
-            raise OutOfTimeError
-
     def derive(self, assessment: Assessment) -> RepairSubject:
         """Return a changed model, with the same property."""
         derived = RepairSubject(assessment.problem, self._reload, self.runtimes, self.deadline)
@@ -131,9 +118,9 @@ class RepairSubject:
             None where it cannot be read, or the property does not fit it.
 
         Raises:
-            OutOfTimeError: The time is up.
+            OutOfTime: The time is up.
         """
-        self.check_time()
+        self.deadline.check()
         try:
             problem = self._reload(model)
         except (ModelError, PropertyError):
@@ -141,11 +128,10 @@ class RepairSubject:
         return self._assess(problem, refine=refine)
 
     def _assess(self, problem: Problem, *, refine: bool) -> Assessment:
-        prover = Prover(problem, self._config, tick=self.check_time)
+        prover = Prover(problem, self._config, tick=self.deadline.check)
         proof = prover.analyse()
         if refine and not proof.holds:
-            now = time.monotonic()
-            proof = prover.refine(min(now + self._config.prove_timeout, now + (self.deadline - now) / 4))
+            proof = prover.refine(self.deadline.share(1 / 4).within(self._config.prove_timeout))
         return _assessment(problem, proof, self._config)
 
     def bounds_of(self, nodes: Collection[str]) -> Mapping[str, Mapping[str, Interval]]:

@@ -6,8 +6,6 @@ PyTorch they are functions with a constant derivative, because their true one is
 
 from __future__ import annotations
 
-import math
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -25,6 +23,7 @@ from dnnv.nn.operations import OutputSelect
 from dnnv.nn.utils import TensorDetails
 from torch import Tensor
 
+from ranum_falsify.deadline import NEVER, Deadline
 from ranum_falsify.errors import ModelError, UnsupportedOperatorError
 from ranum_falsify.network.child import Child, ChildDeathError, SharedChild
 from ranum_falsify.network.messages import tidy_message
@@ -64,16 +63,16 @@ _DEATH = "ONNX Runtime crashes on it, takes too long, or needs too much memory"
 _LATE = "there is no time left for it"
 _evaluator = SharedChild(Path(__file__).with_name("blackbox_worker.py"))
 _keys = count()
-_deadline: ContextVar[float] = ContextVar("_deadline", default=math.inf)
+_deadline: ContextVar[Deadline] = ContextVar("_deadline", default=NEVER)
 
 
 @contextmanager
-def evaluate_until(deadline: float | None) -> Iterator[None]:
-    """Let ONNX Runtime evaluate operators in the block until a time on the clock of `time.monotonic`; None for no end.
+def evaluate_until(deadline: Deadline) -> Iterator[None]:
+    """Let ONNX Runtime evaluate operators in the block until a deadline.
 
     From then on it counts as refusing each sample.
     """
-    token = _deadline.set(math.inf if deadline is None else deadline)
+    token = _deadline.set(deadline)
     try:
         yield
     finally:
@@ -82,7 +81,7 @@ def evaluate_until(deadline: float | None) -> Iterator[None]:
 
 def seconds_left() -> float:
     """Return how long ONNX Runtime may take until the time that :func:`evaluate_until` sets."""
-    return _deadline.get() - time.monotonic()
+    return _deadline.get().left
 
 
 class BlackBox(Operation):

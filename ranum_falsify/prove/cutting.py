@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor
 
+from ranum_falsify.deadline import Deadline
 from ranum_falsify.domain import Interval
 
 __all__ = ["Cut", "cut", "is_narrow"]
@@ -35,7 +35,7 @@ def cut(
     box: Box,
     decide: Callable[[Box], bool],
     *,
-    deadline: float,
+    deadline: Deadline,
     record: Callable[[Cut | None], None] = lambda _: None,
 ) -> bool:
     """Tell whether every part of a box is decided.
@@ -43,14 +43,14 @@ def cut(
     Args:
         box: The box to cut.
         decide: Tells whether something holds on a box.
-        deadline: When to stop, on the clock of `time.monotonic`.
+        deadline: When to stop.
         record: Told of each part how it is cut, or None where it is decided; of the upper half first.
     """
     whole = {name: _Part(*(bound.clone() for bound in x.expand())) for name, x in box.items()}
     widths = {name: part.width for name, part in whole.items()}
     waiting = [whole]
     while waiting:
-        if time.monotonic() >= deadline:
+        if deadline.has_passed:
             return False
         part = waiting.pop()
         if decide({name: Interval(side.low, side.high, tuple(side.low.shape)) for name, side in part.items()}):

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 
 import torch
 
 from ranum_falsify.config import ARM64, Runtime
+from ranum_falsify.deadline import Deadline
 from ranum_falsify.domain.kernels import envelope, measured_versions, sums_in_half
 from ranum_falsify.network import Graph, spec_of
 from ranum_falsify.network.contents import has_subgraphs, nodes_with_branches
 from ranum_falsify.network.tensors import torch_dtype
-from ranum_falsify.operators.relations.halves import describe_unknown_halves
-from ranum_falsify.prove.analyses import execution_of
+from ranum_falsify.prove.analyses import find_unknown_halves
 from ranum_falsify.prove.proof import Proof
 from ranum_falsify.prove.prover import Prover
 
-__all__ = ["find_unknown_halves", "prove_elsewhere"]
+__all__ = ["prove_elsewhere"]
 
 _MOST_NAMES = 2
 _FLOATS = (torch.float32, torch.float64, torch.float16)
@@ -59,7 +58,7 @@ def _find_obstacle(prover: Prover, runtimes: tuple[Runtime, ...], seconds: float
 def _prove(prover: Prover, runtimes: tuple[Runtime, ...], seconds: float) -> Proof:
     again = prover.for_runtimes(runtimes)
     proof = again.analyse()
-    return proof if proof.holds or not seconds else again.refine(time.monotonic() + seconds)
+    return proof if proof.holds or not seconds else again.refine(Deadline.after(seconds))
 
 
 def _describe(proof: Proof) -> str:
@@ -91,9 +90,3 @@ def _strays(kernel: str, dtype: torch.dtype, runtimes: tuple[Runtime, ...]) -> b
     except KeyError:  # it has none of this type
         return False
     return here != everywhere
-
-
-def find_unknown_halves(graph: Graph) -> str:
-    """Return what of float16 bounds for ARM64 do not cover; see `describe_unknown_halves`."""
-    execution = execution_of(graph)
-    return describe_unknown_halves(graph, None if execution is None else execution.graph)

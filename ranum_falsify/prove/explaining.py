@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -11,6 +9,7 @@ import torch
 from dnnv.nn import Operation
 
 from ranum_falsify.config import ProveConfig
+from ranum_falsify.deadline import NEVER, Deadline, OutOfTime
 from ranum_falsify.domain import IntervalAnalysis
 from ranum_falsify.domain.explanation import OperandHistory, explain
 from ranum_falsify.domain.neighbours import Neighbours, neighbours_of
@@ -87,7 +86,7 @@ def list_varying(problem: Problem, node: str, config: ProveConfig) -> list[str]:
 
 
 def surroundings(
-    problem: Problem, nodes: Collection[tuple[str, str]], config: ProveConfig, *, deadline: float = math.inf
+    problem: Problem, nodes: Collection[tuple[str, str]], config: ProveConfig, *, deadline: Deadline = NEVER
 ) -> list[NodeSurroundings]:
     """Return what bounds over the first of the property's boxes say around nodes.
 
@@ -96,12 +95,12 @@ def surroundings(
         nodes: Network and name of each node; those that stand in no network themselves, or after a tensor whose shape
             depends on the input, are left out.
         config: The runtimes that the bounds cover.
-        deadline: When to end, in seconds of the monotonic clock; what is not known by then is left out.
+        deadline: When to end; what is not known by then is left out.
     """
     wanted = set(nodes)
     found: dict[tuple[str, str], NodeSurroundings] = {}
     for call, analysis, op in _analysed(problem, config, lambda call, op: (call.network, op.name) in wanted, deadline):
-        if time.monotonic() > deadline:
+        if deadline.has_passed:
             break
         found[call.network, op.name] = NodeSurroundings(
             network=call.network,
@@ -112,22 +111,13 @@ def surroundings(
     return [found[key] for key in dict.fromkeys(nodes) if key in found]
 
 
-class _OutOfTime(Exception):
-    """The analysis took too long."""
-
-
 def _analysed(
     problem: Problem,
     config: ProveConfig,
     is_wanted: Callable[[NetworkCall, Operation], bool],
-    deadline: float = math.inf,
+    deadline: Deadline = NEVER,
 ) -> Iterator[tuple[NetworkCall, IntervalAnalysis, Operation]]:
     """Yield the wanted nodes that could be analysed, each with a finished analysis that has kept all bounds."""
-
-    def look_at_clock(_: object) -> None:
-        if time.monotonic() > deadline:
-            raise _OutOfTime
-
     analyses = {id(call): IntervalAnalysis(call.graph, runtimes=config.runtimes, keep=True) for call in problem.calls}
     graphs = {id(call): call.graph for call in problem.calls}
     written = {key: Analyses(analysis) for key, analysis in analyses.items()}
@@ -139,7 +129,7 @@ def _analysed(
             if inputs is None:
                 continue
             try:
-                analyses[id(call)].run(inputs, look_at_clock)
-            except _OutOfTime:
+                analyses[id(call)].run(inputs, lambda _: deadline.check())
+            except OutOfTime:
                 return
             yield from ((call, analyses[id(call)], op) for op in wanted)

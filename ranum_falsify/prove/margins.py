@@ -9,6 +9,7 @@ import torch
 from dnnv.nn import Operation
 from torch import Tensor
 
+from ranum_falsify.deadline import Deadline
 from ranum_falsify.domain.enclosure import Enclosure
 from ranum_falsify.domain.linear.bounds import LinearAnalysis
 from ranum_falsify.domain.linear.functionals import LinearBounds
@@ -88,11 +89,11 @@ class MarginProof:
         """Names of the inputs whose boxes are cut."""
         return self._analysis.graph.input_names
 
-    def run(self, deadline: float, *, cuts: bool = True) -> SplitResult:
+    def run(self, deadline: Deadline, *, cuts: bool = True) -> SplitResult:
         """Choose slopes, then cut the box, until every part of it is decided or time is up; the next run goes on.
 
         Args:
-            deadline: When to stop, on the clock of `time.monotonic`.
+            deadline: When to stop.
             cuts: Whether the box is cut.
         """
         return self._search.run(deadline, cuts=cuts)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from dnnv.nn import Operation
 
+from ranum_falsify.deadline import Deadline
 from ranum_falsify.network import Graph
 from ranum_falsify.network.order import operands_in
 from ranum_falsify.network.precision import is_conversion, original_node
@@ -34,7 +34,7 @@ class KeepList:
 
 
 def float32_nodes(
-    graphs: Mapping[str, Graph], open_nodes: Callable[[frozenset[Node]], frozenset[Node]], *, deadline: float
+    graphs: Mapping[str, Graph], open_nodes: Callable[[frozenset[Node]], frozenset[Node]], *, deadline: Deadline
 ) -> KeepList:
     """Return nodes that, kept in float32, leave open only those that no choice of nodes would prove.
 
@@ -42,7 +42,7 @@ def float32_nodes(
         graphs: The networks in float32.
         open_nodes: Analyses the networks converted except for some nodes; returns which of their nodes are open by
             themselves, not because of others.
-        deadline: When to stop, by `time.monotonic`; the list may then not be minimal.
+        deadline: When to stop; the list may then not be minimal.
     """
     chooser = _Chooser(graphs)
     keep: frozenset[Node] = frozenset()
@@ -52,7 +52,7 @@ def float32_nodes(
         wanted = {node: chooser.remedy(node, keep) for node in now_open}
         left = frozenset(node for node, remedy in wanted.items() if not remedy)
         new = frozenset().union(*wanted.values()) - keep
-        if not new or time.monotonic() >= deadline:
+        if not new or deadline.has_passed:
             break
         keep |= new
     # If time was up before nothing was open any more, more nodes may be needed.
@@ -65,13 +65,13 @@ def _reduce(
     keep: frozenset[Node],
     left: frozenset[Node],
     open_nodes: Callable[[frozenset[Node]], frozenset[Node]],
-    deadline: float,
+    deadline: Deadline,
 ) -> tuple[frozenset[Node], bool]:
     """Leave out nodes that are not needed, until each remaining one is shown to be needed beside the others."""
     needed: set[Node] = set()
     while needed < keep:
         for node in sorted(keep - needed):
-            if time.monotonic() >= deadline:
+            if deadline.has_passed:
                 return keep, False
             if open_nodes(keep - {node}) <= left:
                 # The others were needed together with this one; without it, that must be shown again.

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import io
 import json
-import time
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from ranum_falsify.config import ProveConfig, library_of
+from ranum_falsify.deadline import Deadline
 from ranum_falsify.errors import UsageError
 from ranum_falsify.network.fingerprint import Fingerprint
 from ranum_falsify.properties.problem.problem import Problem
@@ -94,7 +94,7 @@ def _find_cuts(problem: Problem, config: ProveConfig) -> list[Cut | None]:
         depths.extend((depth, depth))
         return False
 
-    done = is_narrow(box) and cut(box, decide, deadline=time.monotonic() + _SECONDS, record=cuts.append)
+    done = is_narrow(box) and cut(box, decide, deadline=Deadline.after(_SECONDS), record=cuts.append)
     return cuts if done and len(cuts) < _MOST_CUTS else [None]
 
 

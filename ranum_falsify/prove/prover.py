@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import suppress
 
 import torch
 from dnnv.nn import Operation
 from torch import Tensor
 
 from ranum_falsify.config import ProveConfig, Reach, Runtime
+from ranum_falsify.deadline import NEVER, Deadline, OutOfTime
 from ranum_falsify.domain import Interval, IntervalAnalysis
 from ranum_falsify.lazy import cached_property
 from ranum_falsify.network import Graph, spec_of
@@ -25,7 +25,6 @@ from ranum_falsify.prove.hulls import Decided, decide_together
 from ranum_falsify.prove.margins import MarginProof
 from ranum_falsify.prove.outputs import describe_constants, describe_outputs, list_steep
 from ranum_falsify.prove.proof import OperatorProof, Proof, join_operators
-from ranum_falsify.prove.shares import share_time
 from ranum_falsify.prove.term_bounds import margin_bounds
 from ranum_falsify.prove.unconditional import keeps_outputs_finite
 from ranum_falsify.prove.varying import describe_varying
@@ -50,10 +49,6 @@ _FEW = 8
 
 _SLOPES_SHARE = 0.25
 """Share of the time for open operators that goes into slopes, where cutting the box may close them, too."""
-
-
-class _Late(Exception):
-    """The time for proofs is up."""
 
 
 class Prover:
@@ -97,7 +92,7 @@ class Prover:
         self.watched: Observed | None = None
         self._seconds, self._drive = 0.0, drive
         self._tick = tick
-        self._deadline: float | None = None
+        self._deadline = NEVER
         self._analyses: dict[int, Analyses] = {}
         self._regions: list[_Region] = []
 
@@ -120,11 +115,11 @@ class Prover:
             self.problem, self.config, self.graphs, self._tick, reach=self.reach, runtimes=runtimes, watches=False
         )
 
-    def refine(self, deadline: float, violated: Collection[tuple[int, str]] = (), *, cuts: bool = True) -> Proof:
+    def refine(self, deadline: Deadline, violated: Collection[tuple[int, str]] = (), *, cuts: bool = True) -> Proof:
         """Try harder on what `analyse` left open.
 
         Args:
-            deadline: When to stop, on the clock of `time.monotonic`.
+            deadline: When to stop.
             violated: Operators that are known to fail, by position of the validity goal and name of the node.
             cuts: Whether boxes are cut for properties of outputs.
         """
@@ -132,17 +127,19 @@ class Prover:
             with torch.no_grad():
                 left = [region for region in self._regions if not region.holds()]
                 self.is_exhausted = True
-                for region, self._deadline in share_time(left, deadline):
-                    with suppress(_Late):
+                for region, self._deadline in deadline.share_among(left):
+                    try:
                         region.refine(self._deadline, violated, cuts=cuts)
+                    except OutOfTime:
+                        self.is_exhausted = False
                     if len(left) > _FEW:
                         region.proofs = None
-                    if time.monotonic() >= self._deadline:
+                    if self._deadline.has_passed:
                         self.is_exhausted = False
-                    if time.monotonic() >= deadline:
+                    if deadline.has_passed:
                         break
         finally:
-            self._deadline = None
+            self._deadline = NEVER
             with torch.no_grad():
                 self._conclude()
         return self.proof
@@ -173,29 +170,28 @@ class Prover:
         return Applications(problem, self.graphs, self.analyses_of, box, self.tick)
 
     def linear_analyses_of(
-        self, call: NetworkCall, deadline: float, towards: Collection[int] | None = None
+        self, call: NetworkCall, deadline: Deadline, towards: Collection[int] | None = None
     ) -> Analyses:
         """Return analyses with backward linear bounds.
 
         Args:
             call: The application.
-            deadline: When to stop, on the clock of `time.monotonic`.
+            deadline: When to stop.
             towards: The operators, by `id`, whose operands get the best bounds that there is time for; if not given,
                 all get those of one pass.
         """
         plain = self.analyses_of(call)
-        work = _WORK_SHARE * max(0.0, deadline - time.monotonic()) / len(plain.all) * _WORK_PER_SECOND
+        work = _WORK_SHARE * deadline.left / len(plain.all) * _WORK_PER_SECOND
         ascent = 0.0 if towards is None else _ASCENT_SHARE * work
         tick, speed = self.tick_until(deadline), _WORK_PER_SECOND
         return make_linear(plain, towards, work=work - ascent, ascent=ascent, speed=speed, tick=tick)
 
-    def tick_until(self, deadline: float) -> Callable[[], None]:
+    def tick_until(self, deadline: Deadline) -> Callable[[], None]:
         """Return what does nothing while there is time until a deadline that may be earlier; see `tick`."""
 
         def tick() -> None:
             self.tick()
-            if time.monotonic() >= deadline:
-                raise _Late
+            deadline.check()
 
         return tick
 
@@ -203,11 +199,10 @@ class Prover:
         """Do nothing while there is time.
 
         Raises:
-            _Late: The time for proofs is up.
+            OutOfTime: There is none.
         """
         self._tick()
-        if self._deadline is not None and time.monotonic() >= self._deadline:
-            raise _Late
+        self._deadline.check()
 
     def _conclude(self) -> Proof:
         # Of operators without a row, nothing is known, not even how far the harm goes.
@@ -321,19 +316,19 @@ class _Region:
         """Tell whether an operator's derivative may not be finite although the goal does not ask about it."""
         return not goal.gradient and bool(self.known.check(goal.call).open_gradient.get(id(op)))
 
-    def refine(self, deadline: float, violated: Collection[tuple[int, str]], *, cuts: bool) -> None:
+    def refine(self, deadline: Deadline, violated: Collection[tuple[int, str]], *, cuts: bool) -> None:
         """Try linear bounds on the whole box, then cut it; for a property of outputs, go on where that ended before."""
-        now, is_pure = time.monotonic(), self._problem.is_pure_validity
+        left, is_pure = deadline.left, self._problem.is_pure_validity
         is_short = self._linear is None or self._linear.is_short
-        if is_pure or (is_short and deadline - now > self._seconds):
-            self._bound_whole(now + (_SLOPES_SHARE if is_pure else _ROOT_SHARE) * (deadline - now))
-            self._seconds, self._holds = deadline - now, self._holds_on(self.known)
+        if is_pure or (is_short and left > self._seconds):
+            self._bound_whole(deadline.share(_SLOPES_SHARE if is_pure else _ROOT_SHARE))
+            self._seconds, self._holds = left, self._holds_on(self.known)
         if not self._holds and is_pure:
             self._close_operators(deadline, violated)
         elif not self._holds:
             self._holds = self._margins_hold(deadline, cuts=cuts)
 
-    def _bound_whole(self, deadline: float) -> None:
+    def _bound_whole(self, deadline: Deadline) -> None:
         prover = self._prover
         linear = {id(call): prover.linear_analyses_of(call, deadline) for call in self._problem.calls}
         known = Applications(self._problem, prover.graphs, lambda call: linear[id(call)], self.box, prover.tick)
@@ -357,15 +352,15 @@ class _Region:
         inputs, analyses = known.inputs(calls[0]), self._prover.analyses_of(calls[0])
         return inputs is not None and keeps_outputs_finite(analyses, inputs, self._prover.tick)
 
-    def _margins_hold(self, deadline: float, *, cuts: bool) -> bool:
+    def _margins_hold(self, deadline: Deadline, *, cuts: bool) -> bool:
         if self.proofs is None and self._linear is not None:
             valid = {id(goal): self.known.is_valid(goal) for goal in self._problem.goals}
             is_sound = self.known.is_sound(self._problem.calls[0])
             self.proofs = MarginProof.of_each(self._problem, self._linear, valid) if is_sound else []
-        for proof, until in share_time(self.proofs or [], deadline):
+        for proof, until in deadline.share_among(self.proofs or []):
             result = proof.run(until, cuts=cuts)
             if not result.proved:
-                if not cuts or time.monotonic() >= until or (self._linear is not None and self._linear.is_short):
+                if not cuts or until.has_passed or (self._linear is not None and self._linear.is_short):
                     self._prover.is_exhausted = False
                 self.suspects = proof.centres(result, self.box)
                 return False
@@ -373,12 +368,12 @@ class _Region:
             return bool(self.proofs)
         return cut(self.box, lambda box: self._holds_on(self._applications(box)), deadline=deadline)
 
-    def _close_operators(self, deadline: float, violated: Collection[tuple[int, str]]) -> None:
+    def _close_operators(self, deadline: Deadline, violated: Collection[tuple[int, str]]) -> None:
         """Close open operators by better slopes, then by cutting the box for one after another."""
         failing = {node for _, node in violated}
         may_cut = is_narrow(self.box)
         share = _SLOPES_SHARE if may_cut else 1.0
-        self._close_by_slopes(time.monotonic() + share * (deadline - time.monotonic()), failing)
+        self._close_by_slopes(deadline.share(share), failing)
         if may_cut:
             self._close_by_cutting(deadline, failing)
         self._holds = self._holds_on(self.known)
@@ -395,7 +390,7 @@ class _Region:
             and failing.isdisjoint(before[id(call)][id(op)])
         ]
 
-    def _close_by_slopes(self, deadline: float, failing: AbstractSet[str]) -> None:
+    def _close_by_slopes(self, deadline: Deadline, failing: AbstractSet[str]) -> None:
         """Bound the operands of all open operators as well as slopes of lines about curves can."""
         try:
             for call in self._problem.calls:
@@ -404,19 +399,19 @@ class _Region:
                 if ends and inputs is not None:
                     checked = analyses.check(inputs, only=ends, tick=self._prover.tick_until(deadline))
                     self.known.closed.update((id(call), key) for key in ends if key not in checked.open)
-        except _Late:
+        except OutOfTime:
             self._prover.is_exhausted = False
 
-    def _close_by_cutting(self, deadline: float, failing: AbstractSet[str]) -> None:
+    def _close_by_cutting(self, deadline: Deadline, failing: AbstractSet[str]) -> None:
         """Cut the box for one open operator after another, in topological order."""
         open_ops = self._find_open(failing)
-        for (call, op), until in share_time(open_ops, deadline):
+        for (call, op), until in deadline.share_among(open_ops):
             if self._is_closed_by_cutting(call, op, until):
                 self.known.closed.add((id(call), id(op)))
-            elif time.monotonic() >= until:
+            elif until.has_passed:
                 self._prover.is_exhausted = False
 
-    def _is_closed_by_cutting(self, call: NetworkCall, op: Operation, deadline: float) -> bool:
+    def _is_closed_by_cutting(self, call: NetworkCall, op: Operation, deadline: Deadline) -> bool:
         analyses = self._prover.analyses_of(call)
 
         def decide(box: Box) -> bool:

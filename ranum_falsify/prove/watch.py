@@ -18,6 +18,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from dnnv.nn import Operation
 
+from ranum_falsify.deadline import Deadline
 from ranum_falsify.network import Graph, spec_of
 from ranum_falsify.network.runs import Level, ModelRunner, RunError, find_size
 from ranum_falsify.network.tensors import stored_once
@@ -146,7 +147,7 @@ def watch(
     Returns:
         None where the property allows no inputs at all.
     """
-    ends = _Clock(_FLOOR + _SHARE * bounds.seconds)
+    ends = Deadline.after(_FLOOR + _SHARE * bounds.seconds, time.thread_time)
     with ExitStack() as stack:
         runners = {
             id(graphs[id(call)]): stack.enter_context(ModelRunner(graphs[id(call)], _optimised(analyses_of(call))))
@@ -169,23 +170,11 @@ def _optimised(analyses: Analyses) -> Graph | None:
     return None if analyses.executed is None else analyses.executed.graph
 
 
-class _Clock:
-    """A share of processor time: how busy the machine is must not decide what is looked at."""
-
-    def __init__(self, seconds: float) -> None:
-        self._end = time.thread_time() + seconds
-
-    @property
-    def left(self) -> float:
-        """How many seconds are left."""
-        return self._end - time.thread_time()
-
-
 # runs as users run it -------------------------------------------------------------------------------------------------
 
 
 def _run_problem(
-    problem: Problem, graphs: Mapping[int, Graph], runners: Mapping[int, ModelRunner], clock: _Clock, drive: Drive
+    problem: Problem, graphs: Mapping[int, Graph], runners: Mapping[int, ModelRunner], clock: Deadline, drive: Drive
 ) -> _Tried | None:
     boxes = [(case, box) for case in problem.each_case for box in case.regions]
 
@@ -261,7 +250,7 @@ class _TensorComparison:
         tried: _Tried,
         runners: Mapping[int, ModelRunner],
         bounds: ProvedBounds,
-        clock: _Clock,
+        clock: Deadline,
     ) -> None:
         self._tried, self._runners, self._bounds, self._clock = tried, runners, bounds, clock
         self._case = [case for case in problem.each_case for _ in case.regions][tried.number]

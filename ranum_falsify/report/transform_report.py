@@ -76,6 +76,7 @@ def _pass(report: PassReport) -> dict[str, Any]:
         "left": [asdict(refusal) for refusal in report.refusals],
         "verified": list(report.verified),
         "largest_difference": report.largest if math.isfinite(report.largest) else "infinite",
+        "found": report.found,
         "seconds": round(report.seconds, 6),
     }
 

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ranum_falsify.deadline import Deadline
 from ranum_falsify.errors import ReplayCrashError, ReplayError, ReplayRefusalError, ReplayTimeoutError
 from ranum_falsify.network.contents import has_subgraphs
 from ranum_falsify.network.tensors import to_torch
@@ -209,10 +210,10 @@ class OperatorSearch:
             return
         self._report("replay of starts", 0.98)
         starts = self.context.starts(region, min(self.context.config.batch, _UNSEEN), first=first)
-        until = time.monotonic() + _INSIDE_SECONDS
+        until = Deadline.after(_INSIDE_SECONDS)
         for position in range(len(starts[0])):
             if not self.context.budget.expired:
-                nodes = _INSIDE_NODES if hides and not self.found and time.monotonic() < until else 0
+                nodes = _INSIDE_NODES if hides and not self.found and not until.has_passed else 0
                 self._attempt(None, starts, position, inside=nodes)
 
     def _scan(self, region: Region, first: bool) -> None:

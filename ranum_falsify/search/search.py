@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ranum_falsify.config import SearchConfig
+from ranum_falsify.deadline import Deadline, OutOfTime
 from ranum_falsify.network.tensors import to_numpy, to_torch
 from ranum_falsify.properties.formula.applications import NetworkCall
 from ranum_falsify.properties.problem.problem import InputVariable, Problem
@@ -28,7 +28,6 @@ from ranum_falsify.search.thresholds import Crossings, find_crossings, sample_cr
 
 __all__ = [
     "Budget",
-    "OutOfTime",
     "Progress",
     "Region",
     "SearchContext",
@@ -57,15 +56,11 @@ class Progress:
     text: str = ""
 
 
-class OutOfTime(Exception):
-    """The timeout passed in the middle of a batch."""
-
-
 @dataclass
 class Budget:
     """Time left and work done."""
 
-    deadline: float | None
+    deadline: Deadline
     began: float = field(default_factory=time.monotonic)
     steps: int = 0
     starts: int = 0
@@ -75,12 +70,12 @@ class Budget:
     @property
     def expired(self) -> bool:
         """Whether the timeout has passed."""
-        return self.deadline is not None and time.monotonic() >= self.deadline
+        return self.deadline.has_passed
 
     @property
     def left(self) -> float:
         """Seconds until the timeout, at least 0."""
-        return math.inf if self.deadline is None else max(0.0, self.deadline - time.monotonic())
+        return self.deadline.left
 
     def check(self) -> None:
         """Do nothing while there is time left.
@@ -88,19 +83,17 @@ class Budget:
         Raises:
             OutOfTime: The timeout has passed.
         """
-        if self.expired:
-            raise OutOfTime
+        self.deadline.check()
 
     @contextmanager
     def end_within(self, seconds: float) -> Iterator[None]:
         """End the block after some seconds, as the timeout would end it."""
         whole = self.deadline
-        self.deadline = min(time.monotonic() + seconds, math.inf if whole is None else whole)
+        self.deadline = whole.within(seconds)
         try:
             yield
         except OutOfTime:
-            if whole is not None and time.monotonic() >= whole:
-                raise
+            whole.check()
         finally:
             self.deadline = whole
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -13,6 +15,7 @@ from onnxscript.rewriter.pattern import RewriteRuleClassBase
 
 from ranum_falsify.errors import TransformError
 from ranum_falsify.network.functions import first_line
+from ranum_falsify.transform.analysis import AnalysisPass
 from ranum_falsify.transform.catalogue import PassCall
 from ranum_falsify.transform.expansion import Expansion
 from ranum_falsify.transform.model import copy_model, tensors_of
@@ -24,30 +27,40 @@ __all__ = ["Applied", "apply_pass"]
 
 @dataclass(frozen=True)
 class Applied:
-    """What a pass did: its model, None where it changed nothing, and what it left."""
+    """What a pass did: its model, None where it changed nothing, what it left, and what an analysis found."""
 
     model: ir.Model | None
     replaced: int | None = None
     refusals: Sequence[Refusal] = ()
+    found: Any = None
 
 
-def apply_pass(call: PassCall, model: ir.Model) -> Applied:
+def apply_pass(call: PassCall, model: ir.Model, state: Mapping[str, Any] = MappingProxyType({})) -> Applied:
     """Run a pass on a copy of a model.
+
+    Args:
+        call: The pass.
+        model: The model.
+        state: What analyses found, by the name of the pass.
 
     Raises:
         TransformError: The pass itself fails.
     """
     with _unwritable(model):
-        return _apply(call, model)
+        return _apply(call, model, state)
 
 
-def _apply(call: PassCall, model: ir.Model) -> Applied:
+def _apply(call: PassCall, model: ir.Model, state: Mapping[str, Any]) -> Applied:
     candidate = copy_model(model)
     if call.spec.needs_shapes:
         _infer_shapes(candidate)
     made = call.make()
     known = all_outputs(candidate)
+    if isinstance(made, AnalysisPass | Rewrite):
+        made.state = state
     try:
+        if isinstance(made, AnalysisPass):
+            return Applied(None, found=made.analyse(candidate))
         if isinstance(made, Rewrite | RewriteRuleClassBase):
             replaced, refusals = apply_rewrite(made, candidate)
             tell_apart(candidate, known)

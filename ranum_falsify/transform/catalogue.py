@@ -14,7 +14,9 @@ from onnxscript.rewriter.pattern import RewriteRuleClassBase
 
 import ranum_falsify.transform.passes  # noqa: F401 - registers them
 from ranum_falsify.errors import TransformError
-from ranum_falsify.transform.registry import PassSpec, forget, registered
+from ranum_falsify.transform.analysis import AnalysisPass
+from ranum_falsify.transform.checks.metrics import METRICS
+from ranum_falsify.transform.registry import PassSpec, faults, forget, keep_faults, registered
 from ranum_falsify.transform.rewrite import Rewrite
 
 __all__ = ["PassCall", "all_passes", "find_pass", "import_passes"]
@@ -32,10 +34,10 @@ class PassCall:
     spec: PassSpec
     text: str
 
-    def make(self) -> Rewrite | RewriteRuleClassBase | ir.passes.PassBase:
+    def make(self) -> AnalysisPass | Rewrite | RewriteRuleClassBase | ir.passes.PassBase:
         """Return a pass that has not run."""
         _, equals, argument = self.text.partition("=")
-        make: Callable[..., Rewrite | RewriteRuleClassBase | ir.passes.PassBase] = self.spec.make
+        make: Callable[..., AnalysisPass | Rewrite | RewriteRuleClassBase | ir.passes.PassBase] = self.spec.make
         return make(argument) if equals else make()
 
 
@@ -43,15 +45,18 @@ def find_pass(text: str) -> PassCall:
     """Return the pass that a text names: `name`, or `name=argument`.
 
     Raises:
-        TransformError: There is none, or it takes an argument and has none, or the other way round.
+        TransformError: There is none, it cannot be one, or it takes an argument and has none, or the other way round.
     """
     known = registered()
     name, equals, _ = text.partition("=")
+    if name in faults():
+        raise faults()[name]
     if name not in known:
         near = difflib.get_close_matches(name, known, n=1)
         meant = f"did you mean {near[0]!r}?" if near else "transform --list shows all"
         raise TransformError(f"there is no pass {name!r}; {meant}")
     spec = known[name]
+    _ = spec.guarantee  # told before anything runs
     if bool(equals) != bool(spec.argument):
         example = f"write {name}=ARGUMENT ({spec.argument})" if spec.argument else f"write {name}"
         raise TransformError(
@@ -69,16 +74,16 @@ def all_passes() -> tuple[PassSpec, ...]:
 
 
 def import_passes(path: Path) -> tuple[PassSpec, ...]:
-    """Run a Python file that registers passes, with all rights of the user; return what it registered.
+    """Run a Python file that registers passes or metrics, with all rights of the user; return the passes.
 
-    Where the file fails, none of its passes stays.
+    Where the file fails, none of its passes stays; a class that is no pass, or promises nothing, blocks itself alone.
 
     Raises:
         TransformError: The file is missing, fails, or registers nothing.
     """
     if not path.is_file():
         raise TransformError(f"{path}: no such file; give the path of a Python file that registers passes")
-    before = registered()
+    before, metrics = {*registered(), *faults()}, {*METRICS}
     name = f"_ranum_falsify_passes_{abs(hash(path.resolve())):x}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
@@ -86,17 +91,16 @@ def import_passes(path: Path) -> tuple[PassSpec, ...]:
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:
-        spec.loader.exec_module(module)
+        with keep_faults():
+            spec.loader.exec_module(module)
     except Exception as error:
-        forget(registered().keys() - before.keys())
+        forget({*registered(), *faults()} - before)
         raise TransformError(
             f"{path}: {_place(error, path)}{type(error).__name__}: {error}; repair the file"
         ) from error
     found = tuple(spec for name, spec in registered().items() if name not in before)
-    if not found:
+    if not ({*registered(), *faults()} - before or METRICS.keys() - metrics):
         raise TransformError(f'{path}: registers no pass; put @register("NAME") above a class')
-    for one in found:
-        _ = one.guarantee
     return found
 
 

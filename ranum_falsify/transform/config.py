@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -42,7 +43,9 @@ class TransformConfig:
         threads: ONNX Runtime's threads.
         timeout: Seconds that ONNX Runtime may take for each run.
         providers: ONNX Runtime's execution providers, in order of preference; by default the CPU.
-        verify_timeout: Seconds for the proof and the search after each pass, 0 for none.
+        verify_timeout: Seconds for the proof and the search after each pass, 0 for none; None for 5 where all inputs
+            have a range.
+        state: What analyses of earlier runs found, by the name of the pass.
     """
 
     references: Sequence[Reference] = ()
@@ -56,4 +59,5 @@ class TransformConfig:
     threads: int = 1
     timeout: float = 60.0
     providers: Sequence[str] = ()
-    verify_timeout: float = 0.0
+    verify_timeout: float | None = None
+    state: Mapping[str, Any] = field(default_factory=dict)

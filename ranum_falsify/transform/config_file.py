@@ -13,7 +13,6 @@ import yaml
 
 from ranum_falsify.errors import TransformError, reason_of
 from ranum_falsify.transform.checks.comparing import Tolerance
-from ranum_falsify.transform.checks.metrics import check_metric
 
 __all__ = ["FileConfig", "Files", "read_config"]
 
@@ -136,10 +135,6 @@ class _ConfigReader:
     def _metrics(self, key: str, value: Any) -> dict[str, tuple[float, float]]:
         limits = {}
         for name, pair in self._section(key, value, None).items():
-            try:
-                check_metric(name)
-            except TransformError as error:
-                self._fail(key, str(error))
             if not (isinstance(pair, list) and len(pair) == 2):
                 self._fail(f"{key}.{name}", f"is {pair!r}; write [least, most]")
             least, most = (self._number(f"{key}.{name}", bound) for bound in pair)

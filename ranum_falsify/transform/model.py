@@ -22,6 +22,7 @@ __all__ = [
     "copy_model",
     "count_operators",
     "external_files",
+    "from_proto",
     "has_external_data",
     "read_model",
     "tensors_of",
@@ -45,15 +46,32 @@ def read_model(path: Path) -> ir.Model:
         if not proto.graph.node and not proto.graph.output:
             raise ModelError(f"{path}: holds no graph; give the path of an ONNX model")
         check_external_data(proto, path)
-        model = ir.from_proto(proto)
+        model = from_proto(proto, str(path))
         ir.external_data.set_base_dir(model.graph, path.parent.resolve())
-        ir.passes.common.TopologicalSortPass()(model)  # a model in any other order cannot be copied
     except MemoryError as error:
         raise ModelError(f"{path}: {TOO_MUCH_MEMORY}") from error
     except DecodeError as error:
         raise ModelError(f"{path}: {describe_wrong(path)}") from error
-    except (onnx.checker.ValidationError, ValueError, KeyError, TypeError, OSError) as error:
+    except (onnx.checker.ValidationError, ValueError, OSError) as error:
         raise ModelError(f"{path}: cannot be loaded ({first_line(error)}); export it again") from error
+    return model
+
+
+def from_proto(proto: onnx.ModelProto, name: str) -> ir.Model:
+    """Return a model in memory, its nodes in topological order.
+
+    Args:
+        proto: The model.
+        name: What errors call it.
+
+    Raises:
+        ModelError: It is broken.
+    """
+    try:
+        model = ir.from_proto(proto)
+        ir.passes.common.TopologicalSortPass()(model)  # a model in any other order cannot be copied
+    except (onnx.checker.ValidationError, ValueError, KeyError, TypeError) as error:
+        raise ModelError(f"{name}: cannot be loaded ({first_line(error)}); export it again") from error
     return model
 
 

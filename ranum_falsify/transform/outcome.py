@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -27,6 +28,7 @@ class PassReport:
         verified: How it was verified, cheapest first: `structure`, `sampled 64`.
         largest: The largest difference of an output on samples.
         seconds: How long it took, verification included.
+        found: What an analysis found, None for other passes.
     """
 
     name: str
@@ -37,6 +39,7 @@ class PassReport:
     verified: Sequence[str] = ()
     largest: float = 0.0
     seconds: float = 0.0
+    found: Any = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,11 +50,13 @@ class Transformed:
         model: The model.
         reports: What each pass did.
         notices: What to know of the verification as a whole.
+        state: What analyses found, by the name of the pass, and what was known before.
     """
 
     model: ir.Model
     reports: Sequence[PassReport]
     notices: Sequence[str] = ()
+    state: Mapping[str, Any] = field(default_factory=dict)
 
 
 class VerificationError(Exception):

@@ -6,7 +6,6 @@ proved with which passes it would be.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -14,6 +13,7 @@ import onnx
 import onnx_ir as ir
 
 from ranum_falsify.config import ProveConfig
+from ranum_falsify.deadline import Deadline, OutOfTime
 from ranum_falsify.errors import RanumFalsifyError, is_interruption
 from ranum_falsify.network import read
 from ranum_falsify.properties.formula.applications import NetworkCall
@@ -40,12 +40,8 @@ class RewriteProofs:
     is_complete: bool = True
 
 
-class _TimeIsUp(Exception):
-    """The time is up."""
-
-
 def prove_after_rewriting(
-    problem: Problem, config: ProveConfig, wanted: Collection[tuple[str, str]], *, deadline: float
+    problem: Problem, config: ProveConfig, wanted: Collection[tuple[str, str]], *, deadline: Deadline
 ) -> RewriteProofs:
     """Try operators that are not proved again, after stable forms.
 
@@ -56,7 +52,7 @@ def prove_after_rewriting(
         problem: The problem, which asks about operators alone.
         config: How to prove.
         wanted: The operators, by network and name.
-        deadline: When to stop, on the clock of `time.monotonic`.
+        deadline: When to stop.
     """
     found: dict[tuple[str, str], Sequence[str]] = {}
     is_complete = True
@@ -67,7 +63,7 @@ def prove_after_rewriting(
         search = _RewriteSearch(problem, config, call, names, deadline)
         try:
             search.run()
-        except _TimeIsUp:
+        except OutOfTime:
             is_complete = False
         except (KeyboardInterrupt, RuntimeError) as error:
             if not is_interruption(error):
@@ -85,7 +81,7 @@ class _RewriteSearch:
     """
 
     def __init__(
-        self, problem: Problem, config: ProveConfig, call: NetworkCall, wanted: Collection[str], deadline: float
+        self, problem: Problem, config: ProveConfig, call: NetworkCall, wanted: Collection[str], deadline: Deadline
     ) -> None:
         goals = [replace(goal, only=None, nodes=None) for goal in problem.goals if goal.call is call]
         self._problem = replace(problem, goals=tuple(goals), calls=(call,))
@@ -100,7 +96,7 @@ class _RewriteSearch:
         """Try the passes.
 
         Raises:
-            _TimeIsUp: The time is up.
+            OutOfTime: The time is up.
         """
         whole = infer_shapes(ir.from_proto(name_nodes(self._call.graph)))
         alone = list(self._apply(whole))
@@ -110,7 +106,7 @@ class _RewriteSearch:
             return
         model, applied = whole, list[str]()
         for name in equal_passes():
-            self._tick()
+            self._deadline.check()
             made = apply_stable(name, model)
             if made is not None:
                 model, applied = made, [*applied, name]
@@ -119,7 +115,7 @@ class _RewriteSearch:
     def _apply(self, model: ir.Model) -> Iterator[tuple[str, ir.Model]]:
         """Yield each pass that finds something, and what it makes."""
         for name in equal_passes():
-            self._tick()
+            self._deadline.check()
             made = apply_stable(name, model)
             if made is not None:
                 yield name, made
@@ -153,8 +149,4 @@ class _RewriteSearch:
             return None
         if [op.name for op in new.inputs] != [op.name for op in old.inputs]:
             return None
-        return Prover(self._problem, self._config, {id(self._call): new}, tick=self._tick).analyse()
-
-    def _tick(self) -> None:
-        if time.monotonic() >= self._deadline:
-            raise _TimeIsUp
+        return Prover(self._problem, self._config, {id(self._call): new}, tick=self._deadline.check).analyse()

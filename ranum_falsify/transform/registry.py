@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -11,15 +13,18 @@ import onnx_ir as ir
 from onnxscript.rewriter.pattern import RewriteRuleClassBase
 
 from ranum_falsify.errors import TransformError
+from ranum_falsify.transform.analysis import AnalysisPass
 from ranum_falsify.transform.guarantee import Guarantee, guarantee_of
 from ranum_falsify.transform.rewrite import Rewrite
 
-__all__ = ["Counterpart", "PassSpec", "forget", "register", "registered"]
+__all__ = ["Counterpart", "PassSpec", "faults", "forget", "keep_faults", "register", "registered"]
 
-PassClass = type[Rewrite] | type[RewriteRuleClassBase] | type[ir.passes.PassBase]
+PassClass = type[AnalysisPass] | type[Rewrite] | type[RewriteRuleClassBase] | type[ir.passes.PassBase]
 _Class = TypeVar("_Class", bound=PassClass)
 
 _passes: dict[str, PassSpec] = {}
+_faults: dict[str, TransformError] = {}
+_keeps_faults = False
 
 
 @dataclass(frozen=True)
@@ -68,13 +73,22 @@ class PassSpec:
     stands_for: Counterpart | None = None
 
     @property
+    def is_promising(self) -> bool:
+        """Whether it promises anything; else it cannot run."""
+        return self._guarantee is not None
+
+    @property
+    def _guarantee(self) -> Guarantee | None:
+        return Guarantee(kind="equality") if issubclass(self.make, AnalysisPass) else guarantee_of(self.make)
+
+    @property
     def guarantee(self) -> Guarantee:
         """What it promises of the new model.
 
         Raises:
             TransformError: It promises nothing.
         """
-        found = guarantee_of(self.make)
+        found = self._guarantee
         if found is None:
             raise TransformError(
                 f"pass {self.name!r} has no guarantee; "
@@ -91,7 +105,7 @@ class PassSpec:
 
 
 def register(
-    name: str,
+    name: str | None = None,
     *,
     takes: Iterable[str] = (),
     gives: Iterable[str] = (),
@@ -103,21 +117,21 @@ def register(
 ) -> Callable[[_Class], _Class]:
     """Register the class below as a pass.
 
-    Arguments are the fields of `PassSpec`.
+    Arguments are the fields of `PassSpec`; without a name, that of the class, `RemoveTwins` as `remove_twins`.
 
     Raises:
         TransformError: Another pass has this name, or the class is none of a pass.
     """
 
     def decorate(cls: _Class) -> _Class:
-        if not (isinstance(cls, type) and issubclass(cls, Rewrite | RewriteRuleClassBase | ir.passes.PassBase)):
-            raise TransformError(
-                f"pass {name!r}: {cls!r} is no pass; derive it from Rewrite or onnx_ir.passes.PassBase"
-            )
-        if name in _passes:
-            raise TransformError(f"pass {name!r} exists already; give yours another name")
-        _passes[name] = PassSpec(
-            name=name,
+        title = name or _snake_case(getattr(cls, "__name__", ""))
+        if (fault := _find_fault(title, cls)) is not None:
+            if not _keeps_faults:
+                raise fault
+            _faults[title] = fault
+            return cls
+        _passes[title] = PassSpec(
+            name=title,
             make=cls,
             takes=tuple(takes),
             gives=tuple(gives),
@@ -132,6 +146,36 @@ def register(
     return decorate
 
 
+def _find_fault(name: str, cls: object) -> TransformError | None:
+    if not (
+        isinstance(cls, type) and issubclass(cls, AnalysisPass | Rewrite | RewriteRuleClassBase | ir.passes.PassBase)
+    ):
+        return TransformError(f"pass {name!r}: {cls!r} is no pass; derive it from Rewrite or onnx_ir.passes.PassBase")
+    if name in _passes:
+        return TransformError(f"pass {name!r} exists already; give yours another name")
+    return None
+
+
+def _snake_case(name: str) -> str:
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
+
+
+@contextmanager
+def keep_faults() -> Iterator[None]:
+    """Let classes that cannot be passes block no others in the block: whoever asks for one of them is told."""
+    global _keeps_faults
+    _keeps_faults = True
+    try:
+        yield
+    finally:
+        _keeps_faults = False
+
+
+def faults() -> Mapping[str, TransformError]:
+    """Return why names are those of no pass that can be asked for."""
+    return _faults
+
+
 def registered() -> dict[str, PassSpec]:
     """Return all passes by name, in the order of their registration."""
     return dict(_passes)
@@ -140,4 +184,5 @@ def registered() -> dict[str, PassSpec]:
 def forget(names: Iterable[str]) -> None:
     """Remove passes, as those of a file that fails."""
     for name in names:
-        del _passes[name]
+        _passes.pop(name, None)
+        _faults.pop(name, None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -41,6 +41,9 @@ class Rewrite(ABC):
     The methods mean what they mean in `onnxscript.rewriter`, whose own rules are passes too.  A match of several nodes
     is none if anything else reads a tensor inside it.
     """
+
+    state: Mapping[str, Any] = {}
+    """What analyses before it found, by the name of the pass."""
 
     commute = False
     """Whether operands of Add and Mul in the pattern match in either order."""

@@ -27,6 +27,9 @@ from ranum_falsify.transform.outcome import PassReport, PostconditionError, Tran
 
 __all__ = ["Verification", "transform"]
 
+_SECONDS = 5.0
+"""Time for the proof and the search after each pass, where nobody says how long."""
+
 
 def transform(
     model: ir.Model,
@@ -61,7 +64,12 @@ def transform(
             report = verification.step(call)
             if after_pass is not None:
                 after_pass(report)
-        return Transformed(model=verification.model, reports=verification.reports, notices=verification.notices)
+        return Transformed(
+            model=verification.model,
+            reports=verification.reports,
+            notices=verification.notices,
+            state=verification.state,
+        )
 
 
 def _check_metrics(calls: Sequence[PassCall], config: TransformConfig) -> None:
@@ -82,12 +90,14 @@ class Verification:
         model: The model so far.
         reports: What each pass did.
         notices: What to know of the verification as a whole.
+        state: What analyses found, by the name of the pass.
     """
 
     def __init__(self, model: ir.Model, config: TransformConfig, folder: Path) -> None:
         self.model = model
         self.reports: list[PassReport] = []
         self.notices: list[str] = []
+        self.state = dict(config.state)
         self._config = config
         self._folder = folder
         self._weights = WeightFile()
@@ -116,6 +126,8 @@ class Verification:
         if candidate is not None and runs is not None:
             self._runs.close()
             self.model, self._runs = candidate, runs
+        if report.found is not None:
+            self.state[report.name] = report.found
         self.reports.append(report)
         return report
 
@@ -133,7 +145,7 @@ class Verification:
     def _run(self, call: PassCall) -> tuple[PassReport, ir.Model | None, Runs | None]:
         """Run a pass and verify it; return its model and the runs of that, None where it changes nothing."""
         began = time.monotonic()
-        applied = apply_pass(call, self.model)
+        applied = apply_pass(call, self.model, self.state)
         verified: Sequence[str] = ()
         largest, runs = 0.0, None
         if applied.model is not None:
@@ -150,6 +162,7 @@ class Verification:
             verified=verified,
             largest=largest,
             seconds=time.monotonic() - began,
+            found=applied.found,
         )
         return report, applied.model, runs
 
@@ -169,8 +182,8 @@ class Verification:
             sampled = self._compare(runs, call)
             if not is_same:
                 self._check_compared(call, sampled)
-            if self._config.verify_timeout and not is_same:
-                decided = [self._decide(candidate, runs, call)]
+            if self._config.verify_timeout != 0 and not is_same:
+                decided = self._decide(candidate, runs, call)
         except BaseException:
             runs.close()
             raise
@@ -212,8 +225,10 @@ class Verification:
                     "compared; leave it out of the model, or turn it into a tensor of numbers"
                 )
 
-    def _decide(self, candidate: ir.Model, runs: Runs, call: PassCall) -> str:
+    def _decide(self, candidate: ir.Model, runs: Runs, call: PassCall) -> Sequence[str]:
         """Search for an input on which the models differ, or prove that there is none; return which of these.
+
+        Where nobody asked for it, and it is not possible, nothing is said of it.
 
         Raises:
             VerificationError: There is one.
@@ -238,16 +253,18 @@ class Verification:
             tolerance=config.tolerance,
             box=config.box,
             shapes={name: array.shape for name, array in self._typical.inputs.items()},
-            timeout=config.verify_timeout,
+            timeout=_SECONDS if config.verify_timeout is None else config.verify_timeout,
             seed=config.seed,
             threads=config.threads,
         )
+        if question.obstacle and config.verify_timeout is None:
+            return []
         if question.dims:
             self._note([f"proof and search take {', '.join(f'{name} = {n}' for name, n in question.dims.items())}"])
         decision = decide(question, judge)
         if decision.fault is not None:
             raise VerificationError(decision.fault.what, decision.fault.inputs)
-        return decision.how
+        return [decision.how]
 
     def _start(self, model: ir.Model) -> Runs:
         config = self._config

@@ -29,10 +29,16 @@ from ranum_falsify.zoo.model import Defect, Training, ZooModel
 
 __all__ = ["LEVELS", "SEEDS", "STEPS", "DefectRuns", "Level", "TrainingBench", "optimiser_of"]
 
-Level = Literal["published", "strict", "initial", "real"]
+Level = Literal["ranum", "drawn", "strict", "initial", "real"]
 """What counts; docs/training-defects.md explains each."""
 
 LEVELS: tuple[Level, ...] = get_args(Level)
+
+_LIKE_RANUM: tuple[Level, ...] = ("ranum", "drawn")
+"""Levels in RANUM's ranges of inputs, on its graphs: weights are clamped, and an inference input is given."""
+
+_INITIAL_SEED = 0
+"""Seed of the initial weights that all runs share at the level of RANUM."""
 
 SEEDS = (188, 306, 414, 124, 695, 199, 425, 203, 711, 240)
 """The seeds of RANUM's runs."""
@@ -93,9 +99,9 @@ class TrainingBench:
         self.model = model
         self.level = level
         batch = model.training.batch if level == "real" and model.training else 1
-        self._architecture = model.architecture(batch=batch, documented=level == "real", of_ranum=level == "published")
-        if level == "published":
-            self._architecture = _widen_as_published(self._architecture)
+        self._architecture = model.architecture(batch=batch, documented=level == "real", of_ranum=level in _LIKE_RANUM)
+        if level in _LIKE_RANUM:
+            self._architecture = _widen_as_ranum(self._architecture)
         if level == "real":
             self._architecture = _keep_as_in_training(self._architecture)
         self._problem = make_repeatable(problem_of(model, self._architecture))
@@ -103,7 +109,7 @@ class TrainingBench:
 
     def task(self, defect: Defect) -> TrainingTask:
         """Return the task of a defect."""
-        nodes = {defect.node, *defect.same, *(defect.of_ranum if self.level == "published" else ())}
+        nodes = {defect.node, *defect.same, *(defect.of_ranum if self.level in _LIKE_RANUM else ())}
         targets = [t for t in targets_of(0, self._problem.goals[0]) if t.op.name in nodes]
         training = self.model.training if self.level == "real" else None
         return TrainingTask(
@@ -125,7 +131,7 @@ class TrainingBench:
             if training is None:
                 return Recipe(steps=0)  # what is not trained can only fail at once
             return Recipe(optimiser=optimiser_of(training), steps=STEPS, horizon=_HORIZON)
-        return Recipe(clamps=self.level == "published")
+        return Recipe(clamps=self.level in _LIKE_RANUM)
 
     def runs_of(
         self,
@@ -167,7 +173,10 @@ class TrainingBench:
         if self.level in ("initial", "real"):
             return self.draw_weights(task, seed), []
         generator = torch.Generator().manual_seed(seed)
-        weights = [_uniform(box, generator) for box in task.ranges]
+        is_drawn = self.level != "ranum"
+        weights = (
+            [_uniform(box, generator) for box in task.ranges] if is_drawn else self.draw_weights(task, _INITIAL_SEED)
+        )
         if self.level == "strict":
             return weights, []
         given = {variable.name for variable in self._architecture.inputs}
@@ -185,7 +194,7 @@ class TrainingBench:
         return [numpy_helper.to_array(arrays[name]).copy() for name in task.weights]
 
 
-def _widen_as_published(architecture: Architecture) -> Architecture:
+def _widen_as_ranum(architecture: Architecture) -> Architecture:
     """Return an architecture whose inputs have at least the ranges of RANUM's: [-50, 50], keep probabilities less."""
     ends = {"keep_prob": (0.1, 0.9)}
     inputs = [

@@ -101,7 +101,9 @@ def test_zoo_train_counts_apart_what_needs_no_training(workshop: Workshop) -> No
 
 @pytest.mark.few(1)
 @pytest.mark.parametrize(
-    ("level", "defect"), [("published", "15"), ("strict", "12"), ("initial", "3"), ("real", "26")], ids=lambda x: x
+    ("level", "defect"),
+    [("ranum", "15"), ("drawn", "15"), ("strict", "12"), ("initial", "3"), ("real", "26")],
+    ids=lambda x: x,
 )
 def test_zoo_train_writes_equal_files_for_equal_seeds(workshop: Workshop, level: str, defect: str) -> None:
     contents = []

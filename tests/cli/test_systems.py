@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from ranum_falsify.api.timekeeper import TimeUp, time_limit
+from ranum_falsify.api.timekeeper import Exit, TimeUp, time_limit
 from ranum_falsify.selfcheck import list_unmeasured
 from tests.cli.test_app import environment
 from tests.cli.workshop import LOG, SAFE, Workshop
@@ -75,10 +75,10 @@ def test_a_timeout_may_be_of_any_length(workshop: Workshop, seconds: str) -> Non
     assert (run.status, run.err) == (0, "")
 
 
-def test_without_an_alarm_overdue_ends_the_block(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_an_alarm_the_exit_ends_the_block(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(signal, "setitimer")
     called: list[bool] = []
-    with time_limit(-0.9, overdue=lambda: called.append(True)):
+    with time_limit(-0.9, Exit(lambda: called.append(True))):
         time.sleep(0.5)
     assert called == [True]
 

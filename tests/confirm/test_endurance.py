@@ -15,6 +15,7 @@ from ranum_falsify.confirm.training.optimisers import Optimiser
 from ranum_falsify.confirm.training.running import Recipe
 from ranum_falsify.confirm.training.search import Found
 from ranum_falsify.confirm.training.task import TrainingTask
+from ranum_falsify.deadline import NEVER, Deadline
 from ranum_falsify.properties.problem.targets import targets_of
 from ranum_falsify.search.converter import convert
 from tests.confirm.confirm_kit import Array, posed, run
@@ -48,7 +49,7 @@ def search(given: TrainingTask, recipe: Recipe = RECIPE, seed: int = 0) -> Found
             [torch.zeros(40, 3)],
             judge,
             torch.Generator().manual_seed(seed),
-            deadline=float("inf"),
+            deadline=NEVER,
         ).run()
 
 
@@ -102,8 +103,7 @@ def test_time_is_left_to_search_an_input_of_a_model_that_is_not_trained_to_the_e
             [torch.zeros(2000, 3)],
             judge,
             torch.Generator().manual_seed(0),
-            deadline=500,
-            clock=lambda: next(ticks),
+            deadline=Deadline(500, lambda: next(ticks)),
         ).run()
     assert found is not None and 100 < found.steps < 500
 

@@ -30,6 +30,7 @@ from ranum_falsify.confirm.training.strategies import (
 )
 from ranum_falsify.confirm.training.task import TrainingTask
 from ranum_falsify.confirm.training.writing import Rehearsed, rehearse
+from ranum_falsify.deadline import NEVER
 from ranum_falsify.errors import PropertyError, UsageError
 from ranum_falsify.properties.problem.targets import targets_of
 from ranum_falsify.search.converter import convert
@@ -69,7 +70,7 @@ def search(
             judge,
             torch.Generator().manual_seed(seed),
             point=[None] * len(given.data),
-            deadline=float("inf"),
+            deadline=NEVER,
             rounds=3,
         ).run()
 

@@ -14,6 +14,7 @@ from ranum_falsify.confirm.training.search import DataSearch, Found
 from ranum_falsify.confirm.training.strategies import Bisecting, Hitting, LogarithmicUnrolling, Strategy
 from ranum_falsify.confirm.training.task import TrainingTask
 from ranum_falsify.confirm.training.zeros import ZeroSearch
+from ranum_falsify.deadline import NEVER
 from ranum_falsify.properties.problem.targets import targets_of
 from ranum_falsify.search.converter import convert
 from tests.confirm.confirm_kit import Array, posed
@@ -35,7 +36,7 @@ def hunt(
             judge,
             torch.Generator().manual_seed(0),
             point=[None] * len(given.data),
-            deadline=float("inf"),
+            deadline=NEVER,
             rounds=3,
         ).run()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import time
 from dataclasses import replace
 
 import numpy as np
@@ -16,6 +15,7 @@ from scipy.optimize import linprog
 
 import ranum_falsify.operators  # noqa: F401 - fills the registry
 from ranum_falsify.building import ModelBuilder
+from ranum_falsify.deadline import Deadline
 from ranum_falsify.domain import Interval
 from ranum_falsify.domain.linear import splitting
 from ranum_falsify.domain.linear.bounds import LinearAnalysis
@@ -62,7 +62,7 @@ class Subject:
             return torch.tensor([float(bounds.lower[0, 0]) < threshold, False])
 
         search = BranchAndBound(self.analysis, self.ops, torch.ones(1, 1), decide, find_open)
-        return search.run(time.monotonic() + seconds).proved
+        return search.run(Deadline.after(seconds)).proved
 
     def least(self) -> np.ndarray:
         """Where a network of rectifiers is least over the box: the best of one linear program for each pattern."""
@@ -139,9 +139,9 @@ def test_no_box_is_closed_that_holds_a_counterexample(
     own = (side, ~part, corner, torch.from_numpy(rng.normal(scale=scale, size=multipliers.shape)), *shares)
     batch = Boxes(low, high, own)
     assert bool(((batch.low <= inside) & (inside <= batch.high)).all())
-    left = branching.bound(batch, time.monotonic() + 60)
+    left = branching.bound(batch, Deadline.after(60))
     assert len(left.boxes) == 1
-    assert len(branching.bound(left.boxes, time.monotonic() + 60).boxes) == 1
+    assert len(branching.bound(left.boxes, Deadline.after(60)).boxes) == 1
 
 
 def _bounds(lower: list[float], upper: list[float]) -> LinearBounds:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import time
-
 import numpy as np
 import pytest
 import torch
 
 import ranum_falsify.operators  # noqa: F401 - fills the registry
 from ranum_falsify.building import ModelBuilder
+from ranum_falsify.deadline import Deadline
 from ranum_falsify.domain import Interval
 from ranum_falsify.domain.linear import boxes
 from ranum_falsify.domain.linear.bounds import LinearAnalysis
@@ -62,7 +61,7 @@ def test_what_is_true_with_room_is_proved_and_what_is_false_is_not(seed: int, ac
             return bounds.lower[:, 0] > threshold
 
         return split_and_bound(
-            analysis, graph.output_operations, _ROWS, decide, deadline=time.monotonic() + seconds
+            analysis, graph.output_operations, _ROWS, decide, deadline=Deadline.after(seconds)
         ).proved
 
     assert above(limit, 20)
@@ -79,7 +78,7 @@ def test_open_boxes_hold_the_counterexample() -> None:
         graph.output_operations,
         _ROWS,
         lambda bounds: bounds.lower[:, 0] > threshold,
-        deadline=time.monotonic() + 1,
+        deadline=Deadline.after(1),
         keep=1 << 20,
     )
     assert not result.proved
@@ -99,7 +98,7 @@ def test_no_time_means_nothing_proved() -> None:
         graph.output_operations,
         None,
         lambda bounds: torch.ones(len(bounds.lower), dtype=torch.bool),
-        deadline=time.monotonic() - 1,
+        deadline=Deadline.after(-1),
     )
     assert not result.proved
     assert result.boxes == 0
@@ -128,7 +127,7 @@ def test_a_point_that_is_not_proved_ends_the_search() -> None:
         graph.output_operations,
         _ROWS,
         lambda bounds: torch.zeros(len(bounds.lower), dtype=torch.bool),
-        deadline=time.monotonic() + 60,
+        deadline=Deadline.after(60),
     )
     assert not result.proved
     assert result.boxes == 1
@@ -142,7 +141,7 @@ def test_inputs_of_one_value_are_not_cut(activation: str) -> None:
     def refuse(bounds: LinearBounds) -> torch.Tensor:
         return torch.zeros(len(bounds.lower), dtype=torch.bool)
 
-    result = split_and_bound(analysis, graph.output_operations, None, refuse, deadline=time.monotonic() + 60)
+    result = split_and_bound(analysis, graph.output_operations, None, refuse, deadline=Deadline.after(60))
     assert not result.proved and result.open_boxes == (None,)
 
 
@@ -156,7 +155,7 @@ def test_little_memory_ends_no_search(monkeypatch: pytest.MonkeyPatch) -> None:
     def above(bounds: LinearBounds) -> torch.Tensor:
         return bounds.lower[:, 0] > limit
 
-    result = split_and_bound(analysis, graph.output_operations, _ROWS, above, deadline=time.monotonic() + 60)
+    result = split_and_bound(analysis, graph.output_operations, _ROWS, above, deadline=Deadline.after(60))
     assert result.proved and result.boxes > 1
 
 
@@ -167,7 +166,7 @@ def test_what_one_pass_proves_takes_one_box() -> None:
         graph.output_operations,
         _ROWS,
         lambda bounds: bounds.lower[:, 0] > -1e6,
-        deadline=time.monotonic() + 60,
+        deadline=Deadline.after(60),
     )
     assert result.proved
     assert result.boxes == 1

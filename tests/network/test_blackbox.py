@@ -1,7 +1,6 @@
 """Operators without a row: how they are read, evaluated and written, and when they are refused."""
 
 import sys
-import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -13,6 +12,7 @@ import torch
 from dnnv.nn import Operation
 from onnx.parser import parse_model
 
+from ranum_falsify.deadline import Deadline
 from ranum_falsify.domain import Interval, IntervalAnalysis
 from ranum_falsify.errors import ModelError, UnsupportedAttributeError, UnsupportedOperatorError
 from ranum_falsify.network import blackbox, read, registry, spec_of
@@ -60,9 +60,9 @@ def test_onnx_runtime_evaluates_it() -> None:
 def test_when_time_is_up_it_counts_as_refused() -> None:
     graph = read(model(SMALL))
     (x,) = matrices(1)
-    with blackbox.evaluate_until(time.monotonic()):
+    with blackbox.evaluate_until(Deadline.after(0)):
         np.testing.assert_array_equal(graph(-x), np.zeros((3, 3)))
-    with blackbox.evaluate_until(time.monotonic() + 20):
+    with blackbox.evaluate_until(Deadline.after(20)):
         assert graph(-x).any()
     assert graph(-x).any()
 

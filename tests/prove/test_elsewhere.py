@@ -70,6 +70,14 @@ def test_float16_that_bounds_do_not_cover_is_named() -> None:
     assert found(HALF_MERGED, (-1, 1)) == "Mul steep in float16, which the optimiser merges"
 
 
+def test_nor_is_it_proved_where_that_is_asked_for() -> None:
+    config = ProveConfig(runtime="onnxruntime-arm64")
+    for text, holds in ((HALF_UNKNOWN, False), (HALF_EXP, True)):
+        proof = Prover(posed(text, [(-1, 1)]), config, watches=False).analyse()
+        assert (proof.holds, any("ARM64" in notice for notice in proof.notices)) == (holds, not holds)
+        assert all(operator.proved is holds for operator in proof.operators.values())
+
+
 def test_what_rests_on_no_kernel_is_not_analysed_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_prove", None)
     assert found(ROOT, (-1, 1)) == ""

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import time
-
 import numpy as np
 import pytest
 import torch
 
 from ranum_falsify.building import ModelBuilder
+from ranum_falsify.deadline import Deadline
 from ranum_falsify.domain.linear.bounds import LinearAnalysis
 from ranum_falsify.domain.linear.splitting import SplitResult
 from ranum_falsify.network import Graph, read
@@ -38,7 +37,7 @@ def proof_of(reduced: Problem, graph: Graph, *, valid: bool = True) -> MarginPro
 def run(formula: str, graph: Graph, *, seconds: float = 60.0, valid: bool = True) -> SplitResult:
     proof = proof_of(problem(formula, networks={"N": graph}), graph, valid=valid)
     assert proof is not None
-    return proof.run(time.monotonic() + seconds)
+    return proof.run(Deadline.after(seconds))
 
 
 def test_a_true_property_is_proved_by_cutting(squares: Graph) -> None:
@@ -66,14 +65,14 @@ def test_of_many_inputs_curves_are_cut_and_corners_remain() -> None:
     for threshold in (*np.arange(reached - 60, reached, 2.0), reached + 0.01):
         proof = proof_of(problem(text.format(threshold), networks={"N": graph}), graph)
         assert proof is not None
-        if not proof.run(time.monotonic() + 60, cuts=False).proved:
+        if not proof.run(Deadline.after(60), cuts=False).proved:
             break
     assert threshold < reached and proof is not None
-    result = proof.run(time.monotonic() + 120)
+    result = proof.run(Deadline.after(120))
     assert result.proved and result.boxes > 1
     proof = proof_of(problem(text.format(reached + 0.01), networks={"N": graph}), graph)
     assert proof is not None
-    result = proof.run(time.monotonic() + 1)
+    result = proof.run(Deadline.after(1))
     assert not result.proved
     low, high = result.open_boxes[0] or (None, None)
     assert low is not None and high is not None and torch.equal(low, high) and bool((low.abs() <= 0.11).all())
@@ -82,12 +81,12 @@ def test_of_many_inputs_curves_are_cut_and_corners_remain() -> None:
 def test_a_proof_goes_on_where_it_ended(squares: Graph) -> None:
     text = "Forall(x, Implies(-1 <= x <= 1, N(x)[0, 0] >= x[0, 0] * x[0, 1] - 0.001))"
     proof = proof_of(problem(text, networks={"N": squares}), squares)
-    assert proof is not None and not proof.run(time.monotonic() + 60, cuts=False).proved
+    assert proof is not None and not proof.run(Deadline.after(60), cuts=False).proved
     boxes: list[int] = []
-    while not (result := proof.run(time.monotonic() + 0.01)).proved and len(boxes) < 1000:
+    while not (result := proof.run(Deadline.after(0.01))).proved and len(boxes) < 1000:
         boxes.append(result.boxes)
     assert boxes == sorted(boxes)
-    assert result.proved and proof.run(time.monotonic() - 1).proved
+    assert result.proved and proof.run(Deadline.after(-1)).proved
 
 
 def test_a_false_property_leaves_the_parts_open_where_it_is_false(squares: Graph) -> None:

@@ -6,13 +6,12 @@ which of these models fail there.
 
 from __future__ import annotations
 
-import time
-
 import numpy as np
 import onnx
 import pytest
 
 from ranum_falsify.config import ProveConfig
+from ranum_falsify.deadline import Deadline
 from ranum_falsify.network import read
 from ranum_falsify.prove.prover import Prover
 from tests.network.building import unchecked
@@ -58,5 +57,5 @@ def test_parts_that_may_overflow_are_not_proved(text: str) -> None:
         prover = Prover(valid_in_box(graph, bounds), ProveConfig(runtime=("onnxruntime",)))
         proof = prover.analyse()
         if not holds:
-            proof = prover.refine(time.monotonic() + 2)
+            proof = prover.refine(Deadline.after(2))
         assert proof.holds is holds

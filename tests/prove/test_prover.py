@@ -9,6 +9,7 @@ import onnx
 import pytest
 
 from ranum_falsify.config import ProveConfig
+from ranum_falsify.deadline import Deadline
 from ranum_falsify.network import Graph
 from ranum_falsify.properties.problem.problem import Problem
 from ranum_falsify.prove.proof import Proof
@@ -23,7 +24,7 @@ NEED_FREE_WEIGHTS = {"std_exp", "variance_exp"}
 def prove(reduced: Problem, *runtimes: str, seconds: float = 0.0) -> Proof:
     prover = Prover(reduced, ProveConfig(runtime=runtimes) if runtimes else ProveConfig())
     proof = prover.analyse()
-    return prover.refine(time.monotonic() + seconds) if seconds else proof
+    return prover.refine(Deadline.after(seconds)) if seconds else proof
 
 
 def open_nodes(proof: Proof) -> dict[str, tuple[str, ...]]:
@@ -268,7 +269,7 @@ def test_what_stays_open_is_suspected() -> None:
     text = "Forall(x, Implies(-1 <= x <= 1, N(x)[0, 0] >= x[0, 0] + x[0, 1] - 0.45))"
     prover = Prover(problem(text, networks={"N": graph}), ProveConfig())
     prover.analyse()
-    prover.refine(time.monotonic() + 1.0)
+    prover.refine(Deadline.after(1.0))
     (points,) = prover.suspects()[0]
     assert points.shape[1:] == (1, 2)
     assert np.abs(points.numpy() - 0.5).max() < 0.5, "near where the property is false"
@@ -288,5 +289,5 @@ def test_time_is_kept() -> None:
     prover = Prover(problem(text, networks={"N": network(SQUARES)}), ProveConfig())
     prover.analyse()
     began = time.monotonic()
-    prover.refine(began + 0.5)
+    prover.refine(Deadline.after(0.5))
     assert time.monotonic() - began < 60, "branch and bound would go on for ever"

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import time
-
 import numpy as np
 import pytest
 
 from ranum_falsify.building import ModelBuilder
 from ranum_falsify.config import ProveConfig
+from ranum_falsify.deadline import Deadline
 from ranum_falsify.domain import Interval
 from ranum_falsify.domain.linear.bounds import LinearAnalysis
 from ranum_falsify.network import Graph, read
@@ -46,4 +45,4 @@ def test_an_operator_is_proved_if_chosen_slopes_show_it(share: float) -> None:
     problem = valid_in_box(_network(added), [(0.0, 1.0)])
     prover = Prover(problem, ProveConfig())
     prover.analyse()
-    assert prover.refine(time.monotonic() + 60).holds is (share < 1)
+    assert prover.refine(Deadline.after(60)).holds is (share < 1)

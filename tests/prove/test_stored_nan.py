@@ -7,6 +7,7 @@ import onnx
 import pytest
 
 from ranum_falsify.config import ProveConfig, SearchConfig
+from ranum_falsify.deadline import NEVER
 from ranum_falsify.decide import falsify
 from ranum_falsify.network import Graph, read
 from ranum_falsify.prove.explaining import histories
@@ -102,7 +103,7 @@ def test_nothing_is_said_of_outputs_that_stored_nan_may_reach() -> None:
     asked = problem(in_box([(-1.0, 1.0)], "N(v0) <= 2"), networks={"N": graph(f"{CHOSEN} y = Clip(v, z, o)")})
     prover = Prover(asked, ProveConfig())
     assert not prover.analyse().holds
-    assert not prover.refine(float("inf")).holds
+    assert not prover.refine(NEVER).holds
 
 
 def test_an_output_that_is_no_floating_number_is_not_nan() -> None:

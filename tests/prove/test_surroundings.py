@@ -1,11 +1,10 @@
 """What bounds say around nodes."""
 
-import time
-
 import onnx.parser
 
 import ranum_falsify as rf
 from ranum_falsify.config import ProveConfig
+from ranum_falsify.deadline import NEVER, Deadline
 from ranum_falsify.prove.explaining import NodeSurroundings, surroundings
 
 CHAIN = """<ir_version: 10, opset_import: ["" : 17]>
@@ -18,7 +17,7 @@ g (float[1, 4] x) => (float[1, 2] y, float[1, 2] z) <float two = {2}> {
 }"""
 
 
-def around(*nodes: str, deadline: float = float("inf")) -> list[NodeSurroundings]:
+def around(*nodes: str, deadline: Deadline = NEVER) -> list[NodeSurroundings]:
     result = rf.check(onnx.parser.parse_model(CHAIN), box=(-1, 1), n_starts=0, self_check=False)
     return surroundings(result.loaded.problem, [("N", node) for node in nodes], ProveConfig(), deadline=deadline)
 
@@ -44,4 +43,4 @@ def test_they_come_in_the_order_asked_for_and_unknown_ones_are_left_out() -> Non
 
 
 def test_a_deadline_ends_it() -> None:
-    assert around("sum", deadline=time.monotonic() - 1) == []
+    assert around("sum", deadline=Deadline.after(-1)) == []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import time
 import weakref
 from collections.abc import Mapping
 from dataclasses import replace
@@ -15,6 +14,7 @@ import pytest
 
 import ranum_falsify as rf
 from ranum_falsify.config import ProveConfig, Runtime, SearchConfig
+from ranum_falsify.deadline import Deadline
 from ranum_falsify.decide import falsify
 from ranum_falsify.domain import Interval
 from ranum_falsify.network import Graph, read, registry, spec_of
@@ -196,7 +196,7 @@ def test_a_trial_that_time_cuts_off_is_named() -> None:
         " float[2] s) => (bool d, float[2] t) { d = Identity(c) t = Abs(s) }> (m, go, x) y = Exp(z) }"
     )
     reduced = valid_in_box(network(text), ones_box(text))
-    with evaluate_until(time.monotonic() + 4):
+    with evaluate_until(Deadline.after(4)):
         prover = prove(reduced)
     assert not prover.proof.holds
     (notice,) = prover.proof.notices

@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from ranum_falsify.config import ProveConfig, SearchConfig
+from ranum_falsify.deadline import NEVER
 from ranum_falsify.decide import falsify
 from ranum_falsify.network import Graph, read
 from ranum_falsify.properties.problem.problem import Problem
@@ -115,7 +116,7 @@ def context(reduced: Problem, **config: Any) -> SearchContext:
         SearchConfig(**config),
         [convert(call.graph) for call in reduced.calls],
         Confirmer(list(graphs.values())),
-        Budget(None),
+        Budget(NEVER),
         torch.device("cpu"),
         lambda _: None,
     )

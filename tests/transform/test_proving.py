@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import pytest
@@ -10,6 +9,7 @@ import pytest
 import ranum_falsify as rf
 from ranum_falsify.api.result import OperatorReport, Result
 from ranum_falsify.config import ProveConfig
+from ranum_falsify.deadline import Deadline
 from ranum_falsify.report import text
 from ranum_falsify.report.counterexample import Saved
 from ranum_falsify.transform.catalogue import all_passes
@@ -120,6 +120,6 @@ def test_it_ends_when_its_time_is_up() -> None:
     result = ask(LOG, try_rewrites=False)
     wanted = {(operator.network, operator.node) for operator in unproved(result).values()}
     problem = result.loaded.problem
-    late = prove_after_rewriting(problem, ProveConfig(), wanted, deadline=time.monotonic())
+    late = prove_after_rewriting(problem, ProveConfig(), wanted, deadline=Deadline.after(0))
     assert not late.passes and not late.is_complete
-    assert prove_after_rewriting(problem, ProveConfig(), wanted, deadline=time.monotonic() + 60).passes.keys() == wanted
+    assert prove_after_rewriting(problem, ProveConfig(), wanted, deadline=Deadline.after(60)).passes.keys() == wanted

@@ -31,7 +31,7 @@ def proto_of(text: str, opset: int = OPSET) -> onnx.ModelProto:
 def transformed(text: str | ir.Model, passes: Sequence[str], opset: int = OPSET, **config: Any) -> Transformed:
     """A model after passes, verified on a few samples."""
     model = model_of(text, opset) if isinstance(text, str) else text
-    settings = TransformConfig(**{"samples": 24, **config})
+    settings = TransformConfig(**{"samples": 24, "verify_timeout": 0.0, **config})
     return transform(model, passes, settings, folder=Path.cwd())
 
 

@@ -51,7 +51,8 @@ class PassOptions(VerboseOptions, MemoryOptions, CommonOptions):
         box: What all inputs range over; --box NAME=LO,HI for one of them; may be repeated.
         dims: Size of a symbolic dimension in samples; by default several with which the model runs.
         verify_timeout: Seconds for a proof, after each pass, that the models agree on the whole box, and for a search
-            for an input on which they do not; without it, samples are all.
+            for an input on which they do not; by default 5 where all inputs have a range, 0 for samples alone.
+        state: What analyses found, by pass: read before the first one if the file is there, and written after the last.
         samples: Inputs to draw and to compare the models on; by default 64, or fewer where one takes long, but 8.
         seed: Seed of the samples.
         processors: Threads of ONNX Runtime.
@@ -95,7 +96,10 @@ exit status: 0 verified and written, 1 a pass did not keep its promise, 2 usage 
         Mapping[str, int],
         Option("--dim", metavar="NAME=VALUE", group="verification", parse=parse_size, gather=to_mapping),
     ] = field(default_factory=dict)
-    verify_timeout: Annotated[float, Option(metavar="SECONDS", group="verification", parse=parse_duration)] = 0.0
+    verify_timeout: Annotated[float | None, Option(metavar="SECONDS", group="verification", parse=parse_duration)] = (
+        None
+    )
+    state: Annotated[Path | None, Option(metavar="FILE", in_files=False, group="output")] = None
     samples: Annotated[int | None, Option(group="verification")] = None
     seed: Annotated[int, Option(group="verification")] = 0
     processors: Annotated[int, Option("-p --processors --n_proc", group="verification", least=1)] = 1

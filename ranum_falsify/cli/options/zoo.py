@@ -120,11 +120,13 @@ class ZooTrain(VerboseOptions, CommonOptions):
 
     example: ClassVar[str] = "2b"
     epilog: ClassVar[str] = """\
-published: one step of gradient descent, learning rate 1, on one sample, from weights drawn in their ranges; then
+ranum: one step of gradient descent, learning rate 1, on one sample, from the program's own initial weights; then
 weights are put back into their ranges, and an inference input drawn beforehand must fail; inputs range over [-50, 50]
-at least, as in RANUM.
+at least. So RANUM's own runs go.
 
-strict: the same in the zoo's ranges, but weights stay as they are, and any inference input may fail.
+drawn: the same, from weights drawn in their ranges, of which most fail without training.
+
+strict: drawn, in the zoo's ranges, but weights stay as the step leaves them, and any inference input may fail.
 
 initial: strict, from the program's own initial weights.
 
@@ -133,7 +135,7 @@ real: the program's optimiser, learning rate, batch and initial weights, at most
 exit status: 0 every run leads into its defect or needs no training, 1 otherwise, 2 usage or input error"""
 
     ids: _Ids = ()
-    level: Annotated[Literal["published", "strict", "initial", "real"], Option()] = "strict"
+    level: Annotated[Literal["ranum", "drawn", "strict", "initial", "real"], Option()] = "strict"
     runs: Annotated[int, Option(least=1)] = 10
     timeout: Annotated[float, Option(metavar="SECONDS", parse=parse_seconds)] = 10.0
     descend: Annotated[bool, Option(off="--random")] = True

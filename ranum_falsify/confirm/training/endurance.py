@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Literal, get_args
 
@@ -15,6 +14,7 @@ from ranum_falsify.confirm.training.running import Recipe, train
 from ranum_falsify.confirm.training.search import DataSearch, Found
 from ranum_falsify.confirm.training.strategies import PreciseUnrolling, Strategy, Unrolling
 from ranum_falsify.confirm.training.task import Datum, TrainingTask
+from ranum_falsify.deadline import Deadline
 from ranum_falsify.network.tensors import to_numpy
 from ranum_falsify.search.starts import Box
 
@@ -57,7 +57,6 @@ class Endurance:
         judge: Decides what counts.
         generator: Source of randomness.
         deadline: When to stop.
-        clock: What tells the time.
     """
 
     def __init__(
@@ -68,8 +67,7 @@ class Endurance:
         judge: Judge,
         generator: torch.Generator,
         *,
-        deadline: float,
-        clock: Callable[[], float] = time.monotonic,
+        deadline: Deadline,
     ) -> None:
         self._task = task
         self._recipe = replace(recipe, batches=1)
@@ -77,14 +75,13 @@ class Endurance:
         self._judge = judge
         self._generator = generator
         self._deadline = deadline
-        self._clock = clock
 
     def run(self) -> Found | None:
         """Train on one batch after the other until a trained model fails, or time is up."""
         batches = list(self._list_batches())
         together = self._train_together(batches) if self._is_small(batches) else [None] * len(batches)
         for batch, trained in zip(batches, together, strict=True):
-            if self._clock() >= self._deadline:
+            if self._deadline.has_passed:
                 return None
             if trained is not None and not self._fails(*trained, batch):
                 continue
@@ -121,14 +118,13 @@ class Endurance:
     def _train(self, batch: Sequence[Tensor]) -> tuple[int, list[Tensor]]:
         """Return the number of steps, and the last finite weights."""
         reached: list[tuple[int, list[Tensor]]] = [(0, self._initial)]
-        now = self._clock()
-        end = now + (self._deadline - now) * _TRAINED_SHARE
+        ends = self._deadline.share(_TRAINED_SHARE)
 
         def watch(number: int, weights: Sequence[Tensor]) -> bool:
             if not all(bool(w.isfinite().all()) for w in weights):
                 return True
             reached[:] = [(number, list(weights))]
-            return self._clock() >= end
+            return ends.has_passed
 
         train(self._task, self._recipe, self._initial, [batch], watch=watch)
         return reached[0]
@@ -144,7 +140,7 @@ class Endurance:
         for number in range(self._recipe.steps):
             weights, state = self._recipe.optimiser.step(weights, gradient(tuple(weights), data), state, number)
             alive &= torch.stack([w.isfinite().flatten(1).all(1) for w in weights]).all(0)
-            if not alive.any() or self._clock() >= self._deadline:
+            if not alive.any() or self._deadline.has_passed:
                 break
             steps += alive
             reached = [
@@ -185,7 +181,6 @@ class Endurance:
                 self._generator,
                 point=[None] * len(self._task.data),
                 deadline=self._deadline,
-                clock=self._clock,
                 rounds=rounds,
             ).run()
             if found is not None:

@@ -31,6 +31,7 @@ from ranum_falsify.confirm.training.strategies import (
 from ranum_falsify.confirm.training.task import TrainingTask
 from ranum_falsify.confirm.training.zeros import ZeroSearch
 from ranum_falsify.confirm.unit_test import UnitTest
+from ranum_falsify.deadline import Deadline
 from ranum_falsify.network.tensors import to_torch
 
 __all__ = ["TrainingAttempt", "TrainingMaker"]
@@ -123,12 +124,13 @@ class TrainingMaker:
         weights = [to_torch(w) for w in initial]
         place = [None if x is None else to_torch(x) for x in point] or [None] * len(self._task.data)
         generator = torch.Generator().manual_seed(seed)
-        found = self._try_untrained(weights, generator, began)
+        found = self._try_untrained(weights, generator, Deadline(began + self._timeout / 2, self._clock))
         if found is None and weights:
-            found = self._try_training(seed, weights, place, generator, began)
+            ends = Deadline(began + self._timeout, self._clock)
+            found = self._try_training(seed, weights, place, generator, ends)
         return TrainingAttempt(seed=seed, found=found, seconds=self._clock() - began)
 
-    def _try_untrained(self, initial: Sequence[Tensor], generator: torch.Generator, began: float) -> Found | None:
+    def _try_untrained(self, initial: Sequence[Tensor], generator: torch.Generator, ends: Deadline) -> Found | None:
         """Return an inference input on which the initial weights fail."""
         recipe = Recipe(steps=0)
         trials: Sequence[tuple[type[Strategy], int]] = _UNTRAINED if self._descends else ((RandomData, 4),)
@@ -139,7 +141,7 @@ class TrainingMaker:
                 strategy(),
                 [None] * len(self._task.data),
                 generator,
-                deadline=began + self._timeout / 2,
+                deadline=ends,
                 rounds=rounds,
             )
             if found is not None:
@@ -152,25 +154,21 @@ class TrainingMaker:
         initial: Sequence[Tensor],
         point: Sequence[Tensor | None],
         generator: torch.Generator,
-        began: float,
+        ends: Deadline,
     ) -> Found | None:
-        end = began + self._timeout
         if self._recipe.horizon is not None and self._descends:
-            now = self._clock()
             found = Endurance(
                 self._task,
                 self._recipe,
                 initial,
                 self._judge,
                 generator,
-                deadline=now + (end - now) * _FULL_SHARE,
-                clock=self._clock,
+                deadline=ends.share(_FULL_SHARE),
             ).run()
             if found is not None:
                 return found
         for share, rounds, strategy in self._strategies(seed):
-            now = self._clock()
-            if now >= end:
+            if ends.has_passed:
                 return None
             found = self._search(
                 self._recipe,
@@ -178,7 +176,7 @@ class TrainingMaker:
                 strategy,
                 point,
                 generator,
-                deadline=now + (end - now) / share,
+                deadline=ends.share(1 / share),
                 rounds=rounds,
             )
             if found is not None:
@@ -233,7 +231,7 @@ class TrainingMaker:
         point: Sequence[Tensor | None],
         generator: torch.Generator,
         *,
-        deadline: float,
+        deadline: Deadline,
         rounds: int | None = None,
     ) -> Found | None:
         search = (ZeroSearch if strategy.bisects else HitSearch if strategy.hits else DataSearch)(
@@ -245,7 +243,6 @@ class TrainingMaker:
             generator,
             point=point,
             deadline=deadline,
-            clock=self._clock,
             rounds=rounds,
         )
         return search.run()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -15,6 +14,7 @@ from ranum_falsify.confirm.training.running import Recipe, train
 from ranum_falsify.confirm.training.strategies import Strategy
 from ranum_falsify.confirm.training.task import Datum, TrainingTask
 from ranum_falsify.confirm.unit_test import Trigger
+from ranum_falsify.deadline import Deadline
 from ranum_falsify.network.tensors import to_numpy
 from ranum_falsify.replay.gradients import DENORMAL
 from ranum_falsify.search.descent import Descent, StepSizes
@@ -79,7 +79,6 @@ class DataSearch:
         generator: Source of randomness.
         point: The inference input, in the order of the task's data; None where any may be chosen, or the strategy says.
         deadline: When to stop.
-        clock: What tells the time.
         rounds: Most rounds.
     """
 
@@ -93,8 +92,7 @@ class DataSearch:
         generator: torch.Generator,
         *,
         point: Sequence[Tensor | None],
-        deadline: float,
-        clock: Callable[[], float] = time.monotonic,
+        deadline: Deadline,
         rounds: int | None = None,
     ) -> None:
         self.task = task
@@ -106,7 +104,6 @@ class DataSearch:
         proposed: Sequence[Tensor | None] = strategy.point or [None] * len(task.data)
         self._point = [x if given is None else given for given, x in zip(point, proposed, strict=True)]
         self._deadline = deadline
-        self._clock = clock
         self._rounds = rounds
         self._found: Found | None = None
         count = recipe.batches if recipe.steps else 0
@@ -304,7 +301,7 @@ class DataSearch:
             raise _Done
 
     def _is_late(self) -> bool:
-        return self._clock() >= self._deadline
+        return self._deadline.has_passed
 
     def _replay(self, points: Sequence[Tensor], position: int) -> None:
         """Train again, as a test will, and let the judge decide.

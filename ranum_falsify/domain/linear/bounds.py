@@ -11,7 +11,6 @@ https://arxiv.org/abs/1811.00866 (CROWN).
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
@@ -20,6 +19,7 @@ from dnnv.nn import Operation
 from dnnv.nn.operations import Input, OutputSelect
 from torch import Tensor
 
+from ranum_falsify.deadline import NEVER, Deadline
 from ranum_falsify.domain.analysis import IntervalAnalysis, Visited
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.kernels.envelopes import RUNTIMES, Runtime
@@ -171,7 +171,7 @@ class LinearAnalysis(IntervalAnalysis):
         return LinearBounds(bounds.lower[0], bounds.upper[0], lower, upper)
 
     def sharpen(
-        self, functional: Functional, bounds: LinearBounds, sides: Tensor, *, deadline: float = math.inf
+        self, functional: Functional, bounds: LinearBounds, sides: Tensor, *, deadline: Deadline = NEVER
     ) -> LinearBounds:
         """Return bounds of a functional over the box of the last run, with slopes chosen for some of its sides.
 
@@ -179,7 +179,7 @@ class LinearAnalysis(IntervalAnalysis):
             functional: The functional.
             bounds: Its bounds, of one box.
             sides: Which rows, and then which of their negatives, are worth it: `(2 rows,)`, booleans.
-            deadline: When to stop, on the clock of `time.monotonic`; what is left keeps its bounds.
+            deadline: When to stop; what is left keeps its bounds.
         """
         order = self.program.select_before(functional.variables)
         if not order:
@@ -187,7 +187,7 @@ class LinearAnalysis(IntervalAnalysis):
         most = self._count_choices(order)
         lower = torch.cat([bounds.lower, -bounds.upper], 1)[0]
         for part in sides.nonzero().flatten().split(max(1, _CHUNK // most)):
-            if not len(part) or time.monotonic() >= deadline:
+            if not len(part) or deadline.has_passed:
                 break
             weights = {v: weight[:, part] for v, weight in functional.weights.items()}
             lower[part] = torch.maximum(lower[part], ascend(weights, self._region) + functional.constant[part])

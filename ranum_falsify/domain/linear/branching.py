@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ranum_falsify.deadline import Deadline
 from ranum_falsify.domain.linear.boxes import Boxes, take
 from ranum_falsify.domain.linear.condensing import condense
 from ranum_falsify.domain.linear.functionals import Functional, LinearBounds
@@ -95,12 +96,12 @@ class Branching(ABC):
         """How many boxes make a batch."""
 
     @abstractmethod
-    def bound(self, batch: Boxes, deadline: float) -> Cuts:
+    def bound(self, batch: Boxes, deadline: Deadline) -> Cuts:
         """Bound boxes; those that are not proved are returned, and where to cut them.
 
         Args:
             batch: The boxes.
-            deadline: When to stop looking for better bounds, on the clock of `time.monotonic`.
+            deadline: When to stop looking for better bounds.
         """
 
     def cut_out(self, boxes: Boxes, keep: int) -> tuple[tuple[Tensor, Tensor] | None, ...]:
@@ -147,7 +148,7 @@ class InputBranching(Branching):
         self._rows = len(self._functional.constant)
         return size
 
-    def bound(self, batch: Boxes, deadline: float) -> Cuts:
+    def bound(self, batch: Boxes, deadline: Deadline) -> Cuts:
         """See :meth:`Branching.bound`."""
         bounds, batch = self._bound(batch)
         stays = ~self._is_proved(bounds)

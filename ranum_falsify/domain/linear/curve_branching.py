@@ -13,13 +13,13 @@ Verification via Lagrangian Decomposition, 2021, https://arxiv.org/abs/2104.0671
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
+from ranum_falsify.deadline import Deadline
 from ranum_falsify.domain.linear.boxes import Boxes, halve
 from ranum_falsify.domain.linear.branching import Branching, Cuts, Decision
 from ranum_falsify.domain.linear.functionals import Functional, LinearBounds
@@ -119,14 +119,14 @@ class CurveBranching(Branching):
         """See :class:`Branching`."""
         return min(_MOST, max(_FEWEST, _COEFFICIENTS // self._largest))
 
-    def bound(self, batch: Boxes, deadline: float) -> Cuts:
+    def bound(self, batch: Boxes, deadline: Deadline) -> Cuts:
         """See :meth:`Branching.bound`."""
         side, is_part = batch.own[:2]
         region, weights, constant = self._region(batch), self._weights(side), self._functional.constant[side]
         enough = self._thresholds[side]
 
         def is_enough(bounds: Tensor) -> bool:
-            return bool((bounds + constant >= enough).all()) or time.monotonic() >= deadline
+            return bool((bounds + constant >= enough).all()) or deadline.has_passed
 
         first = not bool(is_part.any())
         rounds, rate = (_ROOT_ROUNDS, _ROOT_RATE) if first else (_ROUNDS, _RATE)

@@ -7,7 +7,6 @@ through them at once.
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -15,6 +14,7 @@ import torch
 from dnnv.nn import Operation
 from torch import Tensor
 
+from ranum_falsify.deadline import Deadline
 from ranum_falsify.domain.linear.bounds import LinearAnalysis
 from ranum_falsify.domain.linear.boxes import Boxes, halve, join, take
 from ranum_falsify.domain.linear.branching import Branching, Decision, InputBranching
@@ -82,11 +82,11 @@ class BranchAndBound:
         self._proved = False
         self._boxes = 0
 
-    def run(self, deadline: float, keep: int = 64, *, cuts: bool = True) -> SplitResult:
+    def run(self, deadline: Deadline, keep: int = 64, *, cuts: bool = True) -> SplitResult:
         """Go on until the statement is proved, nothing can be cut, or time is up.
 
         Args:
-            deadline: When to stop, on the clock of `time.monotonic`.
+            deadline: When to stop.
             keep: How many of the open boxes are returned.
             cuts: Whether the box is cut.
         """
@@ -116,18 +116,17 @@ class BranchAndBound:
         thresholds = find_thresholds(self._is_proved, self._whole, sides) if bool(sides.any()) else None
         return None if thresholds is None else CurveBranching(program, self._functional, thresholds, sides)
 
-    def _bound_whole(self, deadline: float) -> None:
-        if self._whole is None and time.monotonic() < deadline:
+    def _bound_whole(self, deadline: Deadline) -> None:
+        if self._whole is None and not deadline.has_passed:
             self._whole, self._boxes = self._functional.bound(BoxBatch(self._analysis.program, {})), 1
             self._proved = bool(self._is_proved(self._whole).all())
         if self._whole is not None and not self._proved and self._find_open is not None and not self._is_sharp:
-            now = time.monotonic()
             self._is_sharp = True
-            self._sharpen(self._whole, self._find_open, now + _SHARP_SHARE * (deadline - now))
+            self._sharpen(self._whole, self._find_open, deadline.share(_SHARP_SHARE))
 
-    def _sharpen(self, bounds: LinearBounds, find_open: Decision, deadline: float) -> None:
+    def _sharpen(self, bounds: LinearBounds, find_open: Decision, deadline: Deadline) -> None:
         done = torch.zeros(len(self._functional.constant), dtype=torch.bool)
-        while not self._proved and time.monotonic() < deadline:
+        while not self._proved and not deadline.has_passed:
             # Where several sides of one condition are open, the next one shows once the worst is better.
             sides = find_open(bounds) & ~done
             if not bool(sides.any()):
@@ -143,7 +142,7 @@ def split_and_bound(
     rows: Tensor | None,
     is_proved: Decision,
     *,
-    deadline: float,
+    deadline: Deadline,
     keep: int = 64,
 ) -> SplitResult:
     """Prove a statement about linear functionals by cutting the box of an analysis; see :class:`BranchAndBound`."""
@@ -189,9 +188,9 @@ class _Search:
         self._stuck: Boxes | None = None
         self._count = 0
 
-    def run(self, deadline: float, keep: int) -> SplitResult:
+    def run(self, deadline: Deadline, keep: int) -> SplitResult:
         """Cut until nothing is open or time is up, from where the last run ended."""
-        while self._waiting and self._stuck is None and time.monotonic() < deadline:
+        while self._waiting and self._stuck is None and not deadline.has_passed:
             batch = take(self._waiting, self._branching.most)
             self._count += len(batch)
             cuts = self._branching.bound(batch, deadline)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -14,6 +13,7 @@ from dnnv.nn import Operation
 from torch import Tensor
 
 from ranum_falsify.config import RUNTIMES, ProveConfig, Runtime
+from ranum_falsify.deadline import NEVER, Deadline, OutOfTime
 from ranum_falsify.domain import IntervalAnalysis
 from ranum_falsify.fix.abstraction.costs import rate_elements
 from ranum_falsify.fix.abstraction.partial import PartialAnalysis
@@ -54,7 +54,7 @@ def find_clips(
     *,
     nodes: Collection[str] | None = None,
     runtimes: Sequence[Runtime] = RUNTIMES,
-    deadline: float = float("inf"),
+    deadline: Deadline = NEVER,
 ) -> tuple[KeptRange, ...] | None:
     """Return ranges of tensors within which operators are proved to be valid.
 
@@ -65,7 +65,7 @@ def find_clips(
         nodes: Names of the operators that shall become valid, with all operators before them; all operators that the
             problem asks about if not given.
         runtimes: Runtimes that the proof must cover.
-        deadline: When to stop, on the clock of `time.monotonic`.
+        deadline: When to stop.
 
     Returns:
         The ranges of the tensors that must be narrowed, none if all operators are valid already; None if no such ranges
@@ -102,10 +102,6 @@ def _clip_variable(variable: InputVariable, kept: KeptRange) -> InputVariable:
     return replace(variable, lower=lower, upper=upper)
 
 
-class _LateError(Exception):
-    """The time is up."""
-
-
 class _Task:
     """The search for ranges of some tensors of one problem."""
 
@@ -115,7 +111,7 @@ class _Task:
         at: Collection[str],
         nodes: Collection[str] | None,
         runtimes: Sequence[Runtime],
-        deadline: float,
+        deadline: Deadline,
     ) -> None:
         self._problem = problem
         self._graph = problem.calls[0].graph
@@ -136,15 +132,14 @@ class _Task:
             return None
 
         def holds(ranges: Ranges) -> bool:
-            if time.monotonic() >= self._deadline:
-                raise _LateError
+            self._deadline.check()
             return self._analyses[0].holds({**box, **ranges})
 
         def proves(ranges: Ranges) -> bool:
             return holds(ranges) and all(analysis.holds({**box, **ranges}) for analysis in self._analyses[1:])
 
         best: Ranges | None = None
-        with suppress(_LateError):
+        with suppress(OutOfTime):
             if proves(self._whole):
                 return ()
             for finding in Widening(self._whole, holds, proves, self._rate_elements).findings():

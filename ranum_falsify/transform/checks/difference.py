@@ -27,6 +27,7 @@ from dnnv.properties.expressions import (
 )
 
 from ranum_falsify.config import SearchConfig
+from ranum_falsify.deadline import Deadline
 from ranum_falsify.decide import falsify
 from ranum_falsify.errors import RanumFalsifyError
 from ranum_falsify.network import Graph, read
@@ -168,14 +169,12 @@ def _decide_levels(question: DifferenceQuestion, judge: _Judge) -> Decision:
 
     A proof for both models as one network is none for what the optimiser makes of each: it fuses otherwise.
     """
-    began = time.monotonic()
+    began, deadline = time.monotonic(), Deadline.after(question.timeout)
     optimised = _optimise(question)
     questions = [question] if optimised in (None, question) else [question, optimised]
     are_valid, are_equal = True, True
-    for left, asked in zip(range(len(questions), 0, -1), questions, strict=True):
-        now = time.monotonic()
-        seconds = (began + question.timeout - now) / left
-        fault, is_valid, is_equal = _decide(replace(asked, timeout=seconds), judge, now)
+    for asked, ends in deadline.share_among(questions):
+        fault, is_valid, is_equal = _decide(asked, judge, ends)
         if fault is not None:
             return Decision("", fault)
         are_valid, are_equal = are_valid and is_valid, are_equal and is_equal
@@ -202,16 +201,18 @@ def _optimise(question: DifferenceQuestion) -> DifferenceQuestion | None:
     return replace(question, old=old, new=new, joined=join(old, new))
 
 
-def _decide(question: DifferenceQuestion, judge: _Judge, began: float) -> tuple[SampleFault | None, bool, bool]:
+def _decide(question: DifferenceQuestion, judge: _Judge, deadline: Deadline) -> tuple[SampleFault | None, bool, bool]:
     """Decide what is left of validity first, then of the difference; return a fault, and which of them is proved."""
-    fault, is_valid = _decide_validity(question, judge, began + question.timeout / 2)
+    fault, is_valid = _decide_validity(question, judge, deadline.share(1 / 2))
     is_equal = question.joined.is_same
     if fault is None and not is_equal and question.guarantee.kind != "metric":
-        fault, is_equal = _decide_difference(question, judge, began + question.timeout)
+        fault, is_equal = _decide_difference(question, judge, deadline)
     return fault, is_valid, is_equal
 
 
-def _decide_validity(question: DifferenceQuestion, judge: _Judge, end: float) -> tuple[SampleFault | None, bool]:
+def _decide_validity(
+    question: DifferenceQuestion, judge: _Judge, deadline: Deadline
+) -> tuple[SampleFault | None, bool]:
     """Return a new operator's invalid input, and whether it is proved that there is none.
 
     Operators that the old model has too receive there what they receive here.
@@ -225,7 +226,7 @@ def _decide_validity(question: DifferenceQuestion, judge: _Judge, end: float) ->
     if not nodes:
         return None, whole
     goal = Call(Constant(vocabulary.no_invalid_input), (_applied(question),), {"nodes": Constant(nodes)})
-    answer = _ask(question, graph, goal, end, starts=_STARTS)
+    answer = _ask(question, graph, goal, deadline, starts=_STARTS)
     for operator in answer.operators:
         found = operator.counterexample
         fault = None if found is None else judge(_named(question, found.inputs)).fault
@@ -234,23 +235,25 @@ def _decide_validity(question: DifferenceQuestion, judge: _Judge, end: float) ->
     return None, answer.verdict == "holds" and whole
 
 
-def _decide_difference(question: DifferenceQuestion, judge: _Judge, end: float) -> tuple[SampleFault | None, bool]:
+def _decide_difference(
+    question: DifferenceQuestion, judge: _Judge, deadline: Deadline
+) -> tuple[SampleFault | None, bool]:
     """Return an input at which the outputs differ by more than they may, and whether it is proved that there is none.
 
     What the guarantee allows, because the old model is not exact itself, is allowed from then on.
     """
-    fault = _drive(question, judge, time.monotonic() + question.timeout / 8)
+    fault = _drive(question, judge, deadline.share(1 / 4))
     if fault is not None:
         return fault, False
     least = 0.0
     for number in range(_MOST_ROUNDS):
-        answer = _ask(question, _read(question, least), _goal(question), end, starts=-1)
+        answer = _ask(question, _read(question, least), _goal(question), deadline, starts=-1)
         if answer.verdict == "holds":
             return None, number == 0
         if answer.counterexample is None:
             return None, False
         judgement = judge(_named(question, answer.counterexample.inputs))
-        if judgement.fault is not None or not 0 < judgement.distance < math.inf or time.monotonic() >= end:
+        if judgement.fault is not None or not 0 < judgement.distance < math.inf or deadline.has_passed:
             return judgement.fault, False
         if question.guarantee.kind != "tolerance":
             return None, False
@@ -258,12 +261,12 @@ def _decide_difference(question: DifferenceQuestion, judge: _Judge, end: float) 
     return None, False
 
 
-def _drive(question: DifferenceQuestion, judge: _Judge, end: float) -> SampleFault | None:
+def _drive(question: DifferenceQuestion, judge: _Judge, deadline: Deadline) -> SampleFault | None:
     """Return an input at which the outputs differ by more than they may, among those at which something is extreme."""
     graph = _read(question, 0.0, exposed=True)
     variables = reduce(_state(question, _goal(question)), {_NETWORK: _read(question, 0.0)}).inputs
     boxes = [Box(to_torch(variable.lower), to_torch(variable.upper)) for variable in variables]
-    for inputs in drive(graph, boxes, seed=question.seed, end=end):
+    for inputs in drive(graph, boxes, seed=question.seed, deadline=deadline):
         fault = judge(dict(zip(question.shapes, inputs, strict=True))).fault
         if fault is not None:
             return fault
@@ -280,9 +283,9 @@ def _goal(question: DifferenceQuestion) -> Expression:
     return LessThanOrEqual(_applied(question), Constant(0.0))
 
 
-def _ask(question: DifferenceQuestion, graph: Graph, goal: Expression, end: float, *, starts: int) -> Answer:
+def _ask(question: DifferenceQuestion, graph: Graph, goal: Expression, deadline: Deadline, *, starts: int) -> Answer:
     """Decide whether a goal holds on the box, with a number of starts, or -1 for as many as there is time for."""
-    left = max(end - time.monotonic(), 0.1)
+    left = max(deadline.left, 0.1)
     config = SearchConfig(
         n_starts=starts,
         timeout=left,

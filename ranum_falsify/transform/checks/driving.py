@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from ranum_falsify.deadline import Deadline
 from ranum_falsify.network import Graph
 from ranum_falsify.network.tensors import to_numpy
 from ranum_falsify.search.batching import BatchedModel
@@ -25,7 +25,9 @@ _SIZES = StepSizes(largest=1.0, smallest=0.05, decay=0.9)
 _FRACTIONS = 9
 
 
-def drive(graph: Graph, boxes: Sequence[Box], *, rounds: int = 2, seed: int, end: float) -> Iterator[list[np.ndarray]]:
+def drive(
+    graph: Graph, boxes: Sequence[Box], *, rounds: int = 2, seed: int, deadline: Deadline
+) -> Iterator[list[np.ndarray]]:
     """Yield inputs at which the first output of a network has a positive element, as PyTorch computes it.
 
     Elements of the other outputs are driven to their extremes, and the lines between these are walked along.  After the
@@ -36,13 +38,13 @@ def drive(graph: Graph, boxes: Sequence[Box], *, rounds: int = 2, seed: int, end
         boxes: Where its inputs lie.
         rounds: How many rounds there are, each of `_STARTS` starts.
         seed: Seed of the choices.
-        end: When to stop, on the clock of `time.monotonic`.
+        deadline: When to stop.
     """
     model = BatchedModel(convert(graph))
     generator = torch.Generator().manual_seed(seed)
     greatest = 0.0
     for inputs in _visit(model, boxes, rounds, generator):
-        if time.monotonic() >= end:
+        if deadline.has_passed:
             return
         outputs, _ = model.run(inputs)
         excess = outputs[0].reshape(len(outputs[0]), -1).nan_to_num(nan=-torch.inf).amax(1)

@@ -9,7 +9,10 @@ import numpy as np
 
 from ranum_falsify.errors import TransformError
 
-__all__ = ["METRICS", "check_metric", "metric_faults"]
+__all__ = ["METRICS", "Arrays", "check_metric", "metric", "metric_faults"]
+
+Arrays = Sequence[tuple[np.ndarray, np.ndarray]]
+"""An output of the model before and after a pass, for each sample."""
 
 _Pair = tuple[Mapping[str, np.ndarray], Mapping[str, np.ndarray]]
 
@@ -24,10 +27,38 @@ def metric_faults(pairs: Sequence[_Pair], limits: Mapping[str, tuple[float, floa
     faults = []
     for name, (least, greatest) in limits.items():
         for output in pairs[0][0]:
-            value = METRICS[name]([(old[output], new[output]) for old, new in pairs])
+            value = _measure(name, [(old[output], new[output]) for old, new in pairs])
             if not least <= value <= greatest:
                 faults.append(f"output {output!r}: {name} {value:.9g} not within [{least:g}, {greatest:g}] as required")
     return faults
+
+
+def _measure(name: str, arrays: Arrays) -> float:
+    """Return the value of a metric, which may be a user's.
+
+    Raises:
+        TransformError: It fails.
+    """
+    try:
+        return float(METRICS[name](arrays))
+    except Exception as error:
+        raise TransformError(f"metric {name!r}: {type(error).__name__}: {error}; repair its function") from error
+
+
+def metric(name: str, function: Callable[[Arrays], float]) -> None:
+    """Register a metric, which limits of `verify.metrics` may name.
+
+    Args:
+        name: Its name.
+        function: Gets an output of the model before and after a pass as pairs of arrays, one for each sample; returns a
+            number.
+
+    Raises:
+        TransformError: A metric has this name.
+    """
+    if name in METRICS:
+        raise TransformError(f"metric {name!r} exists already; give yours another name")
+    METRICS[name] = function
 
 
 def check_metric(name: str) -> None:
@@ -42,10 +73,7 @@ def check_metric(name: str) -> None:
         raise TransformError(f"there is no metric {name!r}; {meant}")
 
 
-_Arrays = Sequence[tuple[np.ndarray, np.ndarray]]
-
-
-def _errors(arrays: _Arrays) -> np.ndarray:
+def _errors(arrays: Arrays) -> np.ndarray:
     with np.errstate(invalid="ignore"):
         sizes = [np.abs(old.astype(np.float64) - new.astype(np.float64)).reshape(-1) for old, new in arrays]
     both = [(old.astype(np.float64).reshape(-1), new.astype(np.float64).reshape(-1)) for old, new in arrays]
@@ -54,7 +82,7 @@ def _errors(arrays: _Arrays) -> np.ndarray:
     return np.where(np.isnan(found), np.inf, found)
 
 
-def _rows(arrays: _Arrays) -> tuple[np.ndarray, np.ndarray]:
+def _rows(arrays: Arrays) -> tuple[np.ndarray, np.ndarray]:
     """Return the scores of all samples, classes along the last axis; scalars are a class each."""
     old, new = (
         np.concatenate(
@@ -65,7 +93,7 @@ def _rows(arrays: _Arrays) -> tuple[np.ndarray, np.ndarray]:
     return old, new
 
 
-def _hits(arrays: _Arrays, count: int) -> np.ndarray:
+def _hits(arrays: Arrays, count: int) -> np.ndarray:
     """Return for each row whether the best class of the old model is among the best of the new one."""
     old, new = _rows(arrays)
     best = np.argsort(-new, axis=-1, kind="stable")[:, :count]
@@ -73,7 +101,7 @@ def _hits(arrays: _Arrays, count: int) -> np.ndarray:
     return hits
 
 
-METRICS: Mapping[str, Callable[[_Arrays], float]] = {
+METRICS: dict[str, Callable[[Arrays], float]] = {
     "max_abs_error": lambda arrays: float(_errors(arrays).max(initial=0.0)),
     "mean_abs_error": lambda arrays: float(_errors(arrays).mean()),
     "accuracy": lambda arrays: float(_hits(arrays, 1).mean()),

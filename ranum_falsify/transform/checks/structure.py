@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import onnx
 import onnx_ir as ir
@@ -26,7 +26,7 @@ def structure_faults(old: ir.Model, new: ir.Model, *, checker: bool, changes_ops
         checker: Whether the ONNX checker must accept it.
         changes_opset: Whether its opsets may differ.
     """
-    faults = [*_interface_faults(old, new)]
+    faults = [*_interface_faults(old, new), *_metadata_faults(old, new)]
     if not changes_opset:
         faults += _opset_faults(old, new)
     proto = without_weights(new)
@@ -72,6 +72,13 @@ def _is_compatible(was: ir.Shape | None, now: ir.Shape | None, *, may_refine: bo
         if before != after and not refines:
             return False
     return True
+
+
+def _metadata_faults(old: ir.Model, new: ir.Model) -> Iterator[str]:
+    """Yield which metadata of the model, which programs that run it may read, is lost or other than it was."""
+    for key, was in old.metadata_props.items():
+        if new.metadata_props.get(key) != was:
+            yield f"metadata {key!r} was {was!r}, and is {new.metadata_props.get(key)!r}"
 
 
 def _opset_faults(old: ir.Model, new: ir.Model) -> list[str]:

@@ -11,6 +11,7 @@ import torch
 
 from lab.bench.case import Case
 from ranum_falsify.config import SearchConfig
+from ranum_falsify.deadline import NEVER
 from ranum_falsify.network import read
 from ranum_falsify.properties.language.parse import parse_dnnp
 from ranum_falsify.properties.problem.reduce import reduce
@@ -56,7 +57,7 @@ class OurRun:
             AssertionError: Steps are missing, or a violation was found although the property holds.
         """
         config = SearchConfig(n_starts=self._starts, n_steps=steps, timeout=None, prove=False)
-        budget = Budget(None)
+        budget = Budget(NEVER)
         models = [self._model] * len(self._problem.calls)
         device = torch.device("cpu")
         began = time.perf_counter()

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from ranum_falsify.config import RUNTIMES, FixConfig
+from ranum_falsify.deadline import Deadline
 from ranum_falsify.fix.measuring import OutputMeter, count_operations
 from ranum_falsify.fix.ranking import rank
 from ranum_falsify.fix.repair import Change, Repair
@@ -55,7 +56,7 @@ def repairs(model: ZooModel, seconds: float) -> dict[str, Any]:
 
     began, clock = time.perf_counter(), time.process_time()
     with torch_threads(1):
-        subject = RepairSubject(load(architecture.model), load, RUNTIMES, time.monotonic() + _TIMEOUT)
+        subject = RepairSubject(load(architecture.model), load, RUNTIMES, Deadline.after(_TIMEOUT))
         config = FixConfig(by=("rewrite", "guard"), timeout=_TIMEOUT, samples=0, n_starts=10)
         found = Repairing(subject, config, lambda _: None).run()
         used = {"wall_s": time.perf_counter() - began, "cpu_s": time.process_time() - clock}
@@ -79,7 +80,7 @@ def _measure_theirs(model: ZooModel, defect: Defect, subject: RepairSubject, met
     fix, theirs = defect.developer_fix, model.developer_architecture(defect)
     if fix is None or theirs is None:
         return None
-    subject.deadline = time.monotonic() + _TIMEOUT
+    subject.deadline = Deadline.after(_TIMEOUT)
     assessment = subject.assess(theirs.model, refine=True)
     assert assessment is not None, "changes of developers keep inputs and weights"
     graph = assessment.problem.calls[0].graph

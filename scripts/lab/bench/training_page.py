@@ -13,7 +13,7 @@ HEADING = "## Training data that lead into the defects"
 NATURAL, WRITTEN = "real, natural data", "real, data written out"
 """Columns that are no search."""
 
-SEARCHES = ("published", "published, random", "strict", "strict, random", "initial", "real")
+SEARCHES = ("ranum", "ranum, random", "drawn", "drawn, random", "strict", "strict, random", "initial", "real")
 """Columns of searches, in the order of the table."""
 
 COLUMNS = (*SEARCHES, NATURAL, WRITTEN)
@@ -24,8 +24,9 @@ _HEAD = """{heading}
 [docs/training-defects.md](docs/training-defects.md) says what each level counts. A cell holds the runs that lead into
 the documented operator and, after `+`, those that need no training, because the initial weights fail on some input;
 beside them seconds of the processor per run, ONNX Runtime's process included. *Random*: as many points, drawn at
-random, in place of those that a search visits. RANUM's runs begin with weights and inference inputs drawn in its
-ranges, and count both kinds.  A star: seconds of ONNX Runtime's process are missing.
+random, in place of those that a search visits. RANUM's own runs are those of `ranum`: from the program's own initial
+weights, with an inference input drawn in its ranges; it counts both kinds.  A star: seconds of ONNX Runtime's process
+are missing.
 
 | level | runs | by training | without | together | processor s per run: median of defects | mean | \
 seconds per run: median | mean |

@@ -22,6 +22,8 @@ def report_pass(report: PassReport, verbose: bool) -> Iterator[str]:
     if report.is_modified:
         what = "changed the graph" if report.replaced is None else f"replaced {report.replaced}"
         yield f"{report.name}: {what}; {report.guarantee}: {', '.join(report.verified)}; {report.seconds:.2f} s"
+    elif report.found is not None:
+        yield f"{report.name}: found {report.found}"
     else:
         yield f"{report.name}: nothing to do"
     shown = report.refusals if verbose else report.refusals[:_MOST_SHOWN]
@@ -47,7 +49,7 @@ def list_passes(passes: Sequence[PassSpec]) -> Iterator[str]:
         argument = f"=N (N: {spec.argument})" if spec.argument else ""
         yield f"{spec.name}{argument}"
         yield from (f"  {line}" for line in spec.description)
-        yield f"  guarantee: {spec.guarantee}"
+        yield f"  guarantee: {spec.guarantee if spec.is_promising else 'none, so that it cannot run'}"
         if spec.takes or spec.gives:
             yield f"  {', '.join(spec.takes) or 'any'} -> {', '.join(spec.gives) or 'nothing new'}"
         if spec.needs:
