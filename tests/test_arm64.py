@@ -15,14 +15,17 @@ import pytest
 import torch
 
 from ranum_falsify.config import ProveConfig, library_of
+from ranum_falsify.domain import Interval, IntervalAnalysis
 from ranum_falsify.domain.kernels import Envelope, envelope, families, sums_in_half
 from ranum_falsify.domain.kernels.records import read_record, write_record
 from ranum_falsify.domain.rounding import round_outward
+from ranum_falsify.network import read
 from ranum_falsify.selfcheck import family as family_module
 from ranum_falsify.selfcheck import family_here
 from ranum_falsify.selfcheck.measuring import rounds_half_sums
 from ranum_falsify.selfcheck.measuring.errors import Errors
 from tests.cli.test_app import environment
+from tests.network.building import parse
 
 BASE = "fp asimd evtstrm aes pmull sha1 sha2 crc32 cpuid"
 HALF = f"{BASE} atomics fphp asimdhp asimdrdm"
@@ -102,6 +105,15 @@ def test_results_that_should_be_0_are_errors_where_they_are_denormal() -> None:
         found = Errors(torch.float32, 0.0, 1.0)
         found.add(x, torch.full((2,), np.float32(size).item()), value)
         assert (found.envelope(1.0).absolute > 0) is counts
+
+
+@pytest.mark.parametrize("low", [-math.inf, -1e4])
+def test_a_share_that_is_0_elsewhere_may_be_denormal_with_sve(low: float) -> None:
+    graph = read(parse("g (float[1, 2] x) => (float[1, 2] y) { y = Softmax(x) }", 17))
+    box = Interval.box(np.array([[0, low]], np.float32), np.array([[0, low]], np.float32))
+    for runtimes, zero in ((("onnxruntime",), True), (("onnxruntime", "onnxruntime-arm64"), False)):
+        (y,) = IntervalAnalysis(graph, runtimes=runtimes).run([box])
+        assert y is not None and bool(y.upper[0, 1] == 0) is zero and y.lower[0, 1] == 0
 
 
 def test_where_sums_of_float16_are_rounded_at_every_step() -> None:

@@ -249,8 +249,9 @@ def log_probability(x: Tensor, others: Tensor, copies: int = 1) -> Tensor:
 
 
 def _vanishes(rows: Sections, kernel: Envelope) -> Tensor:
-    """Return where the exponential of the distance to the largest element is 0."""
-    return rows.upper - rows.lower.amax(-1, keepdim=True) <= kernel.floor_until
+    """Return where the exponential of the distance to the largest element is 0; with some kernels nowhere."""
+    distance = rows.upper - rows.lower.amax(-1, keepdim=True)
+    return (distance <= kernel.floor_until) & (kernel.floor_until > -math.inf)
 
 
 def _sum_of_others(x: Tensor, copies: int) -> tuple[Tensor, Tensor]:
