@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import platform
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, get_args
@@ -21,6 +22,7 @@ from ranum_falsify.option import (
 )
 
 __all__ = [
+    "ARM64",
     "RUNTIMES",
     "ConfirmConfig",
     "FailureKind",
@@ -34,12 +36,19 @@ __all__ = [
     "SearchConfig",
     "TrainingConfig",
     "ViolationKind",
+    "library_of",
+    "runtime_here",
     "runtime_option",
 ]
 
 Runtime = str
-RUNTIMES: tuple[Runtime, ...] = ("onnxruntime", "torch", "exact")
-"""ONNX Runtime on the CPU, PyTorch on the CPU, and a correctly rounded evaluation."""
+ARM64: Mapping[Runtime, Runtime] = {"onnxruntime": "onnxruntime-arm64"}
+"""Libraries on ARM64 processors that were measured there, by their names as runtimes on x86-64 ones."""
+_IS_ARM64 = platform.machine().lower() in ("aarch64", "arm64")
+RUNTIMES: tuple[Runtime, ...] = ("onnxruntime", "torch", "exact", *(ARM64.values() if _IS_ARM64 else ()))
+"""ONNX Runtime on the CPU, PyTorch on the CPU, and a correctly rounded evaluation; libraries on x86-64 processors, and
+on ARM64 ones too where this is one."""
+_CHOICES = tuple(dict.fromkeys((*RUNTIMES, *ARM64.values())))
 
 Reach = Literal["output", "masked"]
 """Whether a violation shows at an output of the network, or no output shows it."""
@@ -63,17 +72,33 @@ _PLACES = ("operand", "input", "weight")
 _FOREIGN_BACKENDS = ("dnnf.", "foolbox.", "cleverhans.")
 
 
+def library_of(runtime: Runtime) -> Runtime:
+    """Return the library of a runtime, by its name as the runtime on x86-64 processors."""
+    return runtime.partition("-")[0]
+
+
+def runtime_here(library: Runtime) -> Runtime:
+    """Return the runtime that a library is on this machine."""
+    return ARM64.get(library, library) if _IS_ARM64 else library
+
+
 def _parse_runtimes(text: str) -> list[Runtime]:
     names = [name.strip() for name in text.split(",")]
     for name in names:
-        if name not in RUNTIMES:
-            raise ValueError(f"{name!r} is unknown; {', '.join(RUNTIMES)} exist")
+        if name not in _CHOICES:
+            raise ValueError(f"{name!r} is unknown; {', '.join(_CHOICES)} exist")
     return names
 
 
 def _unite_runtimes(parts: Iterable[Iterable[Runtime]]) -> tuple[Runtime, ...]:
     chosen = {runtime for part in parts for runtime in part}
-    return tuple(runtime for runtime in RUNTIMES if runtime in chosen)
+    return _order_runtimes(chosen)
+
+
+def _order_runtimes(chosen: Iterable[Runtime]) -> tuple[Runtime, ...]:
+    """Return runtimes in their order; those on ARM64 are covered together with those on x86-64."""
+    covered = {one for name in chosen for one in (name, library_of(name), runtime_here(name))}
+    return tuple(runtime for runtime in _CHOICES if runtime in covered)
 
 
 def runtime_option(group: str = "options") -> Option:
@@ -114,8 +139,8 @@ class ProveConfig:
             and a first round of the search; 0 for none. Where proof and search take turns, each turn is twice as long
             as the one before; for properties of outputs, the first may take most of the time limit.
         runtime: Runtimes that the answer is about: onnxruntime, torch, exact (correctly rounded); repeat, or separate
-            by commas. Proofs cover all of them. Violations are those that ONNX Runtime shows; with torch alone, unless
-            nothing is to be proved, those that PyTorch shows.
+            by commas. Proofs cover all of them, on x86-64; onnxruntime-arm64 asks for ARM64, too. Violations are those
+            that ONNX Runtime shows; with torch alone, unless nothing is to be proved, those that PyTorch shows.
         try_rewrites: For operators that are not proved, name the passes of `transform`, equal in real arithmetic, after
             which they are; the verdict stays that of the model as it is.
     """
@@ -132,8 +157,8 @@ class ProveConfig:
         """
         _check_number("prove_timeout", self.prove_timeout, 0)
         names = (self.runtime,) if isinstance(self.runtime, str) else self.runtime
-        _check_choices("runtime", names or (), RUNTIMES)
-        _put(self, runtime=None if names is None else tuple(one for one in RUNTIMES if one in names))
+        _check_choices("runtime", names or (), _CHOICES)
+        _put(self, runtime=None if names is None else _order_runtimes(names))
 
     @property
     def runtimes(self) -> tuple[Runtime, ...]:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 
 import numpy as np
 
-from ranum_falsify.config import SearchConfig
+from ranum_falsify.config import ARM64, SearchConfig
 from ranum_falsify.deadline import Deadline, OutOfTime
 from ranum_falsify.errors import OUT_OF_MEMORY, MemoryShortageError, is_interruption, is_out_of_memory
 from ranum_falsify.network.blackbox import evaluate_until
@@ -16,6 +18,7 @@ from ranum_falsify.network.contents import is_evaluated_outside
 from ranum_falsify.properties.formula.applications import NetworkCall
 from ranum_falsify.properties.problem.problem import InputVariable, Problem
 from ranum_falsify.prove.assumptions import assumptions_of
+from ranum_falsify.prove.elsewhere import prove_elsewhere
 from ranum_falsify.prove.proof import Proof
 from ranum_falsify.prove.prover import Prover
 from ranum_falsify.replay.confirmer import Confirmer
@@ -48,7 +51,13 @@ _SHARED = 300.0
 """The most seconds of a time limit that turns are shares of: whoever gives a day waits for none of them."""
 
 
-def falsify(problem: Problem, config: SearchConfig, *, progress: Callable[[Progress], None] | None = None) -> Answer:
+def falsify(
+    problem: Problem,
+    config: SearchConfig,
+    *,
+    progress: Callable[[Progress], None] | None = None,
+    elsewhere: bool = False,
+) -> Answer:
     """Prove a reduced property, or search for a counterexample.
 
     First comes one interval analysis; operators that it proves are not searched.  Then a round of the search, then
@@ -61,6 +70,7 @@ def falsify(problem: Problem, config: SearchConfig, *, progress: Callable[[Progr
         problem: The reduced property.
         config: Settings of proof and search.
         progress: Called now and then with the run's progress.
+        elsewhere: Whether what holds is proved for processors of ARM64, too.
 
     Raises:
         BackendError: A back end is missing, or its settings do not fit.
@@ -85,13 +95,7 @@ def falsify(problem: Problem, config: SearchConfig, *, progress: Callable[[Progr
         search = OperatorSearch(context) if problem.is_pure_validity else ClauseSearch(context)
         interrupted = ""
         try:
-            try:
-                _decide(context, search)
-            except _DepartureError as failed:
-                with confirmer:
-                    search.replay(failed.inputs)
-                if failed.runs and not search.has_found:
-                    _decide(context, search, proves=False)
+            _decide_watched(context, search, elsewhere=elsewhere)
         except OutOfTime:
             interrupted = "timeout"
         except (KeyboardInterrupt, MemoryError, RuntimeError) as error:
@@ -107,6 +111,17 @@ def falsify(problem: Problem, config: SearchConfig, *, progress: Callable[[Progr
         return _conclude(context, search, interrupted or ("timeout" if budget.expired else "Ctrl-C"))
 
 
+def _decide_watched(context: SearchContext, search: OperatorSearch | ClauseSearch, *, elsewhere: bool) -> None:
+    """Decide the property; where ONNX Runtime shows other than what is proved, by a search alone."""
+    try:
+        _decide(context, search, elsewhere=elsewhere)
+    except _DepartureError as failed:
+        with context.confirmer:
+            search.replay(failed.inputs)
+        if failed.runs and not search.has_found:
+            _decide(context, search, proves=False)
+
+
 def _conclude(context: SearchContext, search: OperatorSearch | ClauseSearch, interrupted: str) -> Answer:
     budget = context.budget
     if budget.expired and not interrupted and not context.proof.holds:
@@ -114,7 +129,22 @@ def _conclude(context: SearchContext, search: OperatorSearch | ClauseSearch, int
     return _result(context, search, interrupted, _seconds(budget))
 
 
-def _decide(context: SearchContext, search: OperatorSearch | ClauseSearch, *, proves: bool = True) -> None:
+def _prove_elsewhere(context: SearchContext, prover: Prover) -> None:
+    """Prove for ARM64 what holds, in about the time that the proof took; without time, the proof is what it was."""
+    late = {library: "there was no time" for library in ARM64 if library in context.proof.runtimes}
+    context.proof = replace(context.proof, elsewhere=late)
+    with suppress(OutOfTime), context.budget.time_proof():
+        found = prove_elsewhere(prover, min(context.budget.prove_seconds, context.config.prove_timeout))
+        context.proof = replace(context.proof, elsewhere=found)
+
+
+def _decide(
+    context: SearchContext,
+    search: OperatorSearch | ClauseSearch,
+    *,
+    proves: bool = True,
+    elsewhere: bool = False,
+) -> None:
     """Prove and search in turns, until the property is decided or time is up."""
     config, budget = context.config, context.budget
     prover = None
@@ -126,13 +156,14 @@ def _decide(context: SearchContext, search: OperatorSearch | ClauseSearch, *, pr
         with budget.time_proof():
             context.proof = prover.analyse()
         _check_watched(prover)
-    if context.proof.holds:
-        return
-    with context.confirmer:
-        if isinstance(search, ClauseSearch) and config.is_paced:
-            _pace(context, search, prover)
-        else:
-            _search_and_refine(context, search, prover)
+    if not context.proof.holds:
+        with context.confirmer:
+            if isinstance(search, ClauseSearch) and config.is_paced:
+                _pace(context, search, prover)
+            else:
+                _search_and_refine(context, search, prover)
+    if elsewhere and prover is not None and context.proof.holds:
+        _prove_elsewhere(context, prover)
 
 
 def _search_and_refine(context: SearchContext, search: OperatorSearch | ClauseSearch, prover: Prover | None) -> None:
@@ -346,5 +377,5 @@ def _result(
         runtimes=context.proof.runtimes,
         steep=context.proof.steep,
         departure=context.proof.departure,
-        assumptions=assumptions_of(context.problem, context.proof.runtimes),
+        assumptions=assumptions_of(context.problem, context.proof.runtimes, context.proof.elsewhere),
     )

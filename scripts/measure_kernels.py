@@ -5,6 +5,7 @@
     scripts/measure_kernels.py --every 1             # every float32 value
     scripts/measure_kernels.py --only Tanh --inner 997 --every 997 --into /tmp/records
     scripts/measure_kernels.py --emulate avx         # ONNX Runtime on an older processor: needs qemu-x86_64
+    scripts/measure_kernels.py --emulate sve         # on ARM64: needs qemu-aarch64 and scripts/make_arm64.py
     ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 scripts/measure_kernels.py --runtimes torch
 
 `ranum_falsify.selfcheck.measuring.sweep` says what is run.  A version that the record of a family has not yet widens
@@ -30,11 +31,12 @@ from pathlib import Path
 
 import torch
 
-from lab.kernels.emulator import PROCESSORS, emulator
+from lab.kernels.emulator import MACHINES, emulator
 from lab.kernels.files import path_of, update
+from ranum_falsify.config import library_of
 from ranum_falsify.domain.kernels.records import FOLDER, Record, write_record
 from ranum_falsify.selfcheck.family import family_here, processor
-from ranum_falsify.selfcheck.measuring import EVERYTHING, Measurement, Sweep, make_record, measure
+from ranum_falsify.selfcheck.measuring import EVERYTHING, Measurement, Sweep, make_record, measure, rounds_half_sums
 from ranum_falsify.selfcheck.measuring.saturation import correct_rounding
 from ranum_falsify.selfcheck.running import SessionOf, native
 
@@ -46,8 +48,8 @@ class Task:
     """What to measure.
 
     Attributes:
-        runtime: `onnxruntime` or `torch`.
-        emulate: Family of processors to emulate, empty for none.
+        runtime: `onnxruntime` or `torch`, or what runs on an emulated machine.
+        emulate: Family of the machine to emulate, empty for none.
         sweep: Which float32 values to run.
         note: Addition to the record's statement of how it was measured.
     """
@@ -60,7 +62,7 @@ class Task:
     @property
     def session_of(self) -> SessionOf:
         """How to load models in ONNX Runtime."""
-        return emulator(PROCESSORS[self.emulate]) if self.emulate else native
+        return emulator(self.emulate) if self.emulate else native
 
 
 def _measure(index: int, *, task: Task) -> Measurement:
@@ -79,14 +81,16 @@ def measure_all(task: Task, family: str, chosen: list[int], jobs: int) -> Record
             print(f"{task.runtime} {family}, {function.key}: {part.seconds:.0f} s", file=sys.stderr, flush=True)
             for dtype, errors in part.errors.items():
                 if errors.invalid:
-                    print(f"  {dtype}: NaN or infinite at {errors.invalid[:5]}", file=sys.stderr)
-    version = str(import_module(task.runtime).__version__).split("+")[0]
-    return make_record(task.runtime, family, {version: _describe_how(task)}, task.sweep, found)
+                    print(f"  {dtype}: NaN at {errors.invalid[:5]}", file=sys.stderr)
+    module = import_module(library_of(task.runtime))
+    version = MACHINES[task.emulate].version if task.emulate else str(module.__version__).split("+")[0]
+    half_sums = module.__name__ == "onnxruntime" and rounds_half_sums(task.session_of)
+    return make_record(task.runtime, family, {version: _describe_how(task)}, task.sweep, found, half_sums)
 
 
 def _describe_how(task: Task) -> str:
     if task.emulate:
-        return f"emulated, by qemu-x86_64 -cpu {PROCESSORS[task.emulate]}"
+        return f"emulated, by {MACHINES[task.emulate]}"
     variables = [f"{name}={os.environ[name]}" for name in VARIABLES if name in os.environ]
     notes = [task.note] if task.note else []
     return ", ".join([f"natively, on {processor()}", *notes, *(variables if task.runtime == "torch" else [])])
@@ -115,7 +119,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--inner", type=int, default=1, help="run each INNER-th value of the critical range")
     parser.add_argument("--every", type=int, default=61, help="run each EVERY-th value elsewhere")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
-    parser.add_argument("--emulate", choices=sorted(PROCESSORS), default="", help="family of processors to emulate")
+    parser.add_argument("--emulate", choices=sorted(MACHINES), default="", help="family of processors to emulate")
     parser.add_argument("--family", help="name of the family, if not what is found out about this machine")
     parser.add_argument("--note", default="", help="what the record is to say of how it was measured")
     parser.add_argument("--widen", action="store_true", help="keep what the record says, and add what is found now")
@@ -130,7 +134,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     chosen = [i for i, f in enumerate(EVERYTHING) if not options.only or f.key in options.only]
     options.into.mkdir(parents=True, exist_ok=True)
-    for runtime in ["onnxruntime"] if options.emulate else options.runtimes:
+    for runtime in [MACHINES[options.emulate].runtime] if options.emulate else options.runtimes:
         sweep = Sweep(inner=options.inner, every=options.every)
         task = Task(runtime=runtime, emulate=options.emulate, note=options.note, sweep=sweep)
         family = options.family or options.emulate or family_here(runtime)

@@ -7,9 +7,10 @@
     scripts/measure_release.py onnxruntime==1.30.0 --into /tmp/trial      # leaves the records and the page as they are
 
 Makes an environment, which is this one with the release over it; measures all kernels of the families of processors
-that this machine can run or emulate (`qemu-x86_64` is in the package qemu-user); widens their records by what strays
-further, and adds the version to them; then runs the tests of kernels, families, node cases and the optimiser, and
-writes what changed to docs/releases.md.  Families that it cannot run are named there, and their records left alone.
+that this machine can run or emulate (by `qemu-x86_64` and, after `scripts/make_arm64.py onnxruntime==VERSION`, by
+`qemu-aarch64`, both of the package qemu-user); widens their records by what strays further, and adds the version to
+them; then runs the tests of kernels, families, node cases and the optimiser, and writes what changed to
+docs/releases.md.  Families that it cannot run are named there, and their records left alone.
 """
 
 from __future__ import annotations
@@ -121,14 +122,14 @@ def measure_family(release: Release, play: Play, folder: Path) -> tuple[Record, 
     arguments += ["--inner", str(sweep.inner), "--every", str(sweep.every), "--into", str(folder)]
     arguments += ["--emulate", play.family] if play.emulate else ["--family", play.family]
     arguments += ["--note", play.note] if play.note else []
-    known = path_of(FOLDER, release.runtime, play.family)
+    known = path_of(FOLDER, play.runtime, play.family)
     if known.exists():
         # Of Intel's processors only what MKL computes differs.
         arguments += ["--only", *read_record(known).swept]
     done = release.run(arguments, dict(play.variables))
     if done.returncode:
         raise RuntimeError(f"{release.runtime} {play.family}: {done.stderr.strip()[-400:]}")
-    record = read_record(path_of(folder, release.runtime, play.family))
+    record = read_record(path_of(folder, play.runtime, play.family))
     if set(record.versions) != {release.version}:
         raise RuntimeError(f"{release.python} has {', '.join(record.versions)}, not {release.version}")
     return record, sweep
@@ -200,12 +201,14 @@ def support(release: Release, chosen: Sequence[str] | None, records: Path, folde
         folder: Where temporary files go.
     """
     outcome, start = Outcome(), time.monotonic()
-    plays = [play for play in find_plays(release.runtime, folder) if chosen is None or play.family in chosen]
+    plays = [
+        play for play in find_plays(release.runtime, release.version, folder) if chosen is None or play.family in chosen
+    ]
     outcome.unplayed = find_unplayed(release.runtime, plays)
     for play in plays:
         began = time.monotonic()
         now, sweep = measure_family(release, play, folder)
-        path = path_of(records, release.runtime, play.family)
+        path = path_of(records, play.runtime, play.family)
         outcome.changes[play.family] = list(compare(read_record(path), now)) if path.exists() else ["all: it is new"]
         update(path, now, sweep=sweep)
         outcome.how[play.family] = f"{now.versions[release.version]}, {sweep}"

@@ -11,7 +11,8 @@ there is a fault.
     scripts/sweep_domain.py --cases 200000 --graphs 2000 --jobs 2
     scripts/sweep_domain.py --match '^Softmax' --cases 5000 --graphs 0
     scripts/sweep_domain.py --attacks 20000 --cases 0 --graphs 0
-    scripts/sweep_domain.py --attacks 1000 --graphs 1000 --cases 0 --emulate Haswell  # needs qemu-x86_64
+    scripts/sweep_domain.py --attacks 12 --graphs 12 --cases 0 --emulate avx2   # needs qemu-x86_64
+    scripts/sweep_domain.py --graphs 300 --emulate sve     # needs qemu-aarch64 and scripts/make_arm64.py
     scripts/sweep_domain.py --job case:17 --job graph:4 --job attack:260
 
 An attack is a random model that ONNX Runtime's optimiser rewrites, whose constants lie at the ends of their type, and
@@ -22,7 +23,6 @@ from __future__ import annotations
 
 import argparse
 import re
-import shutil
 import sys
 import time
 import warnings
@@ -40,7 +40,7 @@ import numpy as np
 import torch
 
 from lab.crew import Failure, run_jobs
-from lab.kernels.emulator import emulator
+from lab.kernels.emulator import MACHINES, emulator
 from ranum_falsify.network import list_supported
 from tests.domain.attack.sweep import sweep_attack
 from tests.domain.random_graphs import sweep_graph
@@ -50,9 +50,6 @@ from tests.operators.harness import OperatorCase
 from tests.operators.test_operators import CASES
 
 _JOB_SECONDS, _EMULATED_SECONDS = 120, 600
-_EMULATED = 83
-"""One model in this many is run where the processor is emulated: 12 of every 1,000."""
-
 _BOXES, _SAMPLES, _ROUNDS = 3, 14, 3
 _TYPES = (None, None, None, np.float64, np.float16, ml_dtypes.bfloat16)
 # ONNX Runtime computes some operators by definitions that hold at opset 18 alone.
@@ -95,32 +92,35 @@ def make_case(number: int, rows: list[list[OperatorCase]]) -> OperatorCase:
     return case if dtype is None else retyped(case, dtype) or case
 
 
-def run_job(job: Job, rows: list[list[OperatorCase]], processor: str = "") -> Outcome:
-    """Run one job in this process; if a processor is given, ONNX Runtime runs its models on that one."""
+def run_job(job: Job, rows: list[list[OperatorCase]], family: str = "") -> Outcome:
+    """Run one job in this process; if a family is given, ONNX Runtime runs its models on an emulated processor."""
     kind, number = job
     case = make_case(number, rows) if kind == "case" else None
     row = None if case is None else (case.op_type, case.domain)
     try:
+        emulated = _choose_emulated(family) if family else {}
         if case is None:
             sweep = sweep_attack if kind == "attack" else sweep_graph
-            return Outcome(job, row, sweep(number, **_choose_emulated(processor) if processor else {}))
-        return Outcome(job, row, sweep_case(case, seed=number, boxes=_BOXES, samples=_SAMPLES, rounds=_ROUNDS))
+            return Outcome(job, row, sweep(number, **emulated))
+        amount = {"samples": _SAMPLES, "rounds": _ROUNDS} | emulated
+        return Outcome(job, row, sweep_case(case, seed=number, boxes=_BOXES, **amount))
     except Exception as error:
         return Outcome(job, row, error=f"{case.id if case else 'model'}: {type(error).__name__}: {error}")
 
 
-def _choose_emulated(processor: str) -> dict[str, Any]:
-    """Return what to pass to a sweep of models: the emulated runtime, and fewer points, because it is slow."""
-    return {"sessions": emulator(processor).load, "samples": 5, "rounds": 1}
+def _choose_emulated(family: str) -> dict[str, Any]:
+    """Return what to pass to sweeps: the emulated runtime, what bounds must cover, and fewer points: it is slow."""
+    further = tuple({MACHINES[family].runtime} - {"onnxruntime"})
+    return {"sessions": emulator(family).load, "further": further, "samples": 5, "rounds": 1}
 
 
 # a runtime may crash or hang on odd operands -----------------------------------------------------------------------
 
 
-def _prepare(match: str, processor: str) -> Callable[[Job], Outcome]:
+def _prepare(match: str, family: str) -> Callable[[Job], Outcome]:
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    return partial(run_job, rows=_find_matching(match), processor=processor)
+    return partial(run_job, rows=_find_matching(match), family=family)
 
 
 class Sweep:
@@ -154,8 +154,7 @@ class Sweep:
             kind = min(kinds, key=lambda kind: self._make(kind) * _SHARES[kind])
             number = self._next[kind]
             self._next[kind] += 1
-            if not self._given.emulate or number % _EMULATED == 0:
-                yield kind, number
+            yield kind, number
 
     def _make(self, kind: str) -> int:
         made: int = self._next[kind] - self._given.first
@@ -205,7 +204,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--match", default="", help="pattern that the names of the cases match")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="start no job after so long")
     parser.add_argument(
-        "--emulate", default="", metavar="CPU", help="run few models, on a processor that QEMU emulates"
+        "--emulate", default="", choices=["", *MACHINES], help="family of processors that QEMU emulates for all of it"
     )
     parser.add_argument("--job", action="append", metavar="KIND:NUMBER", help="run this job; may be repeated")
     return parser
@@ -231,13 +230,13 @@ def _report(sweep: Sweep, totals: dict[str, Tally], rows: set[Any], seconds: flo
 def main(argv: list[str] | None = None) -> int:
     """Run the script."""
     given = _parser().parse_args(argv)
-    if given.emulate and shutil.which("qemu-x86_64") is None:
-        print("--emulate: qemu-x86_64 is not installed (package qemu-user)", file=sys.stderr)
+    if given.emulate and not MACHINES[given.emulate].is_available:
+        needed = "qemu-user, and scripts/make_arm64.py for ARM64"
+        print(f"--emulate {given.emulate}: cannot be emulated here; it needs {needed}", file=sys.stderr)
         return 2
     if not _find_matching(given.match):
         print(f"--match {given.match!r}: no case has such a name", file=sys.stderr)
         return 2
-    given.cases = 0 if given.emulate else given.cases
     began, sweep = time.monotonic(), Sweep(given)
     totals, rows, errors = {kind: Tally() for kind in _SHARES}, set[Any](), 0
     again = f" --match '{given.match}'" if given.match else ""

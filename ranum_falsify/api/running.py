@@ -98,7 +98,7 @@ def _decide(loaded: Loaded, config: SearchConfig, progress: Callable[[Progress],
     began = time.monotonic()
     reserved = _reserve(loaded, config)
     within = config if config.timeout is None else replace(config, timeout=config.timeout - reserved)
-    result = falsify(loaded.problem, within, progress=progress)
+    result = falsify(loaded.problem, within, progress=progress, elsewhere=True)
     if config.prove and config.try_rewrites and loaded.problem.is_pure_validity:
         result = _try_rewrites(
             loaded, result, config, Deadline(math.inf if config.timeout is None else began + config.timeout)

@@ -15,6 +15,7 @@ from ranum_falsify.api.kernels import check_kernels, measure_kernels
 from ranum_falsify.cli.options.doctor import DoctorOptions
 from ranum_falsify.cli.output import say
 from ranum_falsify.cli.progress import show_progress
+from ranum_falsify.config import library_of
 from ranum_falsify.domain.kernels import Record, families
 from ranum_falsify.network.guards import limits_memory
 from ranum_falsify.report.versions import versions
@@ -54,8 +55,8 @@ def describe(outcome: Outcome | None) -> Iterator[str]:
     for runtime, name in LIBRARIES.items():
         yield f"{name}: kernels of the family {family_here(runtime)}; bounds cover"
         for record in families():
-            if record.runtime == runtime:
-                yield f"  {record.family}: {_coverage(record)}"
+            if library_of(record.runtime) == runtime:
+                yield f"  {'' if record.runtime == runtime else 'arm64 '}{record.family}: {_coverage(record)}"
                 yield from (f"    {version}: {how}" for version, how in record.versions.items())
     yield from _check(outcome)
     yield f"graphics processor: {torch.cuda.get_device_name() if torch.cuda.is_available() else 'none'}"

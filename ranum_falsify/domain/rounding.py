@@ -122,7 +122,7 @@ def _stray_quickly(values: Tensor, envelope: Envelope, direction: float) -> Tens
     if envelope.keeps_sign:
         crossing = values >= 0 if direction < 0 else values <= 0
         moved = torch.where(crossing, moved.clamp(min=0) if direction < 0 else moved.clamp(max=0), moved)
-    return moved.clamp_(envelope.lowest, envelope.highest).float()
+    return _overflow(moved, envelope, direction).clamp_(envelope.lowest, envelope.highest).float()
 
 
 def round_bounds(lower: Tensor, upper: Tensor, dtype: torch.dtype, shape: tuple[int, ...]) -> Interval:
@@ -149,6 +149,8 @@ def _stray_number(value: float, envelope: Envelope, direction: float) -> float:
             moved = max(moved, 0.0)
         elif value <= 0 < direction:
             moved = min(moved, 0.0)
+    if direction * moved >= envelope.overflows:
+        moved = direction * math.inf
     return min(max(moved, envelope.lowest), envelope.highest)
 
 
@@ -159,7 +161,14 @@ def _stray(values: Tensor, envelope: Envelope, direction: float, dtype: torch.dt
     if absolute and envelope.keeps_sign:
         crossing = values >= 0 if direction < 0 else values <= 0
         moved = torch.where(crossing, moved.clamp(min=0) if direction < 0 else moved.clamp(max=0), moved)
-    return moved.clamp(envelope.lowest, envelope.highest)
+    return _overflow(moved, envelope, direction).clamp(envelope.lowest, envelope.highest)
+
+
+def _overflow(moved: Tensor, envelope: Envelope, direction: float) -> Tensor:
+    """Return bounds with infinity where kernels may overflow."""
+    if math.isinf(envelope.overflows):
+        return moved
+    return torch.where(direction * moved >= envelope.overflows, direction * math.inf, moved)
 
 
 def _cast(values: Tensor, dtype: torch.dtype, towards: float) -> Tensor:

@@ -11,7 +11,8 @@ from dnnv.nn import Operation
 from dnnv.nn.utils import TensorDetails
 
 from ranum_falsify.domain.interval import Interval
-from ranum_falsify.domain.kernels.envelopes import EXACT, RUNTIMES, Envelope, Runtime, envelope
+from ranum_falsify.domain.kernels.envelopes import EXACT, RUNTIMES, Envelope, Runtime, envelope, sums_in_half
+from ranum_falsify.domain.slack import PRODUCT_ROUNDINGS
 from ranum_falsify.network import spec_of
 from ranum_falsify.network.tensors import torch_dtype
 
@@ -66,6 +67,15 @@ class Site:
         """Return the error of a kernel that the node's row names, by its place there; none where it names none."""
         kernels = spec_of(self.op).kernel
         return self.envelope(kernels[entry], dtype) if kernels else EXACT
+
+    def roundings_within(self, terms: int, dtype: torch.dtype) -> int:
+        """Return how often sums of products are rounded to a half precision on the way; 0 where they are in float32.
+
+        Args:
+            terms: How many products are added up.
+            dtype: Type of the operands.
+        """
+        return terms + PRODUCT_ROUNDINGS if dtype is torch.float16 and sums_in_half(self.runtimes) else 0
 
     def find_known(self, field: Operation | np.ndarray | None) -> Interval | None:
         """Return the bounds of a node's field, an operation or a constant; None if they are not known."""

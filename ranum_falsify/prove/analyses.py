@@ -6,17 +6,28 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
-from ranum_falsify.config import Runtime
+from ranum_falsify.config import Runtime, library_of
 from ranum_falsify.domain import Interval, IntervalAnalysis
+from ranum_falsify.domain.kernels import sums_in_half
 from ranum_falsify.domain.linear.bounds import LinearAnalysis
 from ranum_falsify.network import Graph
 from ranum_falsify.network.contents import black_boxes_of
 from ranum_falsify.network.optimised import Optimised, optimise
+from ranum_falsify.operators.relations.halves import describe_unknown_halves
 from ranum_falsify.operators.relations.rewrites import is_rewritten
 from ranum_falsify.prove.checked import Checked, check
 from ranum_falsify.prove.executed import Execution
 
-__all__ = ["REWRITING", "Analyses", "analyses_of", "execution_of", "make_linear", "notices_of", "without_execution"]
+__all__ = [
+    "REWRITING",
+    "Analyses",
+    "analyses_of",
+    "execution_of",
+    "find_unknown_halves",
+    "make_linear",
+    "notices_of",
+    "without_execution",
+]
 
 REWRITING: Runtime = "onnxruntime"
 """The runtime that does not run a network as it is written."""
@@ -33,6 +44,12 @@ def execution_of(graph: Graph) -> Execution | None:
     return _executions[graph]
 
 
+def find_unknown_halves(graph: Graph) -> str:
+    """Return what of float16 bounds for ARM64 do not cover; see `describe_unknown_halves`."""
+    execution = execution_of(graph)
+    return describe_unknown_halves(graph, None if execution is None else execution.graph)
+
+
 def notices_of(network: str, graph: Graph, runtimes: Sequence[Runtime]) -> Iterator[str]:
     """Yield what users should know about the graph that ONNX Runtime runs in place of a network.
 
@@ -43,6 +60,8 @@ def notices_of(network: str, graph: Graph, runtimes: Sequence[Runtime]) -> Itera
     """
     if REWRITING not in runtimes:
         return
+    if sums_in_half(tuple(runtimes)) and (unknown := find_unknown_halves(graph)):
+        yield f"nothing is proved about network {network} for ONNX Runtime on ARM64, where it computes {unknown}"
     found = optimise(graph)
     if found.refusal:
         yield f"nothing is proved about network {network} for ONNX Runtime, which does not load it: {found.refusal}"
@@ -65,10 +84,13 @@ def analyses_of(
         make: Makes the analysis of a graph for some runtimes.
     """
     written = make(graph, runtimes)
+    if sums_in_half(tuple(runtimes)) and (unknown := find_unknown_halves(graph)):
+        return without_execution(Analyses(written), graph, unknown)
     execution = execution_of(graph) if REWRITING in runtimes else None
     if execution is None or execution.graph is None:
         return Analyses(written, None, execution)
-    return Analyses(written, make(execution.graph, (REWRITING,)), execution)
+    rewriting = tuple(runtime for runtime in runtimes if library_of(runtime) == REWRITING)
+    return Analyses(written, make(execution.graph, rewriting), execution)
 
 
 def without_execution(analyses: Analyses, graph: Graph, reason: str) -> Analyses:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ranum_falsify.config import HalfPrecision, Runtime
+from ranum_falsify.config import ARM64, HalfPrecision, Runtime
 from ranum_falsify.domain.kernels import measured_versions
 from ranum_falsify.network import Graph
 from ranum_falsify.network.fingerprint import Fingerprint
@@ -46,12 +46,17 @@ class Library:
         family: The family of kernels that it chooses on this processor.
         covered: Families whose kernels proofs cover, each with the installed version, or if that was not measured, the
             newest that was; none if no proof is about this runtime.
+        arm64: The same on processors of ARM64; none if no proof is about these.
+        obstacle: Why a proof that covers the families of x86-64 does not cover those; "" where it does, or none was
+            tried.
     """
 
     runtime: Runtime
     version: str
     family: str
     covered: tuple[tuple[str, str], ...] = ()
+    arm64: tuple[tuple[str, str], ...] = ()
+    obstacle: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,13 +88,17 @@ class Assumptions:
     is_empty: bool = False
 
 
-def assumptions_of(problem: Problem, runtimes: Iterable[Runtime]) -> Assumptions:
+def assumptions_of(
+    problem: Problem, runtimes: Iterable[Runtime], elsewhere: Mapping[Runtime, str] | None = None
+) -> Assumptions:
     """Return the assumptions behind the answer to a problem.
 
     Args:
         problem: The problem.
         runtimes: Runtimes that proofs cover; none where no proof is tried.
+        elsewhere: What was tried for processors of ARM64; see :class:`ranum_falsify.prove.proof.Proof`.
     """
+    tried = elsewhere or {}
     graphs = {call.network: call.graph for call in problem.calls}
     unset = dict.fromkeys(name for graph in graphs.values() for name in graph.unset_dims)
     covered = frozenset(runtimes)
@@ -100,21 +109,35 @@ def assumptions_of(problem: Problem, runtimes: Iterable[Runtime]) -> Assumptions
         dims={name: {**dict.fromkeys(graph.unset_dims, 1), **graph.options.dims} for name, graph in graphs.items()},
         unset_dims=tuple(unset),
         element_types=tuple(sorted({name for graph in graphs.values() for name in _element_types(graph)})),
-        libraries=tuple(library(runtime, covered=runtime in covered) for runtime in LIBRARIES),
+        libraries=tuple(
+            library(runtime, covered=runtime in covered, arm64=tried.get(runtime)) for runtime in LIBRARIES
+        ),
         is_empty=not problem.regions,
     )
 
 
-def library(runtime: Runtime, *, covered: bool = False) -> Library:
-    """Return the installed library of a runtime, with what proofs cover of it if they do."""
-    installed = release_of(runtime)
-    measured = measured_versions(runtime).items() if covered else ()
+def library(runtime: Runtime, *, covered: bool = False, arm64: str | None = None) -> Library:
+    """Return the installed library of a runtime, with what proofs cover of it if they do.
+
+    Args:
+        runtime: The runtime.
+        covered: Whether proofs cover it.
+        arm64: Why they do not cover processors of ARM64; "" where they do, None where nobody asked.
+    """
     return Library(
         runtime=runtime,
-        version=installed,
+        version=release_of(runtime),
         family=family_here(runtime),
-        covered=tuple((family, installed if installed in of else of[-1]) for family, of in measured),
+        covered=_list_covered(runtime, runtime) if covered else (),
+        arm64=_list_covered(runtime, ARM64[runtime]) if arm64 == "" else (),
+        obstacle=arm64 or "",
     )
+
+
+def _list_covered(library: Runtime, runtime: Runtime) -> tuple[tuple[str, str], ...]:
+    installed = release_of(library)
+    measured = measured_versions(runtime).items()
+    return tuple((family, installed if installed in of else of[-1]) for family, of in measured)
 
 
 def _element_types(graph: Graph) -> Iterable[str]:

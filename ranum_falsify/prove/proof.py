@@ -58,6 +58,8 @@ class Proof:
         held_regions: Positions of the regions on which the property holds.
         steep: If all operators in question are valid and nothing is asked about their derivatives: titles of those
             whose derivatives are not shown to be finite.
+        elsewhere: By library, why the proof does not cover processors of ARM64, or "" where it does; none where nobody
+            asked.
         departure: Inputs of a network, by name, on which ONNX Runtime left the bounds; empty where it did not.
     """
 
@@ -67,6 +69,7 @@ class Proof:
     notices: tuple[str, ...] = ()
     held_regions: frozenset[int] = frozenset()
     steep: tuple[str, ...] = ()
+    elsewhere: Mapping[Runtime, str] = field(default_factory=dict)
     departure: Mapping[str, np.ndarray] = field(default_factory=dict, repr=False, compare=False)
 
     def proves(self, goal: int, node: str) -> bool:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ranum_falsify.config import ProveConfig
+from ranum_falsify.config import ProveConfig, library_of
 from ranum_falsify.deadline import Deadline
 from ranum_falsify.errors import UsageError
 from ranum_falsify.network.fingerprint import Fingerprint
@@ -54,7 +54,7 @@ def make_proof(problem: Problem, config: ProveConfig, source: Fingerprint, facts
     meta = {
         "format": _FORMAT,
         "model": source.sha256,
-        "runtimes": list(config.runtimes),
+        "runtimes": [runtime for runtime in config.runtimes if runtime == library_of(runtime)],
         "inputs": [[names[one.name], one.dtype.name, list(one.shape)] for one in boxes],
         "derivatives": any(goal.gradient for goal in problem.goals),
         "cuts": cuts,

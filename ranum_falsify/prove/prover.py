@@ -10,7 +10,7 @@ import torch
 from dnnv.nn import Operation
 from torch import Tensor
 
-from ranum_falsify.config import ProveConfig, Reach
+from ranum_falsify.config import ProveConfig, Reach, Runtime
 from ranum_falsify.deadline import NEVER, Deadline, OutOfTime
 from ranum_falsify.domain import Interval, IntervalAnalysis
 from ranum_falsify.lazy import cached_property
@@ -57,6 +57,7 @@ class Prover:
     Attributes:
         proof: What is proved so far.
         is_exhausted: Whether more time for `refine` would change nothing.
+        runtimes: Runtimes that it covers.
         watched: What ONNX Runtime did before a proof for it was to count; None where there was none.
     """
 
@@ -68,6 +69,8 @@ class Prover:
         tick: Callable[[], None] = lambda: None,
         drive: Drive = lambda box: (),
         reach: Reach | None = None,
+        runtimes: tuple[Runtime, ...] | None = None,
+        watches: bool = True,
     ) -> None:
         """Prepare.
 
@@ -78,10 +81,13 @@ class Prover:
             tick: Called at every operator; may raise to end the proof.
             drive: See `watch`.
             reach: `output` where only invalid outputs count.
+            runtimes: Runtimes that the proof must cover, if not those of the settings.
+            watches: Whether ONNX Runtime runs what is proved for it, before that counts.
         """
+        self.runtimes, self._watches = config.runtimes if runtimes is None else runtimes, watches
         self.problem, self.config, self.reach = problem, config, reach
         self.graphs = {id(call): (graphs or {}).get(id(call), call.graph) for call in problem.calls}
-        self.proof = Proof(runtimes=config.runtimes)
+        self.proof = Proof(runtimes=self.runtimes)
         self.is_exhausted = False
         self.watched: Observed | None = None
         self._seconds, self._drive = 0.0, drive
@@ -102,6 +108,12 @@ class Prover:
         boxes = [(case, variables) for case in self.problem.each_case for variables in case.regions]
         decided = decide_together(self.problem, lambda box: self.apply(self.problem, box))
         self._regions = [_Region(self, boxes[i], known, keep=i == 0) for i, known in enumerate(decided)]
+
+    def for_runtimes(self, runtimes: tuple[Runtime, ...]) -> Prover:
+        """Return what proves the same for other runtimes, none of which is here to be watched."""
+        return Prover(
+            self.problem, self.config, self.graphs, self._tick, reach=self.reach, runtimes=runtimes, watches=False
+        )
 
     def refine(self, deadline: Deadline, violated: Collection[tuple[int, str]] = (), *, cuts: bool = True) -> Proof:
         """Try harder on what `analyse` left open.
@@ -149,7 +161,7 @@ class Prover:
         graph = self.graphs[id(call)]
         if id(graph) not in self._analyses:
             self._analyses[id(graph)] = analyses_of(
-                graph, self.config.runtimes, lambda graph, runtimes: IntervalAnalysis(graph, runtimes=runtimes)
+                graph, self.runtimes, lambda graph, runtimes: IntervalAnalysis(graph, runtimes=runtimes)
             )
         return self._analyses[id(graph)]
 
@@ -195,14 +207,14 @@ class Prover:
     def _conclude(self) -> Proof:
         # Of operators without a row, nothing is known, not even how far the harm goes.
         known = not any(black_boxes_of(graph) for graph in self.graphs.values())
-        if known and self.watched is None and REWRITING in self.config.runtimes:
+        if known and self._watches and self.watched is None and REWRITING in self.runtimes:
             self._watch()
         held = frozenset(number for number, region in enumerate(self._regions) if known and region.holds())
         holds = len(held) == len(self._regions)
         self.proof = Proof(
             holds=holds,
             operators=join_operators([region.operators() for region in self._regions]),
-            runtimes=self.config.runtimes,
+            runtimes=self.runtimes,
             notices=tuple(dict.fromkeys((*self._notices(), *self._describe(holds)))),
             held_regions=held,
             departure={} if self.watched is None else self.watched.feeds,
@@ -227,7 +239,7 @@ class Prover:
     def _notices(self) -> Iterator[str]:
         faults = {} if self.watched is None else self.watched.faults
         for call in self.problem.calls:
-            yield from notices_of(call.network, self.graphs[id(call)], self.config.runtimes)
+            yield from notices_of(call.network, self.graphs[id(call)], self.runtimes)
             if id(call) in faults:
                 yield f"nothing is proved about network {call.network} for ONNX Runtime, {faults[id(call)]}"
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ranum_falsify.config import Runtime
+from ranum_falsify.config import Runtime, library_of
 from ranum_falsify.network.fingerprint import Fingerprint
 from ranum_falsify.network.messages import show_range
 from ranum_falsify.network.tensors import has_one_value, stored_once
@@ -32,8 +32,22 @@ def scope(runtimes: Sequence[Runtime], *, forward: bool, assumptions: Assumption
         forward: Whether it leaves out that derivatives may be infinite.
         assumptions: What it rests on; ranges, sizes and element types that users did not ask for are named.
     """
-    named = f" for {', '.join(runtimes)}" if runtimes else ""
-    return f"{named}{', on the forward pass' if forward else ''}{_conditions(assumptions)}"
+    libraries = {} if assumptions is None else {of.runtime: of for of in assumptions.libraries}
+    listed = [name for name in runtimes if name == library_of(name) or not libraries[library_of(name)].arm64]
+    named = ", ".join(_place(name, libraries.get(name)) for name in listed)
+    obstacles = [libraries[name].obstacle for name in listed if name in libraries and libraries[name].obstacle]
+    elsewhere = f"; not proved on arm64 ({'; '.join(obstacles)})" if obstacles else ""
+    return (
+        f"{f' for {named}' if named else ''}{', on the forward pass' if forward else ''}{_conditions(assumptions)}"
+        f"{elsewhere}"
+    )
+
+
+def _place(runtime: Runtime, of: Library | None) -> str:
+    """Return a runtime's name, with the processors that a proof is about where they are not those of x86-64 alone."""
+    if of is None or not (of.arm64 or of.obstacle):
+        return runtime
+    return f"{runtime} on x86-64{' and arm64' if of.arm64 else ''}"
 
 
 def _conditions(assumptions: Assumptions | None) -> str:
@@ -62,7 +76,7 @@ def as_text(assumptions: Assumptions, *, verbose: bool = False) -> Iterator[str]
     yield f"box: {_box(assumptions, verbose=verbose)}"
     if assumptions.sources is not None:
         yield f"of: {_files(assumptions.sources, verbose=verbose)}"
-    yield f"kernels: {', '.join(map(_library, assumptions.libraries))}"
+    yield f"kernels: {_kernels(assumptions.libraries)}"
 
 
 def steep_notice(steep: Sequence[str], *, from_file: bool = True) -> str:
@@ -82,7 +96,7 @@ def describe_replay(networks: Mapping[str, Fingerprint]) -> Iterator[str]:
     """Yield what the replay of a counterexample rests on: the models, and what ran them."""
     if networks:
         yield f"of: {'; '.join(_models(networks))}"
-    yield f"kernels: {_library(library('onnxruntime'))}"
+    yield f"kernels: {_kernels([library('onnxruntime')])}"
 
 
 def _box(assumptions: Assumptions, *, verbose: bool) -> str:
@@ -147,9 +161,26 @@ def _value(value: Any) -> str:
     return text if len(text) <= _LONGEST_VALUE else f"{text[: _LONGEST_VALUE - 3]}..."
 
 
-def _library(of: Library) -> str:
-    families = [family if version == of.version else f"{family} of {version}" for family, version in sorted(of.covered)]
-    return f"{of.runtime} {of.version}" + (f" ({', '.join(families)})" if families else "")
+def _kernels(libraries: Sequence[Library]) -> str:
+    """Return where proofs hold, and where they do not; the versions alone where there are none."""
+    covered = [of for of in libraries if of.covered]
+    if not covered:
+        return ", ".join(f"{of.runtime} {of.version}" for of in libraries)
+    left = [f"{of.runtime} {of.version}" for of in libraries if not of.covered]
+    without = [of.runtime for of in covered if not of.arm64]
+    if without:
+        left.append("arm64" if len(without) == len(covered) else f"{_join_names(without)} on arm64")
+    return f"as measured of {', and of '.join(map(_measured, covered))}; not of {' or '.join([*left, 'GPUs'])}"
+
+
+def _measured(of: Library) -> str:
+    arm64 = f" and arm64 ({_families(of, of.arm64)})" if of.arm64 else ""
+    return f"{of.runtime} {of.version} on x86-64 ({_families(of, of.covered)}){arm64}"
+
+
+def _families(of: Library, covered: Sequence[tuple[str, str]]) -> str:
+    versions = {family: "" if version == of.version else f" of {version}" for family, version in sorted(covered)}
+    return ", ".join(f"{family}{version}" for family, version in versions.items())
 
 
 def _names(names: Sequence[str], *, verbose: bool) -> str:

@@ -56,11 +56,22 @@ class CoveredFamily:
 
 @dataclass(frozen=True, kw_only=True)
 class ReportedLibrary:
-    """A library: the installed version, the family of kernels on this processor, and the families covered."""
+    """A library: the installed version, the family of kernels on this processor, and the families covered.
+
+    Attributes:
+        version: The version.
+        family: The family on this processor.
+        covered: The families of x86-64 that proofs cover.
+        arm64: Those of ARM64.
+        obstacle: Why a proof that covers the former does not cover the latter.
+    """
 
     version: str
     family: str
     covered: tuple[CoveredFamily, ...]
+    # Keys that came later: reports without them can be read.
+    arm64: tuple[CoveredFamily, ...] = ()
+    obstacle: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,7 +130,11 @@ def grounds_of(assumptions: Assumptions | None) -> Grounds | None:
         element_types=assumptions.element_types,
         libraries={
             of.runtime: ReportedLibrary(
-                version=of.version, family=of.family, covered=tuple(CoveredFamily(*pair) for pair in of.covered)
+                version=of.version,
+                family=of.family,
+                covered=tuple(CoveredFamily(*pair) for pair in of.covered),
+                arm64=tuple(CoveredFamily(*pair) for pair in of.arm64),
+                obstacle=of.obstacle,
             )
             for of in assumptions.libraries
         },

@@ -42,7 +42,7 @@ def check(runtime: str, version: str) -> Record:
     """Run samples of every function on an installed runtime; return the results outside the records of all families.
 
     Args:
-        runtime: `onnxruntime` or `torch`.
+        runtime: The runtime.
         version: Its version.
     """
     found = _Found()

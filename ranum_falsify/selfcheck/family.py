@@ -7,6 +7,8 @@ from pathlib import Path
 
 import torch
 
+from ranum_falsify.config import library_of
+
 __all__ = ["HERE", "family_here", "processor", "processor_flags"]
 
 HERE = "here"
@@ -20,6 +22,8 @@ def family_here(runtime: str) -> str:
     machine, system = platform.machine().lower(), platform.system().lower()
     if system != "linux":  # other compilers and mathematical libraries make other kernels
         return f"{system}_{machine}_{_capability()}"
+    if machine in ("aarch64", "arm64") and library_of(runtime) == "onnxruntime":
+        return _of_arm64(_cpuinfo("Features").split())
     if machine not in ("x86_64", "amd64"):
         return f"{machine}_{_capability()}"
     if runtime == "onnxruntime":
@@ -45,6 +49,12 @@ def _of_onnxruntime(flags: list[str]) -> str:
     if {"avx2", "fma"} <= set(flags):
         return "avx512" if "avx512f" in flags else "avx2"
     return "avx" if "avx" in flags else "sse"
+
+
+def _of_arm64(features: list[str]) -> str:
+    if "sve" in features:
+        return "sve"
+    return "neon_fp16" if {"fphp", "asimdhp"} <= set(features) else "neon"
 
 
 def _capability() -> str:

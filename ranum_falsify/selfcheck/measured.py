@@ -9,7 +9,7 @@ from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
-from ranum_falsify.config import Runtime
+from ranum_falsify.config import Runtime, runtime_here
 from ranum_falsify.domain.kernels import Record, measured_versions
 from ranum_falsify.domain.kernels.records import read_record, record_text
 from ranum_falsify.errors import SaveError, reason_of
@@ -44,7 +44,7 @@ def release_of(runtime: Runtime) -> str:
 
 def unmeasured() -> tuple[Runtime, ...]:
     """Return the runtimes whose installed version was not measured on the family of this processor."""
-    return tuple(r for r in LIBRARIES if release_of(r) not in measured_versions(r).get(family_here(r), ()))
+    return tuple(r for r in LIBRARIES if release_of(r) not in _measured_here(r).get(family_here(r), ()))
 
 
 def list_unmeasured() -> tuple[str, ...]:
@@ -54,8 +54,12 @@ def list_unmeasured() -> tuple[str, ...]:
     return tuple(_describe(runtime, measure) for runtime in missing)
 
 
+def _measured_here(runtime: Runtime) -> Mapping[str, tuple[str, ...]]:
+    return measured_versions(runtime_here(runtime))
+
+
 def _describe(runtime: Runtime, measure: str) -> str:
-    here, of = family_here(runtime), measured_versions(runtime)
+    here, of = family_here(runtime), _measured_here(runtime)
     start = f"{LIBRARIES[runtime]} {release_of(runtime)} was not measured on processors of the family {here}"
     if here not in of:
         return f"{start}, nor was any other version: its kernels are only sampled; run {measure}"
@@ -80,7 +84,7 @@ def measure_here(runtime: Runtime, cache_folder: Path, settings: Mapping[str, st
         SaveError: The record cannot be kept; nothing was measured.
     """
     # It takes a while to load, and most processes measure nothing.
-    from ranum_falsify.selfcheck.measuring import EVERYTHING, Sweep, make_record, measure
+    from ranum_falsify.selfcheck.measuring import EVERYTHING, Sweep, make_record, measure, rounds_half_sums
 
     path = _path(cache_folder, runtime, settings)
     try:
@@ -92,9 +96,10 @@ def measure_here(runtime: Runtime, cache_folder: Path, settings: Mapping[str, st
     with torch_threads(1):
         for index, function in enumerate(EVERYTHING):
             yield function.key, index / len(EVERYTHING)
-            found.append((function, measure(function, runtime, sweep)))
+            found.append((function, measure(function, runtime_here(runtime), sweep)))
     versions = {release_of(runtime): f"natively, on {processor()}, by `doctor --measure`, {sweep}"}
-    record = make_record(runtime, family_here(runtime), versions, sweep, found)
+    half_sums = runtime == "onnxruntime" and rounds_half_sums()
+    record = make_record(runtime_here(runtime), family_here(runtime), versions, sweep, found, half_sums)
     save_together({path: record_text(record).encode()})
 
 

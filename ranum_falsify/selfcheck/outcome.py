@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from ranum_falsify.config import library_of, runtime_here
 from ranum_falsify.domain.kernels import Record, use_here, use_measured
 from ranum_falsify.domain.kernels.records import FOLDER, record_text
 from ranum_falsify.errors import SaveError
@@ -56,7 +57,7 @@ def self_check(cache_folder: Path | None, settings: Mapping[str, str] | None = N
         from ranum_falsify.selfcheck.check import check
 
         with torch_threads(1):
-            records = tuple(check(runtime, release_of(runtime)) for runtime in LIBRARIES)
+            records = tuple(check(runtime_here(runtime), release_of(runtime)) for runtime in LIBRARIES)
         if folder is not None:
             _keep(folder, records)
     use_here([record for record in records if record.rows or record.saturation])
@@ -71,7 +72,8 @@ def _is_left(record: Record) -> bool:
 
 def _describe_widened(record: Record) -> str:
     functions = ", ".join(sorted({*record.rows, *record.saturation}))
-    return f"{LIBRARIES[record.runtime]} strays further here than was measured, so bounds are wider: {functions}"
+    name = LIBRARIES[library_of(record.runtime)]
+    return f"{name} strays further here than was measured, so bounds are wider: {functions}"
 
 
 def _key(settings: Mapping[str, str], measured: Sequence[Record]) -> str:
@@ -97,4 +99,6 @@ def _keep(folder: Path, records: tuple[Record, ...]) -> None:
     """Keep the outcome; a folder that cannot be written is no failure, because the next process can check again."""
     with suppress(OSError, SaveError):
         folder.mkdir(parents=True, exist_ok=True)
-        save_together({folder / f"{record.runtime}.json": record_text(record).encode() for record in records})
+        save_together(
+            {folder / f"{library_of(record.runtime)}.json": record_text(record).encode() for record in records}
+        )

@@ -13,6 +13,7 @@ from onnx import TensorProto, helper
 from torch import Tensor
 
 import ranum_falsify.operators  # noqa: F401 - fills the registry
+from ranum_falsify.config import library_of
 from ranum_falsify.network import read, spec_of
 from ranum_falsify.network.evaluate import apply
 from ranum_falsify.network.tensors import to_numpy, to_torch
@@ -78,7 +79,8 @@ def ways_to_run(
         session_of: How to load a model in ONNX Runtime.
     """
     model = _model(subject, dtype, rank)
-    return _of_onnxruntime(model, session_of) if runtime == "onnxruntime" else _of_torch(subject, dtype, model, rank)
+    is_torch = library_of(runtime) == "torch"
+    return _of_torch(subject, dtype, model, rank) if is_torch else _of_onnxruntime(model, session_of)
 
 
 def _of_onnxruntime(model: onnx.ModelProto, session_of: SessionOf) -> Ways:

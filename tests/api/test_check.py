@@ -83,7 +83,7 @@ def test_inputs_that_the_box_leaves_out_have_defaults() -> None:
     }
     assert result.verdict == "holds"
     assert result.assumptions.default_inputs == tuple(box)[1:]
-    assert "holds for onnxruntime, with the default box of 6 inputs" in str(result)
+    assert "holds for onnxruntime on x86-64 and arm64, with the default box of 6 inputs" in str(result)
     assert any("ids in [0, 6] (indices of a table)" in notice for notice in result.notices)
     assert result.to_json()["assumptions"]["default_inputs"] == [*box][1:]
 

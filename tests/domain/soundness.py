@@ -21,12 +21,14 @@ from typing import Any
 import numpy as np
 import torch
 
+from ranum_falsify.config import Runtime
 from ranum_falsify.domain import Interval
 from ranum_falsify.errors import ModelError
 from ranum_falsify.network.registry import schema_of
+from ranum_falsify.prove.analyses import find_unknown_halves
 from tests.domain.boxes import Array, Box, Feeds, Recipe, box, is_float, points, recipes
 from tests.domain.search import Search, Tally, faults_in
-from tests.domain.subjects import Setting, Subject, Verdict
+from tests.domain.subjects import SessionOf, Setting, Subject, Verdict
 from tests.operators.harness import OperatorCase, Spread, model_of
 
 __all__ = ["Subject", "Tally", "Verdict", "check_case", "faults_in", "moved", "retyped", "sweep_case"]
@@ -67,6 +69,8 @@ def sweep_case(
     samples: int = 12,
     rounds: int = 2,
     given: Sequence[Recipe] | None = None,
+    sessions: SessionOf | None = None,
+    further: Sequence[Runtime] = (),
 ) -> Tally:
     """Check several boxes around the operands of one case.
 
@@ -77,20 +81,23 @@ def sweep_case(
         samples: See :func:`faults_in`.
         rounds: See :func:`faults_in`.
         given: Recipes of the operands' bounds, used in turn; drawn if not given.
+        sessions: See :class:`tests.domain.subjects.Subject`.
+        further: See :meth:`tests.domain.subjects.Setting.drawn`.
     """
     rng = np.random.default_rng([seed, zlib.crc32(case.id.encode())])
     with np.errstate(all="ignore"):
         model, arrays = model_of(case, case.arrays(seed))
     feeds = {name: _without_nan(x) for name, x in arrays.items()}
-    subject = Subject(model)
-    wide = _widened_subject(case, seed)
-    tally = Tally()
+    subject, tally = Subject(model, sessions), Tally()
+    if further and find_unknown_halves(subject.graph):
+        return tally  # nothing is proved of it there
+    wide = None if further else _widened_subject(case, seed)
     for number in range(boxes):
         chosen = recipes(feeds, rng)
         if given:
             chosen = {name: given[i % len(given)] for i, name in enumerate(feeds)}
         bounds = box(feeds, chosen, rng)
-        setting = Setting() if given else replace(Setting.drawn(rng), linear=False, keep=True)
+        setting = Setting() if given else replace(Setting.drawn(rng, further), linear=False, keep=True)
         found = faults_in(subject, bounds, samples=samples, rounds=rounds, rng=rng, setting=setting)
         if wide is not None:
             found.add(_unrounded_faults(subject, wide, bounds, samples, rng))

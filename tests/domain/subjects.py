@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ import torch
 from dnnv.nn import Operation
 from dnnv.nn.operations import Input, OutputSelect
 
-from ranum_falsify.config import Runtime
+from ranum_falsify.config import Runtime, library_of
 from ranum_falsify.domain import Interval, IntervalAnalysis, Visited
 from ranum_falsify.domain.kernels.envelopes import RUNTIMES
 from ranum_falsify.domain.linear.bounds import LinearAnalysis
@@ -118,8 +118,14 @@ class Setting:
     rewritten: bool = True
 
     @classmethod
-    def drawn(cls, rng: np.random.Generator) -> Setting:
-        """Return the setting of a run as users choose it: most cover all runtimes."""
+    def drawn(cls, rng: np.random.Generator, further: Sequence[Runtime] = ()) -> Setting:
+        """Return the setting of a run as users choose it: most cover all runtimes, and further ones of libraries."""
+        setting = cls._draw(rng)
+        covered = (runtime for runtime in further if library_of(runtime) in setting.runtimes)
+        return replace(setting, runtimes=(*setting.runtimes, *covered))
+
+    @classmethod
+    def _draw(cls, rng: np.random.Generator) -> Setting:
         kinds = (RUNTIMES, RUNTIMES, RUNTIMES, ("torch",), ("onnxruntime",))
         return cls(bool(rng.random() < 0.6), bool(rng.random() < 0.35), kinds[int(rng.integers(len(kinds)))])
 

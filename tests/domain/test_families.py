@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -61,14 +60,14 @@ def run_tests(repository: Path, variables: dict[str, str]) -> None:
     assert child.returncode == 0 and " passed" in child.stdout, child.stdout[-3000:] + child.stderr[-1000:]
 
 
-@pytest.fixture(params=["sse", "avx", "avx2"])
+@pytest.fixture(params=["sse", "avx", "avx2", "neon", "neon_fp16", "sve"])
 def emulated(request: pytest.FixtureRequest) -> Iterator[tuple[str, Any]]:
     """A family of ONNX Runtime's, and how to load a model in it."""
-    if shutil.which("qemu-x86_64") is None:
-        pytest.skip("qemu-x86_64 is not installed")
-    from lab.kernels.emulator import PROCESSORS, Emulator
+    from lab.kernels.emulator import MACHINES, Emulator
 
-    emulator = Emulator(PROCESSORS[request.param])
+    if not MACHINES[request.param].is_available:
+        pytest.skip("there is no QEMU for it, or no system that it runs")
+    emulator = Emulator(MACHINES[request.param])
     yield request.param, emulator
     emulator.close()
 
@@ -76,13 +75,16 @@ def emulated(request: pytest.FixtureRequest) -> Iterator[tuple[str, Any]]:
 @pytest.mark.slow
 def test_kernels_of_onnxruntime_lie_within_the_records(emulated: tuple[str, Any]) -> None:
     family, session_of = emulated
+    from lab.kernels.emulator import MACHINES
+
+    runtime = MACHINES[family].runtime
 
     def run(of: onnx.ModelProto, x: Array) -> list[Array]:
         return [session_of(of.SerializeToString(), optimised)(x) for optimised in (False, True)]
 
-    found = [check_errors(name, dtype, "onnxruntime", run) for name in REFERENCES for dtype in DTYPES]
+    found = [check_errors(name, dtype, runtime, run) for name in REFERENCES for dtype in DTYPES]
     assert sum(found) > len(REFERENCES)
-    (record,) = (r for r in families() if (r.runtime, r.family) == ("onnxruntime", family))
+    (record,) = (r for r in families() if (r.runtime, r.family) == (runtime, family))
     for op, (floor, ceiling) in LIMITS.items():
         until, start = record.ends(op)
         of = parse(f"g (float[n] x) => (float[n] y) {{ y = {op}(x) }}", 22)

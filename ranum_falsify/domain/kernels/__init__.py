@@ -1,6 +1,6 @@
 """How far the kernels of each runtime stray from the functions that they approximate."""
 
-from ranum_falsify.domain.kernels.envelopes import EXACT, Envelope, envelope, find_envelope
+from ranum_falsify.domain.kernels.envelopes import EXACT, Envelope, envelope, find_envelope, sums_in_half
 from ranum_falsify.domain.kernels.records import Record, families, measured_versions, use_here, use_measured
 
 __all__ = [
@@ -11,6 +11,7 @@ __all__ = [
     "families",
     "find_envelope",
     "measured_versions",
+    "sums_in_half",
     "use_here",
     "use_measured",
 ]

@@ -13,11 +13,11 @@ from functools import cache, reduce
 
 import torch
 
-from ranum_falsify.config import RUNTIMES, Runtime
+from ranum_falsify.config import RUNTIMES, Runtime, library_of
 from ranum_falsify.domain.kernels.records import Record, Row, dtype_name, found_here, measured, shipped
 from ranum_falsify.domain.slack import GELU_SHARE
 
-__all__ = ["EXACT", "RUNTIMES", "Envelope", "Runtime", "envelope", "find_envelope"]
+__all__ = ["EXACT", "RUNTIMES", "Envelope", "Runtime", "envelope", "find_envelope", "sums_in_half"]
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,7 @@ class Envelope:
         keeps_sign: No result has the opposite sign of f, and where f is 0, so is the result.
         floor_until: For operands up to this no result lies above the infimum of f, a rising function.
         ceiling_from: For operands from this on no result lies below its supremum.
+        overflows: Results may be infinite where f is this large, or larger.
     """
 
     relative: float
@@ -43,6 +44,7 @@ class Envelope:
     keeps_sign: bool = True
     floor_until: float = -math.inf
     ceiling_from: float = math.inf
+    overflows: float = math.inf
 
     @property
     def row(self) -> Row:
@@ -59,6 +61,7 @@ class Envelope:
             self.keeps_sign and other.keeps_sign,
             min(self.floor_until, other.floor_until),
             max(self.ceiling_from, other.ceiling_from),
+            min(self.overflows, other.overflows),
         )
 
 
@@ -98,8 +101,8 @@ def envelope(function: str, dtype: torch.dtype, runtimes: tuple[Runtime, ...]) -
     Args:
         function: Name in the records: that of the ONNX operator, `Gelu tanh`, or for example `microsoft Gelu`.
         dtype: Element type of the operand.
-        runtimes: Runtimes to cover.  A runtime that was not measured for the type, because it has no kernel for it, is
-            taken to be like the others.
+        runtimes: Runtimes to cover, on all families or, as `onnxruntime-arm64:sve`, on one of them.  A runtime that was
+            not measured for the type, because it has no kernel for it, is taken to be like the others.
 
     Raises:
         KeyError: The function was not measured.
@@ -110,7 +113,7 @@ def envelope(function: str, dtype: torch.dtype, runtimes: tuple[Runtime, ...]) -
 
 @cache
 def _envelope(function: str, dtype: torch.dtype, runtimes: tuple[Runtime, ...], here: tuple[Record, ...]) -> Envelope:
-    rows = _group_by_runtime(function, dtype, (*shipped(), *here))
+    rows = _group_by_runtime(function, dtype, tuple(dict.fromkeys((*RUNTIMES, *runtimes))), (*shipped(), *here))
     lowest, highest = max(e.lowest for e in rows.values()), min(e.highest for e in rows.values())
     known = rows | {"exact": replace(_make_exact(function, dtype), lowest=lowest, highest=highest)}
     chosen = [known[runtime] for runtime in runtimes if runtime in known]
@@ -125,8 +128,24 @@ def find_envelope(function: str, dtype: torch.dtype, runtime: Runtime) -> Envelo
     return _find(function, dtype, runtime, measured())
 
 
+def sums_in_half(runtimes: tuple[Runtime, ...]) -> bool:
+    """Tell whether some kernels round sums of products in float16 to it at every step."""
+    return _sums_in_half(runtimes, found_here())
+
+
+@cache
+def _sums_in_half(runtimes: tuple[Runtime, ...], here: tuple[Record, ...]) -> bool:
+    return any(record.half_sums for runtime in runtimes for record in _select(runtime, (*shipped(), *here)))
+
+
+def _select(runtime: Runtime, of: Sequence[Record]) -> list[Record]:
+    """Return the records of a runtime, on all families or on the one that its name ends with."""
+    runtime, _, family = runtime.partition(":")
+    return [record for record in of if record.runtime == runtime and family in ("", record.family)]
+
+
 def _find(function: str, dtype: torch.dtype, runtime: Runtime, of: Sequence[Record]) -> Envelope | None:
-    found = [_of(record, function, dtype) for record in of if record.runtime == runtime]
+    found = [_of(record, function, dtype) for record in _select(runtime, of)]
     kernels = [kernel for kernel in found if kernel is not None]
     return reduce(Envelope.union, kernels) if kernels else None
 
@@ -135,10 +154,11 @@ def _of(record: Record, function: str, dtype: torch.dtype) -> Envelope | None:
     row = record.rows.get(function, {}).get(dtype_name(dtype))
     if row is None:
         return None
+    overflows = record.overflows.get(function, {}).get(dtype_name(dtype), math.inf)
     if dtype is not torch.float32:
-        return Envelope(*row)
-    found = Envelope(*row, *record.ends(function))
-    lost = _FLUSHED.get(function, 0.0) if record.runtime == "onnxruntime" else 0.0
+        return Envelope(*row, overflows=overflows)
+    found = Envelope(*row, *record.ends(function), overflows)
+    lost = _FLUSHED.get(function, 0.0) if library_of(record.runtime) == "onnxruntime" else 0.0
     return replace(found, absolute=found.absolute + lost) if lost else found
 
 
@@ -153,19 +173,26 @@ def _make_exact(function: str, dtype: torch.dtype) -> Envelope:
     return Envelope(0.0, floor_until=floor_until, ceiling_from=ceiling_from)
 
 
-def _group_by_runtime(function: str, dtype: torch.dtype, of: Sequence[Record]) -> dict[Runtime, Envelope]:
-    found = {runtime: _find(function, dtype, runtime, of) for runtime in RUNTIMES}
+def _group_by_runtime(
+    function: str, dtype: torch.dtype, runtimes: Sequence[Runtime], of: Sequence[Record]
+) -> dict[Runtime, Envelope]:
+    found = {runtime: _find(function, dtype, runtime, of) for runtime in runtimes}
     rows = {runtime: kernel for runtime, kernel in found.items() if kernel is not None}
     if not rows:
         raise KeyError(f"{function} was not measured in {dtype}")
-    if dtype is torch.float64 and "onnxruntime" not in rows and function in _BY_DEFINITION:
-        torch_row = rows["torch"]
-        rows["onnxruntime"] = replace(_BY_DEFINITION[function], lowest=torch_row.lowest, highest=torch_row.highest)
-    if dtype is torch.float16 and "onnxruntime" in rows and function in _BY_DEFINITION_IN_HALF:
-        rows["onnxruntime"] = rows["onnxruntime"].union(_BY_DEFINITION_IN_HALF[function])
-    if dtype is torch.float16 and "onnxruntime" in rows:
-        # Inside a network, ONNX Runtime runs half precision in float32, and does not round between operators.
-        single = _find(function, torch.float32, "onnxruntime", of)
-        assert single is not None
-        rows["onnxruntime"] = replace(rows["onnxruntime"].union(single), floor_until=-math.inf, ceiling_from=math.inf)
+    for runtime in (runtime for runtime in runtimes if library_of(runtime) == "onnxruntime"):
+        if dtype is torch.float64 and runtime not in rows and function in _BY_DEFINITION:
+            torch_row = rows["torch"]
+            rows[runtime] = replace(_BY_DEFINITION[function], lowest=torch_row.lowest, highest=torch_row.highest)
+        if dtype is torch.float16 and runtime in rows:
+            # Inside a network, ONNX Runtime runs half precision in float32, and does not round between operators.
+            single = _find(function, torch.float32, runtime, of)
+            assert single is not None
+            joined = reduce(Envelope.union, [rows[runtime], single, *_find_definition(function)])
+            rows[runtime] = replace(joined, floor_until=-math.inf, ceiling_from=math.inf)
     return rows
+
+
+def _find_definition(function: str) -> tuple[Envelope, ...]:
+    """Return the error of a definition in float16, if there is one."""
+    return (_BY_DEFINITION_IN_HALF[function],) if function in _BY_DEFINITION_IN_HALF else ()

@@ -11,7 +11,7 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -68,6 +68,9 @@ class Record:
         saturation: By function, for float32: the operand up to which no result lies above the function's infimum, and
             the one from which on none lies below its supremum.  For `Softmax` the operand is the distance to the
             largest element, and there is no supremum.
+        overflows: By function and element type, where kernels overflow early: the least value of the function for which
+            a result was infinite, with a margin.
+        half_sums: Whether sums of products in float16 are rounded to it at every step, not once in the end.
     """
 
     runtime: Runtime
@@ -77,6 +80,8 @@ class Record:
     swept: Mapping[str, str]
     rows: Mapping[str, DTypes]
     saturation: Mapping[str, tuple[float, float]]
+    overflows: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    half_sums: bool = False
 
     def __hash__(self) -> int:
         return hash((self.runtime, self.family, *self.versions))
@@ -147,14 +152,16 @@ def read_record(path: Path) -> Record:
     """Read a record."""
     content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     functions: dict[str, dict[str, Any]] = content.pop("functions")
-    swept, rows, saturation = {}, {}, {}
+    swept, rows, saturation, overflows = {}, {}, {}, {}
     for name, fields in functions.items():
         swept[name] = fields.pop("swept")
         if "saturates" in fields:
             low, high = fields.pop("saturates")
             saturation[name] = (-math.inf if low is None else low, math.inf if high is None else high)
+        if "overflows" in fields:
+            overflows[name] = fields.pop("overflows")
         rows[name] = {dtype: _row(row) for dtype, row in fields.items()}
-    return Record(**content, swept=swept, rows=rows, saturation=saturation)
+    return Record(**content, swept=swept, rows=rows, saturation=saturation, overflows=overflows)
 
 
 def _row(row: list[Any]) -> Row:
@@ -175,7 +182,8 @@ def write_record(record: Record, path: Path) -> None:
 
 def record_text(record: Record) -> str:
     """Return the text of a record's file."""
-    head = [f"  {json.dumps(name)}: {json.dumps(getattr(record, name))}" for name in _HEAD]
+    names = (*_HEAD, "half_sums") if record.half_sums else _HEAD
+    head = [f"  {json.dumps(name)}: {json.dumps(getattr(record, name))}" for name in names]
     functions = [_text(name, _fields(record, name)) for name in record.swept]
     body = '  "functions": {\n' + ",\n".join(functions) + "\n  }"
     return "{\n" + ",\n".join([*head, body]) + "\n}\n"
@@ -185,6 +193,8 @@ def _fields(record: Record, name: str) -> Mapping[str, Any]:
     fields: dict[str, Any] = {"swept": record.swept[name]}
     if name in record.saturation:
         fields["saturates"] = record.saturation[name]
+    if record.overflows.get(name):
+        fields["overflows"] = dict(record.overflows[name])
     fields.update(record.rows.get(name, {}))
     return fields
 

@@ -79,10 +79,14 @@ def softmax(dims: Dims, kernel: str | None = None) -> IntervalRule:
     def of_part(site: Site, x: Interval, along: Sequence[int]) -> Interval:
         rows = sections(x, along)
         low, high = _log_probabilities(rows)
-        error = logarithm_error(rows.size, x.dtype, site.envelope("Exp"))
+        exp = site.envelope("Exp")
+        error = logarithm_error(rows.size, x.dtype, exp)
         sure = low >= -_LOST
         low, high = error.move(low, -1).exp(), error.move(high, 1).clamp(max=0).exp()
-        y = round_outward(rows.restore(low), rows.restore(high), x.dtype, x.shape, _PROBABILITY)
+        # Some kernels give 0 where a probability is a normal number still, or one that is not where it is 0.
+        lost = exp.absolute + (0.0 if kernel is None else site.envelope(kernel).absolute)
+        stray = replace(_PROBABILITY, absolute=lost, keeps_sign=not lost)
+        y = round_outward(rows.restore(low), rows.restore(high), x.dtype, x.shape, stray)
         if kernel is None or x.dtype is not torch.float32 or error.absolute >= _LITTLE:
             return y
         gone = _vanishes(rows, site.envelope(kernel))
@@ -245,8 +249,9 @@ def log_probability(x: Tensor, others: Tensor, copies: int = 1) -> Tensor:
 
 
 def _vanishes(rows: Sections, kernel: Envelope) -> Tensor:
-    """Return where the exponential of the distance to the largest element is 0."""
-    return rows.upper - rows.lower.amax(-1, keepdim=True) <= kernel.floor_until
+    """Return where the exponential of the distance to the largest element is 0; with some kernels nowhere."""
+    distance = rows.upper - rows.lower.amax(-1, keepdim=True)
+    return (distance <= kernel.floor_until) & (kernel.floor_until > -math.inf)
 
 
 def _sum_of_others(x: Tensor, copies: int) -> tuple[Tensor, Tensor]:

@@ -67,7 +67,7 @@ def error_inside(site: Site, beside: Field, dtype: torch.dtype) -> float:
     """Return the error, relative to a summand, of adding it inside the sum of products beside it; 0 if that is none."""
     op = is_a(beside, *_PRODUCTS)
     terms = 0 if op is None else _terms(site, op)
-    return growth(terms, dtype) if terms else 0.0
+    return growth(terms, dtype, stepwise=site.roundings_within(terms, dtype) > 0) if terms else 0.0
 
 
 def _overflows_inside(site: Site, x: Interval, beside: Field) -> bool:
@@ -84,9 +84,14 @@ def _overflows_inside(site: Site, x: Interval, beside: Field) -> bool:
     if is_a(op, "Gemm") and bias[:1] and bias[0] is not None:
         # Of two masks, only the smaller number at each place must vanish.
         small = float(torch.minimum(finite_sizes(x), abs(beta) * finite_sizes(bias[0])).amax())
-    if a.is_floating and a.size and b.size and vanishes_beside(a, b, terms, factor=alpha, bias=small):
+    rounds = site.roundings_within(terms, a.dtype) > 0
+    known = a.is_floating and a.size and b.size and not rounds
+    if known and vanishes_beside(a, b, terms, factor=alpha, bias=small):
         return False
-    return overflows_in_parts(a, b, terms, factor=alpha, beside=size + rest, sums=lambda sizes: _add_up(op, sizes))
+    beside = float(size + rest)
+    return overflows_in_parts(
+        a, b, terms, factor=alpha, beside=beside, sums=lambda sizes: _add_up(op, sizes), rounds=rounds
+    )
 
 
 def _add_up(op: Operation, weights: Tensor) -> Tensor:

@@ -115,11 +115,20 @@ def _conv_bounds(site: Site, x: Interval, w: Interval, b: Interval | None) -> In
             replace(nothing, lower=-nothing.upper * math.inf, upper=nothing.upper * math.inf) if infinite else nothing
         )
     w, b = requantise(site, w, b)
-    return saturate(site, bound_convolution(site.op, x, w, b), w)
+    often = site.roundings_within(max(math.prod(w.shape[1:]), 1), x.dtype)
+    return saturate(site, bound_convolution(site.op, x, w, b, roundings=often), w)
 
 
-def bound_convolution(op: Operation, x: Interval, w: Interval, b: Interval | None) -> Interval:
-    """Return bounds on the convolution that a node's attributes describe, also of integers."""
+def bound_convolution(op: Operation, x: Interval, w: Interval, b: Interval | None, *, roundings: int = 0) -> Interval:
+    """Return bounds on the convolution that a node's attributes describe, also of integers.
+
+    Args:
+        op: The node.
+        x: Its operand.
+        w: The weights.
+        b: The bias.
+        roundings: See :func:`bilinear`.
+    """
     spatial(x.shape, op)
     if not w.shape[1]:
         x = Interval.fill(0, 0, _with_channels(x.shape, op.group), x.dtype)
@@ -133,7 +142,7 @@ def bound_convolution(op: Operation, x: Interval, w: Interval, b: Interval | Non
     contraction = _contraction(x, w, axes, merged, op.group)
     if contraction.groups > 1:
         w = w.split(0)
-    return bilinear(contraction, x, w, terms=terms, shape=shape, bias=b, alike=contraction.alike)
+    return bilinear(contraction, x, w, terms=terms, shape=shape, bias=b, alike=contraction.alike, roundings=roundings)
 
 
 def _find_merged(x: Interval, w: Interval, axes: list[Axis]) -> tuple[Interval, list[bool]]:

@@ -242,12 +242,20 @@ def _average_pool_bounds(site: Site, x: Interval) -> Interval:
     x, merged = _find_merged(x, axes, reads_padding=with_padding)
     reduced = _reduce(axes, merged)
     terms = math.prod(axis.kernel for axis in axes)
-    return bound_weighted(lambda bound: _means(bound, reduced, with_padding), x, terms=terms, shape=shape)
+    often = site.roundings_within(terms, x.dtype)
+    return bound_weighted(
+        lambda bound: _means(bound, reduced, with_padding), x, terms=terms, shape=shape, roundings=often
+    )
 
 
 @infinity_aware
 def _global_average_pool_bounds(site: Site, x: Interval) -> Interval:
-    y = mean_of(x, range(2, len(x.shape)))
+    dims = list(range(2, len(x.shape)))
+    terms = math.prod(x.shape[2:])
+    if often := site.roundings_within(terms, x.dtype):
+        shape = (*x.shape[:2], *(1 for _ in dims))
+        return bound_weighted(lambda bound: bound.mean(dims, True), x, terms=terms, shape=shape, roundings=often)
+    y = mean_of(x, dims)
     return y if x.size or not y.size else replace(y, nan=True)
 
 

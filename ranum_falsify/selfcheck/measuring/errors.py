@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ranum_falsify.domain.kernels.envelopes import Envelope
-from ranum_falsify.domain.slack import tiny, unit
+from ranum_falsify.domain.slack import DENORMAL_UNITS, tiny, unit
 
 __all__ = ["Errors"]
 
@@ -26,6 +26,8 @@ class Errors:
         infimum: Greatest lower bound of the function.
         supremum: Least upper bound.
         tolerated: Relative error, in units of roundoff, above which an absolute error takes over.
+        overflows: Least value of the function for which a result was infinite although values that are 1024 units
+            larger would fit.
     """
 
     dtype: torch.dtype
@@ -37,6 +39,7 @@ class Errors:
     greatest: float = -math.inf
     keeps_sign: bool = True
     count: int = 0
+    overflows: float = math.inf
     invalid: list[float] = field(default_factory=list)
     relative: Tensor = field(default_factory=lambda: torch.zeros(_BINS, dtype=torch.float64))
     absolute: Tensor = field(default_factory=lambda: torch.zeros(_BINS, dtype=torch.float64))
@@ -82,10 +85,13 @@ class Errors:
         limits = torch.finfo(self.dtype)
         size = value.abs()
         # Overflow of the function itself, and results that may be flushed, are not errors of the kernel.
-        counts = (size <= limits.max) & ((size >= limits.tiny) | (result.abs() >= limits.tiny))
+        least = limits.tiny * limits.eps
+        stays = (result.abs() >= limits.tiny) | ((result != 0) & (error > 2 * DENORMAL_UNITS * least))
+        counts = (size <= limits.max) & ((size >= limits.tiny) | stays)
         broken = counts & ~result.isfinite() & (size * (1 + 1024 * limits.eps) < limits.max)
         if bool(broken.any()):
-            self.invalid += x[broken][:3].tolist()
+            self.invalid += x[broken & result.isnan()][:3].tolist()
+            self.overflows = min(self.overflows, float(size[broken].amin()))
         counts &= result.isfinite()
         error, size = error[counts], size[counts]
         ratio = error / size.clamp(min=1e-300)
@@ -96,6 +102,11 @@ class Errors:
             self.absolute.scatter_reduce_(0, bins, error[large], "amax")
         return float(ratio[~large].amax()) if bool((~large).any()) else 0.0
 
+    @property
+    def overflow(self) -> float:
+        """What a record says of it: less by a 32nd, which covers operands that were not run."""
+        return float(f"{self.overflows * (1 - 2.0**-5):.3g}")
+
     def merge(self, other: Errors) -> None:
         """Add the contents of another record of the same kernel."""
         self.small = max(self.small, other.small)
@@ -103,6 +114,7 @@ class Errors:
         self.keeps_sign = self.keeps_sign and other.keeps_sign
         self.count += other.count
         self.invalid += other.invalid
+        self.overflows = min(self.overflows, other.overflows)
         self.relative = torch.maximum(self.relative, other.relative)
         self.absolute = torch.maximum(self.absolute, other.absolute)
 

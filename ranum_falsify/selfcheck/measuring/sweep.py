@@ -114,6 +114,7 @@ def make_record(
     versions: dict[str, str],
     sweep: Sweep,
     found: Iterable[tuple[ElementFunction | MatrixFunction, Measurement]],
+    half_sums: bool = False,
 ) -> Record:
     """Return the record of measurements.
 
@@ -123,6 +124,7 @@ def make_record(
         versions: the version, with how it was measured.
         sweep: Which float32 values were run.
         found: The measurements, each of a function; several functions of one name count as one.
+        half_sums: Whether sums of products in float16 are rounded at every step.
     """
     errors: dict[str, dict[torch.dtype, Errors]] = {}
     swept, saturates = dict[str, str](), dict[str, tuple[float, float]]()
@@ -144,11 +146,17 @@ def make_record(
         swept=swept,
         rows={name: _rows(of) for name, of in errors.items()},
         saturation=saturates,
+        overflows={name: early for name, of in errors.items() if (early := _overflows(of))},
+        half_sums=half_sums,
     )
 
 
 def _rows(of: dict[torch.dtype, Errors]) -> dict[str, Row]:
     return {dtype_name(dtype): part.envelope(_SAFETY[dtype]).row for dtype, part in of.items()}
+
+
+def _overflows(of: dict[torch.dtype, Errors]) -> dict[str, float]:
+    return {dtype_name(dtype): part.overflow for dtype, part in of.items() if part.overflow < math.inf}
 
 
 def _measure_elements(

@@ -16,7 +16,8 @@ from pathlib import Path
 
 import torch
 
-from lab.kernels.emulator import PROCESSORS
+from lab.kernels.emulator import MACHINES
+from ranum_falsify.config import ARM64, Runtime, runtime_here
 from ranum_falsify.domain.kernels.records import measured_versions
 from ranum_falsify.selfcheck.family import family_here
 
@@ -38,12 +39,14 @@ class Play:
 
     Attributes:
         family: The family.
+        runtime: The runtime whose kernels these are.
         emulate: Whether an emulator plays it.
         variables: What the environment must hold.
         note: What a record is to say of it.
     """
 
     family: str
+    runtime: Runtime
     emulate: bool = False
     variables: Mapping[str, str] = field(default_factory=dict)
     note: str = ""
@@ -78,29 +81,33 @@ def intel_variables(capability: str, folder: Path) -> dict[str, str] | None:
     return {"MKL_ENABLE_INSTRUCTIONS": CAPABILITIES[capability][1], "LD_PRELOAD": str(library)}
 
 
-def find_plays(runtime: str, folder: Path) -> Iterator[Play]:
-    """Yield the families of a runtime that this machine can play, its own first.
+def find_plays(runtime: Runtime, release: str, folder: Path) -> Iterator[Play]:
+    """Yield the families of a library that this machine can play, its own first.
 
     Args:
         runtime: `onnxruntime` or `torch`.
+        release: Its version; the system for ARM64 may have another one, and then plays no family.
         folder: Where a library may be made, which must stay.
     """
     here = family_here(runtime)
-    yield Play(family=here)
+    yield Play(family=here, runtime=runtime_here(runtime))
     if runtime == "onnxruntime":
-        if shutil.which("qemu-x86_64") is not None:
-            yield from (Play(family=name, emulate=True) for name in PROCESSORS if name != here)
+        for name, machine in MACHINES.items():
+            runs = name != here and machine.is_available
+            if runs and (machine.runtime == runtime or machine.version == release):
+                yield Play(family=name, runtime=machine.runtime, emulate=True)
         return
     suffix = "_intel" if here.endswith("_intel") else ""
     for capability in capabilities():
         of = variables_of(capability)
         if capability + suffix != here:
-            yield Play(family=capability + suffix, variables=of)
+            yield Play(family=capability + suffix, runtime=runtime, variables=of)
         if not suffix and (more := intel_variables(capability, folder)) is not None:
             note = "MKL's kernels for Intel's processors"
-            yield Play(family=f"{capability}_intel", variables=of | more, note=note)
+            yield Play(family=f"{capability}_intel", runtime=runtime, variables=of | more, note=note)
 
 
-def find_unplayed(runtime: str, plays: list[Play]) -> list[str]:
-    """Return the families of a runtime that have a record, and that this machine cannot play."""
-    return sorted(measured_versions(runtime).keys() - {play.family for play in plays})
+def find_unplayed(runtime: Runtime, plays: list[Play]) -> list[str]:
+    """Return the families of a library that have a record, and that this machine cannot play."""
+    known = {family for one in (runtime, ARM64.get(runtime, runtime)) for family in measured_versions(one)}
+    return sorted(known - {play.family for play in plays})

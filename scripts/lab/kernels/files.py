@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -69,7 +70,15 @@ def join_records(before: Record, record: Record, sweep: Sweep) -> Record:
         was = before.saturation.get(function, (low, high))
         saturation[function] = min(low, was[0]), max(high, was[1])
     versions = {**before.versions, version: f"{how}, {sweep}" if is_new else _join(before.versions[version], how)}
-    return _extend(before, replace(record, versions=versions, swept=swept, rows=rows, saturation=saturation))
+    overflows = {
+        f: {
+            dtype: min(of.get(f, {}).get(dtype, math.inf) for of in (before.overflows, record.overflows))
+            for dtype in {**before.overflows.get(f, {}), **record.overflows.get(f, {})}
+        }
+        for f in record.rows
+    }
+    joined = replace(record, versions=versions, swept=swept, rows=rows, saturation=saturation, overflows=overflows)
+    return _extend(before, joined)
 
 
 def _join(before: str | None, now: str) -> str:
@@ -93,4 +102,6 @@ def _extend(before: Record, record: Record) -> Record:
         swept={**before.swept, **record.swept},
         rows={**before.rows, **record.rows},
         saturation={**before.saturation, **record.saturation},
+        overflows={**before.overflows, **record.overflows},
+        half_sums=before.half_sums or record.half_sums,
     )

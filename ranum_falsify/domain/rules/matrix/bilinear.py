@@ -22,12 +22,15 @@ from torch import Tensor
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.rounding import flush, round_bounds, round_numbers_outward, round_outward
 from ranum_falsify.domain.rules.matrix.integers import Product, integer_product, largest_of
-from ranum_falsify.domain.slack import PRODUCT_ROUNDINGS, gamma, product_share, tiny, unit
+from ranum_falsify.domain.slack import PRODUCT_ROUNDINGS, accumulation, gamma, product_share, tiny, unit
 
 __all__ = ["bilinear", "bound_weighted", "is_known", "stretch"]
 
 _ROOM = 0.125
 """Share of the largest number below which no intermediate result overflows."""
+
+_MOST = 0.25
+"""Roundings on the way, times the unit roundoff, up to which twice that is more than gamma, also of what is rounded."""
 
 _LARGEST = torch.finfo(torch.float64).max
 
@@ -73,8 +76,8 @@ def bilinear(
     operands = [a, b] if bias is None else [a, b, bias]
     if any(x.may_be_infinite for x in operands):
         return _include_infinities(product, a, b, terms, shape, bias, count, roundings)
-    work = _accumulator(a.dtype)
-    if gamma(terms + PRODUCT_ROUNDINGS, work) > 0.5:
+    work = accumulation(a.dtype)
+    if gamma(terms + PRODUCT_ROUNDINGS, work) > 0.5 or roundings * unit(a.dtype) > _MOST:
         return Interval.fill(-math.inf, math.inf, shape, a.dtype)
     if a.is_scalar and b.is_scalar and (bias is None or bias.is_scalar):
         return _of_numbers(a, b, terms, shape, bias, terms if count is None else count, roundings)
@@ -203,10 +206,6 @@ def is_known(x: Interval) -> bool:
     return x.lower is x.upper
 
 
-def _accumulator(dtype: torch.dtype) -> torch.dtype:
-    return torch.float64 if dtype is torch.float64 else torch.float32
-
-
 def _convert(x: Interval | None, dtype: torch.dtype) -> Interval | None:
     if x is None:
         return None
@@ -215,7 +214,7 @@ def _convert(x: Interval | None, dtype: torch.dtype) -> Interval | None:
 
 
 def bound_weighted(
-    function: Callable[[Tensor], Tensor], x: Interval, *, terms: int, shape: tuple[int, ...]
+    function: Callable[[Tensor], Tensor], x: Interval, *, terms: int, shape: tuple[int, ...], roundings: int = 0
 ) -> Interval:
     """Return bounds on sums and means with weights that are not negative.
 
@@ -227,18 +226,20 @@ def bound_weighted(
         x: The operand.
         terms: The largest number of elements that are added up.
         shape: Shape of the result.
+        roundings: See :func:`bilinear`.
     """
     if not x.is_floating:
         return integer_product(lambda p, q, c: function(p) * q, x, Interval.fill(1, 1, (), x.dtype), terms, shape, None)
-    work = _accumulator(x.dtype)
-    if x.may_be_infinite or gamma(terms + PRODUCT_ROUNDINGS, work) > 0.5:
+    work = accumulation(x.dtype)
+    if x.may_be_infinite or gamma(terms + PRODUCT_ROUNDINGS, work) > 0.5 or roundings * unit(x.dtype) > _MOST:
         return replace(Interval.fill(-math.inf, math.inf, shape, x.dtype), nan=True)
     risky = terms * largest_of(x) >= _ROOM * torch.finfo(work).max
     wide = _convert(x, torch.float64 if risky else work) or x
     share, lost = product_share(terms, work), 4 * terms * tiny(work)
     if work is not x.dtype:
         # PyTorch rounds the sum to half precision before dividing.
-        share, lost = share + 2 * unit(x.dtype), lost + tiny(x.dtype) * torch.finfo(x.dtype).eps
+        count = 1 + roundings
+        share, lost = share + 2 * count * unit(x.dtype), lost + count * tiny(x.dtype) * torch.finfo(x.dtype).eps
     low, high = function(stretch(wide.lower, -share)), function(stretch(wide.upper, share))
     low = (low - lost).clamp_(min=0) if x.extremes[0] >= 0 else low - lost
     high = (high + lost).clamp_(max=0) if x.extremes[1] <= 0 else high + lost
@@ -292,7 +293,7 @@ def _bound_near_overflow(
 
     The operands are scaled by powers of 2, so that nothing overflows here.
     """
-    dtype, work = a.dtype, _accumulator(a.dtype)
+    dtype, work = a.dtype, accumulation(a.dtype)
     wide_a, wide_b, wide_bias = (_convert(x, work) for x in (a, b, bias))
     scales = [2.0 ** -math.ceil(math.log2(max(largest_of(x), 1.0))) for x in (a, b)]
     if bias is not None:
@@ -336,7 +337,7 @@ def _of_numbers(
     a: Interval, b: Interval, terms: int, shape: tuple[int, ...], bias: Interval | None, count: int, roundings: int
 ) -> Interval:
     """Return bounds where one number is stored for each."""
-    work = _accumulator(a.dtype)
+    work = accumulation(a.dtype)
     share, lost = product_share(terms, work), 4 * terms * tiny(work) * max(largest_of(a), largest_of(b), 1.0)
     between = roundings + (bias is not None) if work is not a.dtype else 0
     share, lost = share + 2 * between * unit(a.dtype), lost + between * tiny(a.dtype) * torch.finfo(a.dtype).eps

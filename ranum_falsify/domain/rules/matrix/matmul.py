@@ -25,6 +25,7 @@ def matrix_product(
     bias: Interval | None = None,
     *,
     transposed: tuple[bool, bool] = (False, False),
+    roundings: Callable[[int], int] = lambda terms: 0,
 ) -> Interval:
     """Return bounds on a matrix product, as `torch.matmul`: with batch dimensions, vectors as rows and columns.
 
@@ -33,6 +34,7 @@ def matrix_product(
         b: Second factor, `(..., k, n)` or `(k,)`.
         bias: Tensor to add; it broadcasts to the result.
         transposed: Whether the last two dimensions of each are exchanged first.
+        roundings: How often sums of some products are rounded on the way, see :func:`bilinear`.
     """
     left, right = _as_rows(a, transposed[0]), _as_columns(b, transposed[1])
     if not left.shape[-1]:  # a sum of no terms is that of a zero
@@ -60,7 +62,8 @@ def matrix_product(
     if bias is not None and _absorbs(left, right, count, bias):
         result = _bound_beside(bilinear(product, left, right, terms=count, shape=shape, alike=alike), bias, count)
     else:
-        result = bilinear(product, left, right, terms=count, shape=shape, bias=bias, alike=alike)
+        often = roundings(count)
+        result = bilinear(product, left, right, terms=count, shape=shape, bias=bias, alike=alike, roundings=often)
     dropped = [dim for dim, x in ((-2, a), (-1, b)) if len(x.shape) == 1]
     return _drop_dims(result, dropped)
 
@@ -178,6 +181,7 @@ def overflows_in_parts(
     factor: float = 1.0,
     beside: float = 0.0,
     sums: Callable[[Tensor], Tensor] | None = None,
+    rounds: bool = False,
 ) -> bool:
     """Tell whether part of a sum of products may overflow because kernels scale each part before adding it.
 
@@ -190,11 +194,13 @@ def overflows_in_parts(
         factor: Factor of each part.
         beside: Greatest magnitude of the numbers to which the parts are added.
         sums: Adds numbers of the second factor up that are in one sum; if not given, each counts as the largest.
+        rounds: Whether sums of half precision are rounded to it at every step.
     """
     if not a.is_floating or not a.size or not b.size:
         return False
-    share, limit = growth(terms + 4, a.dtype), torch.finfo(accumulation(a.dtype)).max
-    if _bound_parts(a, b, terms, factor) + beside * (1 + share) <= limit:
+    share = growth(terms + 4, a.dtype, stepwise=rounds)
+    limit = torch.finfo(a.dtype if rounds else accumulation(a.dtype)).max
+    if _bound_parts(a, b, terms, factor, share) + beside * (1 + share) <= limit:
         return False
     if sums is None:
         return True
@@ -215,12 +221,11 @@ def vanishes_beside(a: Interval, b: Interval, terms: int, *, factor: float = 1.0
         bias: Greatest magnitude of what else is added.
     """
     work = accumulation(a.dtype)
-    return _bound_parts(a, b, terms, factor) + bias < torch.finfo(work).max * unit(work) / 2
+    return _bound_parts(a, b, terms, factor, growth(terms + 4, a.dtype)) + bias < torch.finfo(work).max * unit(work) / 2
 
 
-def _bound_parts(a: Interval, b: Interval, terms: int, factor: float) -> float:
-    """Return the greatest magnitude of any part of a sum of scaled products, as it is computed."""
-    share = growth(terms + 4, a.dtype)
+def _bound_parts(a: Interval, b: Interval, terms: int, factor: float, share: float) -> float:
+    """Return the greatest magnitude of any part of a sum of scaled products, with a share of it as its error."""
     return abs(factor) * terms * largest_finite(a) * largest_finite(b) * (1 + share)
 
 
