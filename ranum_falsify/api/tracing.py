@@ -70,6 +70,11 @@ class TrainingStep:
         floating = {name: x for name, x in self.arguments.tensors.items() if x.is_floating_point()}
         return {name for name, x in floating.items() if x.requires_grad} or set(floating)
 
+    def hold(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return values of parameters and buffers as leaves, of which parameters that are trained require gradients."""
+        trained = {name for name, parameter in self.module.named_parameters() if parameter.requires_grad}
+        return {name: x.detach().requires_grad_(name in trained) for name, x in state.items()}
+
     def forward(self, state: Mapping[str, Tensor], tensors: Sequence[Tensor]) -> list[Tensor]:
         """Return the outputs."""
         args, kwargs = self.arguments.rebuild(tensors)
@@ -88,8 +93,7 @@ class TrainingStep:
         Raises:
             ValueError: Nothing that the module returns has a gradient.
         """
-        trained = {name for name, parameter in self.module.named_parameters() if parameter.requires_grad}
-        held = {name: x.detach().requires_grad_(name in trained) for name, x in state.items()}
+        held = self.hold(state)
         named, leaves = zip(self.arguments.tensors, tensors, strict=True), self.leaves
         inputs = {name: x.detach().requires_grad_(name in leaves) for name, x in named}
         outputs = self.forward(held, list(inputs.values()))
