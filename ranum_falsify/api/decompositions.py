@@ -32,12 +32,16 @@ def list_decompositions() -> dict[Any, Callable[..., Any]]:
     ):
         # The exporter knows these, by translations of ours or its own, and not what they become.
         table.pop(operator, None)
-    return table | list_kernels() | {
-        aten.convolution_backward.default: _convolution_backward,
-        aten.avg_pool2d_backward.default: _average_backward,
-        aten.upsample_nearest2d_backward.default: _repeat_backward,
-        aten.empty_permuted.default: _clear,
-    }
+    return (
+        table
+        | list_kernels()
+        | {
+            aten.convolution_backward.default: _convolution_backward,
+            aten.avg_pool2d_backward.default: _average_backward,
+            aten.upsample_nearest2d_backward.default: _repeat_backward,
+            aten.empty_permuted.default: _clear,
+        }
+    )
 
 
 def _clear(size: Sequence[int], order: Sequence[int], **options: Any) -> Tensor:

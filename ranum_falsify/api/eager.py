@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from ranum_falsify.api.exporting import Exported
 from ranum_falsify.api.sources import StackFrame, find_innermost, own_folder
-from ranum_falsify.api.tracing import TrainingStep, unchecked
+from ranum_falsify.api.tracing import unchecked
 from ranum_falsify.errors import ModuleError
 from ranum_falsify.network import Graph, spec_of
 from ranum_falsify.network.functions import first_line
@@ -98,7 +98,7 @@ def _run(
     exported: Exported, values: Mapping[str, np.ndarray], before_backward: Callable[[], None]
 ) -> tuple[list[Tensor], dict[str, Tensor]]:
     """Return the outputs of a module, and its gradients where they were exported."""
-    step, inputs = TrainingStep(exported.module, exported.arguments), exported.arguments.tensors
+    step, inputs = exported.step, exported.arguments.tensors
     given = {name: to_torch(array) for name, array in values.items()}
     # The module holds these tensors while it runs, and threads may share it.
     with turn(), torch.random.fork_rng(devices=[]), unchecked():

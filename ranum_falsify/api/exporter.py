@@ -66,7 +66,9 @@ def silence() -> Iterator[None]:
 def _with_kernels() -> Iterator[None]:
     """Make the exporter take operators apart as their kernels compute them, before it looks for them in ONNX."""
     usual = _decomp.create_onnx_friendly_decomposition_table
-    _decomp.create_onnx_friendly_decomposition_table = lambda known: usual(known) | list_kernels()
+    _decomp.create_onnx_friendly_decomposition_table = lambda onnx_registered_ops: (
+        usual(onnx_registered_ops) | list_kernels()
+    )
     try:
         yield
     finally:

@@ -61,7 +61,7 @@ def _attention_with_dropout(
     *,
     scale: float | None = None,
     enable_gqa: bool = False,
-) -> Tensor:
+) -> Any:
     if not dropout_p:
         return NotImplemented  # the exporter knows it
     options: dict[str, Any] = {"scale": scale, "enable_gqa": enable_gqa}
@@ -78,7 +78,7 @@ def _cross_entropy_of_shares(
     reduction: int = _MEAN,
     ignore_index: int = -100,
     label_smoothing: float = 0.0,
-) -> Tensor:
+) -> Any:
     if not target.is_floating_point():
         return NotImplemented  # the exporter knows it
     axis = 1 if x.dim() > 1 else 0
@@ -147,8 +147,10 @@ def _multi_margin_loss_backward(
 
 
 def _label_margins(x: Tensor, target: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return by how much each class comes too near to each label, `(rows, labels, classes)`; which pairs count; which
-    class each label is; and which classes are labels. Labels after a negative one are none."""
+    """Return by how much each class comes too near to each label, `(rows, labels, classes)`, and which pairs count.
+
+    Also return which class each label is, and which classes are labels. Labels after a negative one are none.
+    """
     rows, labels = torch.atleast_2d(x), torch.atleast_2d(target)
     counts = (labels < 0).to(torch.int64).cumsum(1) == 0
     classes = torch.arange(rows.shape[1], device=x.device)

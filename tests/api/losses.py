@@ -203,10 +203,10 @@ LOSSES = {
         backward=False,
     ),
     "multi_margin_loss": Loss(
-        calls(lambda input, target: F.multi_margin_loss(input, target)), (PAIR[0], LABELS), TO_CLASS
+        calls(lambda input, target: F.multi_margin_loss(input.float(), target)), (PAIR[0], LABELS), TO_CLASS
     ),
     "multilabel_margin_loss": Loss(
-        calls(lambda input, target: F.multilabel_margin_loss(input, target)),
+        calls(lambda input, target: F.multilabel_margin_loss(input.float(), target)),
         (PAIR[0], torch.tensor([[3, 0, -1, 1], [1, -1, 2, 3], [-1, -1, -1, -1]])),
         LOGITS,
     ),
@@ -216,13 +216,13 @@ LOSSES = {
     "ctc_loss": Loss(
         calls(
             lambda input, target: F.ctc_loss(
-                F.log_softmax(input, -1), target, torch.tensor([5, 4]), torch.tensor([2, 1])
+                F.log_softmax(input.float(), -1), target, torch.tensor([5, 4]), torch.tensor([2, 1])
             )
         ),
         (draw(5, 2, 4), torch.tensor([[1, 1], [3, 2]])),
         LOGITS,
     ),
-    "cdist": Loss(calls(lambda x1, x2: torch.cdist(x1, x2)), PAIR, BOTH),
+    "cdist": Loss(calls(lambda x1, x2: torch.cdist(x1.float(), x2.float())), PAIR, BOTH),
     "pairwise_distance": Loss(calls(lambda x1, x2: F.pairwise_distance(x1, x2)), PAIR, BOTH),
     "cosine_similarity": Loss(calls(lambda x1, x2: F.cosine_similarity(x1, x2)), PAIR, BOTH),
     "std": Loss(calls(lambda input: torch.std(input, -1)), PAIR[:1], LOGITS),
@@ -250,12 +250,8 @@ LOSSES = {
     "layer_norm": Loss(lambda: nn.LayerNorm(4), PAIR[:1], LOGITS),
     "group_norm": Loss(lambda: nn.GroupNorm(2, 4), PAIR[:1], LOGITS),
     "rms_norm": Loss(lambda: nn.RMSNorm(4), PAIR[:1], {"x": (-50.0, 50.0)}),
-    "clip_grad_norm_": Loss(
-        Clipped, (draw(3, 4), draw(3, 1)), {"input": (-5.0, 5.0), "target": (-5.0, 5.0)}
-    ),
-    "weight_norm": Loss(
-        lambda: Normalised(nn.utils.parametrizations.weight_norm), PAIR[:1], {"input": (-5.0, 5.0)}
-    ),
+    "clip_grad_norm_": Loss(Clipped, (draw(3, 4), draw(3, 1)), {"input": (-5.0, 5.0), "target": (-5.0, 5.0)}),
+    "weight_norm": Loss(lambda: Normalised(nn.utils.parametrizations.weight_norm), PAIR[:1], {"input": (-5.0, 5.0)}),
     "spectral_norm": Loss(
         lambda: Normalised(nn.utils.parametrizations.spectral_norm), PAIR[:1], {"input": (-5.0, 5.0)}
     ),
