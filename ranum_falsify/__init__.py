@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ranum_falsify.api.checking import check
     from ranum_falsify.api.confirming import UnitTests, confirm
     from ranum_falsify.api.fixing import fix
+    from ranum_falsify.api.mending import LineChange, Mended, mend
     from ranum_falsify.api.models import Model, load_model
     from ranum_falsify.api.properties import Property, load_property
     from ranum_falsify.api.replaying import ReplayReport, replay
@@ -78,6 +79,7 @@ __all__ = [
     "fix",
     "load_model",
     "load_property",
+    "mend",
     "prove",
     "replay",
     "watch",
@@ -89,6 +91,7 @@ _HOMES = {
     "ranum_falsify.api.checking": ("check",),
     "ranum_falsify.api.confirming": ("UnitTests", "confirm"),
     "ranum_falsify.api.fixing": ("fix",),
+    "ranum_falsify.api.mending": ("LineChange", "Mended", "mend"),
     "ranum_falsify.api.models": ("Model", "load_model"),
     "ranum_falsify.api.properties": ("Property", "load_property"),
     "ranum_falsify.api.replaying": ("ReplayReport", "replay"),

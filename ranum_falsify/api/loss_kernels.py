@@ -32,11 +32,30 @@ def list_kernels() -> dict[Any, Callable[..., Any]]:
         aten.multilabel_margin_loss_forward.default: _multilabel_margin_loss,
         aten.scaled_dot_product_attention.default: _attention_with_dropout,
         aten.softplus_backward.default: _softplus_backward,
+        aten.std.correction: _deviation,
+        aten.std.default: lambda x, unbiased=True: _deviation(x, correction=int(unbiased)),
+        aten.std.dim: lambda x, dim, unbiased=True, keepdim=False: _deviation(x, dim, int(unbiased), keepdim),
+        aten.std_mean.correction: _deviation_and_mean,
     }
 
 
 def _reduce(rows: Tensor, reduction: int) -> Tensor:
     return rows if reduction == _NONE else rows.mean() if reduction == _MEAN else rows.sum()
+
+
+def _deviation(
+    x: Tensor, dim: list[int] | None = None, correction: float | None = None, keepdim: bool = False
+) -> Tensor:
+    # The kernel adds up in float64: of numbers whose squares are 0 in float32, the deviation is not.
+    variance: Tensor = torch.ops.aten.var.correction(x.double(), dim, correction=correction, keepdim=keepdim)
+    return variance.sqrt().to(x.dtype)
+
+
+def _deviation_and_mean(
+    x: Tensor, dim: list[int] | None = None, correction: float | None = None, keepdim: bool = False
+) -> tuple[Tensor, Tensor]:
+    mean = x.mean() if dim is None else x.mean(dim, keepdim=keepdim)
+    return _deviation(x, dim, correction, keepdim), mean
 
 
 def _softplus_backward(gradient: Tensor, x: Tensor, beta: float, threshold: float) -> Tensor:

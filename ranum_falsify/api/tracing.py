@@ -20,7 +20,7 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 
 from ranum_falsify.api.arguments import Arguments, find_tensors
 from ranum_falsify.api.decompositions import list_decompositions
-from ranum_falsify.api.sources import is_machinery, own_folder
+from ranum_falsify.api.sources import is_machinery
 from ranum_falsify.network.source import BACKWARD
 
 __all__ = ["FlatCall", "TrainingStep", "keep_stacks", "trace_training", "unchecked"]
@@ -270,7 +270,7 @@ def keep_stacks() -> Iterator[None]:
 
     def kept(tracer: TracerBase, stack: traceback.StackSummary) -> traceback.StackSummary:
         # What lies above the call of the module is not part of it.
-        call = max((i for i, frame in enumerate(stack) if frame.filename.startswith(own_folder())), default=-1)
+        call = max((i for i, frame in enumerate(stack) if frame.filename == __file__), default=-1)
         return traceback.StackSummary.from_list([f for f in stack[call + 1 :] if not is_machinery(f.filename)])
 
     usual = PythonKeyTracer._filter_traceback_frames

@@ -20,6 +20,8 @@ from tests.api.losses import LOSSES, Loss
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 CHECKS = [(name, dtype, gradient) for name, dtype, gradient in product(LOSSES, DTYPES, (False, True))]
 TRIALS = 1000
+UNDECIDED = {("std", True)}
+"""Violated for numbers below 1e-38 alone, which the search does not come upon."""
 
 
 def make(loss: Loss, dtype: torch.dtype) -> tuple[nn.Module, tuple[Tensor, ...]]:
@@ -73,6 +75,9 @@ def test_verdicts_are_true(name: str, dtype: str, gradient: bool) -> None:
     module, args = make(loss, DTYPES[dtype])
     result = rf.check(module, args, box=loss.box, gradient=gradient, timeout=120, self_check=False)
     is_valid = loss.backward if gradient else loss.forward
+    if (name, gradient) in UNDECIDED:
+        assert result.verdict == "unknown"
+        return
     assert result.verdict == ("holds" if is_valid else "violated"), result
     if result.counterexample is not None:
         exported = export(*make(loss, DTYPES[dtype]), gradient=gradient)
