@@ -16,7 +16,7 @@ from ranum_falsify.api.asking import show_keywords
 from ranum_falsify.api.checking import check
 from ranum_falsify.api.patching import Written, find_written
 from ranum_falsify.api.result import OperatorReport, Result
-from ranum_falsify.api.source_rewrites import Rewrite, list_rewrites
+from ranum_falsify.api.source_rewrites import LineRewrite, list_rewrites
 from ranum_falsify.errors import RanumFalsifyError, UsageError
 from ranum_falsify.network.source import Source
 
@@ -144,7 +144,7 @@ class _Mending:
         found = find_written(self._module, source)
         return None if found is None else self._written.get(found.function, found)
 
-    def _rewrites(self, written: Written | None, source: Source) -> list[Rewrite]:
+    def _rewrites(self, written: Written | None, source: Source) -> list[LineRewrite]:
         assert written is not None
         try:
             statement = written.statement_at(source.line or 0)
@@ -191,7 +191,7 @@ def _describe(
     source: Source,
     before: Written,
     after: Written,
-    rewrite: Rewrite,
+    rewrite: LineRewrite,
     failing: Sequence[OperatorReport],
     result: Result,
 ) -> LineChange:

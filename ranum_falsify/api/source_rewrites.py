@@ -6,14 +6,14 @@ import ast
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-__all__ = ["Rewrite", "list_rewrites"]
+__all__ = ["LineRewrite", "list_rewrites"]
 
 Names = Mapping[str, ast.expr]
 """What local names stand for, of those that are assigned once."""
 
 
 @dataclass(frozen=True)
-class Rewrite:
+class LineRewrite:
     """Another text for an expression.
 
     Attributes:
@@ -44,7 +44,7 @@ _LIMITS = {True: _Limits("1e-4", ("10.0", "5.0")), False: _Limits("1e-8", ("80.0
 """By whether the type is float16."""
 
 
-def list_rewrites(nodes: Sequence[ast.expr], names: Names, *, narrow: bool) -> list[Rewrite]:
+def list_rewrites(nodes: Sequence[ast.expr], names: Names, *, narrow: bool) -> list[LineRewrite]:
     """Return the rewrites of expressions, those that keep the formula first.
 
     Args:
@@ -99,15 +99,15 @@ def _dim(args: list[ast.expr], keywords: Mapping[str, ast.expr]) -> str | None:
 # forms that are the same numbers ----------------------------------------------------------------------------------
 
 
-def _log_softmax(node: ast.expr, names: Names) -> Iterator[Rewrite]:
+def _log_softmax(node: ast.expr, names: Names) -> Iterator[LineRewrite]:
     log = _call_of(node, {}, "log")
     inner = None if log is None else _call_of(log[0], names, "softmax")
     dim = None if inner is None else _dim(inner[1], inner[2])
     if log is not None and inner is not None and dim is not None:
-        yield Rewrite(node, f"torch.log_softmax({_text(inner[0])}, {dim})", f"`{_text(log[0])}` may be 0")
+        yield LineRewrite(node, f"torch.log_softmax({_text(inner[0])}, {dim})", f"`{_text(log[0])}` may be 0")
 
 
-def _log_sigmoid(node: ast.expr, names: Names) -> Iterator[Rewrite]:
+def _log_sigmoid(node: ast.expr, names: Names) -> Iterator[LineRewrite]:
     log = _call_of(node, {}, "log")
     if log is None:
         return
@@ -118,20 +118,20 @@ def _log_sigmoid(node: ast.expr, names: Names) -> Iterator[Rewrite]:
             sigmoid, sign = _call_of(log[0].right, names, "sigmoid"), "-"
     if sigmoid is not None:
         operand = _operand(sigmoid[0]) if sign else _text(sigmoid[0])
-        yield Rewrite(node, f"torch.nn.functional.logsigmoid({sign}{operand})", f"`{_text(log[0])}` may be 0")
+        yield LineRewrite(node, f"torch.nn.functional.logsigmoid({sign}{operand})", f"`{_text(log[0])}` may be 0")
 
 
-def _log_sum_exp(node: ast.expr, names: Names) -> Iterator[Rewrite]:
+def _log_sum_exp(node: ast.expr, names: Names) -> Iterator[LineRewrite]:
     log = _call_of(node, {}, "log")
     total = None if log is None else _call_of(log[0], names, "sum")
     inner = None if total is None else _call_of(total[0], names, "exp")
     dim = None if total is None else _dim(total[1], total[2])
     if inner is not None and dim is not None and total is not None:
         keep = ", keepdim=True" if "keepdim" in total[2] else ""
-        yield Rewrite(node, f"torch.logsumexp({_text(inner[0])}, {dim}{keep})", f"`{_text(total[0])}` may overflow")
+        yield LineRewrite(node, f"torch.logsumexp({_text(inner[0])}, {dim}{keep})", f"`{_text(total[0])}` may overflow")
 
 
-def _normalize(node: ast.expr, names: Names) -> Iterator[Rewrite]:
+def _normalize(node: ast.expr, names: Names) -> Iterator[LineRewrite]:
     if not isinstance(node, ast.BinOp) or not isinstance(node.op, ast.Div):
         return
     norm = _call_of(node.right, names, "norm", "vector_norm")
@@ -140,20 +140,20 @@ def _normalize(node: ast.expr, names: Names) -> Iterator[Rewrite]:
     dim = norm[2].get("dim")
     if dim is not None and len(norm[1]) == 0:
         text = f"torch.nn.functional.normalize({_text(node.left)}, dim={_text(dim)})"
-        yield Rewrite(node, text, f"`{_text(node.right)}` may be 0")
+        yield LineRewrite(node, text, f"`{_text(node.right)}` may be 0")
 
 
-def _finite_mask(node: ast.expr, names: Names) -> Iterator[Rewrite]:
+def _finite_mask(node: ast.expr, names: Names) -> Iterator[LineRewrite]:
     filled = _call_of(node, {}, "masked_fill", "masked_fill_")
     if filled is None or len(filled[1]) != 2:
         return
     value = _text(filled[1][1])
     if value in ("float('-inf')", "-torch.inf", "-math.inf", "-np.inf", "-float('inf')"):
         least = f"torch.finfo({_operand(filled[0])}.dtype).min"
-        yield Rewrite(filled[1][1], least, "a mask may hide all of a row")
+        yield LineRewrite(filled[1][1], least, "a mask may hide all of a row")
 
 
-_EXACT: tuple[Callable[[ast.expr, Names], Iterator[Rewrite]], ...] = (
+_EXACT: tuple[Callable[[ast.expr, Names], Iterator[LineRewrite]], ...] = (
     _log_softmax,
     _log_sigmoid,
     _log_sum_exp,
@@ -165,35 +165,35 @@ _EXACT: tuple[Callable[[ast.expr, Names], Iterator[Rewrite]], ...] = (
 # guards -----------------------------------------------------------------------------------------------------------
 
 
-def _guard_root(node: ast.expr, limits: _Limits) -> Iterator[Rewrite]:
+def _guard_root(node: ast.expr, limits: _Limits) -> Iterator[LineRewrite]:
     call = _call_of(node, {}, "sqrt", "rsqrt")
     if call is not None:
-        yield Rewrite(call[0], f"({_text(call[0])} + {limits.least})", f"`{_text(call[0])}` may be 0")
+        yield LineRewrite(call[0], f"({_text(call[0])} + {limits.least})", f"`{_text(call[0])}` may be 0")
 
 
-def _guard_divisor(node: ast.expr, limits: _Limits) -> Iterator[Rewrite]:
+def _guard_divisor(node: ast.expr, limits: _Limits) -> Iterator[LineRewrite]:
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div) and not isinstance(node.right, ast.Constant):
         cause = f"`{_text(node.right)}` may be 0"
-        yield Rewrite(node.right, f"({_text(node.right)} + {limits.least})", cause)
-        yield Rewrite(node.right, f"{_operand(node.right)}.clamp(min={limits.least})", cause)
+        yield LineRewrite(node.right, f"({_text(node.right)} + {limits.least})", cause)
+        yield LineRewrite(node.right, f"{_operand(node.right)}.clamp(min={limits.least})", cause)
 
 
-def _guard_logarithm(node: ast.expr, limits: _Limits) -> Iterator[Rewrite]:
+def _guard_logarithm(node: ast.expr, limits: _Limits) -> Iterator[LineRewrite]:
     call = _call_of(node, {}, "log", "log2", "log10")
     if call is not None:
-        yield Rewrite(call[0], f"{_operand(call[0])}.clamp(min={limits.least})", f"`{_text(call[0])}` may be 0")
+        yield LineRewrite(call[0], f"{_operand(call[0])}.clamp(min={limits.least})", f"`{_text(call[0])}` may be 0")
 
 
-def _guard_exponential(node: ast.expr, limits: _Limits) -> Iterator[Rewrite]:
+def _guard_exponential(node: ast.expr, limits: _Limits) -> Iterator[LineRewrite]:
     call = _call_of(node, {}, "exp")
     for limit in limits.exponents if call is not None else ():
         assert call is not None
         cause = f"`{_text(call[0])}` may be large"
-        yield Rewrite(call[0], f"{_operand(call[0])}.clamp(max={limit})", cause)
-        yield Rewrite(call[0], f"{_operand(call[0])}.clamp(-{limit}, {limit})", cause)
+        yield LineRewrite(call[0], f"{_operand(call[0])}.clamp(max={limit})", cause)
+        yield LineRewrite(call[0], f"{_operand(call[0])}.clamp(-{limit}, {limit})", cause)
 
 
-_GUARDS: tuple[Callable[[ast.expr, _Limits], Iterator[Rewrite]], ...] = (
+_GUARDS: tuple[Callable[[ast.expr, _Limits], Iterator[LineRewrite]], ...] = (
     _guard_root,
     _guard_divisor,
     _guard_logarithm,
