@@ -170,7 +170,7 @@ def _batch_norm(
     The kernels of PyTorch compute `x * alpha + beta` as well.
     """
     op = _operators()
-    narrow, rank = input, len(input.shape)
+    narrow, rank, parameter = input, len(input.shape), input if weight is None else weight
     if narrow.dtype.name in ("FLOAT16", "BFLOAT16"):  # the kernel computes in float32
         wide = (None if x is None else op.Cast(x, to=1) for x in (input, weight, bias, running_mean, running_var))
         input, weight, bias, running_mean, running_var = wide
@@ -194,7 +194,9 @@ def _batch_norm(
     saved = op.Reshape(centre, flat), op.Reshape(inverse, flat)
     statistics = (op.Identity(running_mean), op.Identity(running_var)) if running_mean is not None else (None, None)
     found = op.Add(op.Mul(input, alpha), beta)
-    return found if narrow is input else op.CastLike(found, narrow), *saved, *statistics
+    if narrow is not input:  # statistics are kept in the type of the parameters
+        found, saved = op.CastLike(found, narrow), tuple(op.CastLike(each, parameter) for each in saved)
+    return found, *saved, *statistics
 
 
 def _batch_norm_without_statistics(
