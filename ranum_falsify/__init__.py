@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ranum_falsify.api.checking import check
     from ranum_falsify.api.confirming import UnitTests, confirm
     from ranum_falsify.api.fixing import fix
+    from ranum_falsify.api.mending import LineChange, Mended, mend
     from ranum_falsify.api.models import Model, load_model
     from ranum_falsify.api.properties import Property, load_property
     from ranum_falsify.api.replaying import ReplayReport, replay
@@ -53,7 +54,9 @@ __all__ = [
     "BoxLike",
     "DeviceError",
     "FailedStep",
+    "LineChange",
     "MemoryShortageError",
+    "Mended",
     "Model",
     "ModelError",
     "ModuleError",
@@ -83,6 +86,7 @@ __all__ = [
     "fix",
     "load_model",
     "load_property",
+    "mend",
     "prove",
     "replay",
     "transform",
@@ -95,6 +99,7 @@ _HOMES = {
     "ranum_falsify.api.checking": ("check",),
     "ranum_falsify.api.confirming": ("UnitTests", "confirm"),
     "ranum_falsify.api.fixing": ("fix",),
+    "ranum_falsify.api.mending": ("LineChange", "Mended", "mend"),
     "ranum_falsify.api.models": ("Model", "load_model"),
     "ranum_falsify.api.properties": ("Property", "load_property"),
     "ranum_falsify.api.replaying": ("ReplayReport", "replay"),

@@ -31,6 +31,7 @@ def check(
     only: Sequence[str] | None = None,
     nodes: Sequence[str] | None = None,
     gradient: bool = False,
+    wrt: str | Sequence[str] | None = None,
     free: FreeLike | None = None,
     weights: WeightsLike = DEFAULT_WEIGHTS,
     **options: Any,
@@ -54,8 +55,10 @@ def check(
         only: ONNX operator types to look at; all by default.
         nodes: Names of ONNX nodes to look at; all by default.
         gradient: Whether derivatives must be finite too. Of a module: whether its backward pass is looked at as well,
-            from the sum of its floating outputs to its parameters, and to the inputs that require gradients, or to all
-            floating inputs if none does.
+            from the sum of its floating outputs to what `wrt` names.
+        wrt: Of a module: names of the inputs and parameters that its backward pass goes to, "parameters" standing for
+            all of these. By default all parameters, and the inputs that require gradients or, if none does, all
+            floating ones whose names do not say that they are labels, targets or masks.
         free: Initializers that range too, as weights do in training: their names, or "all": the parameters of
             a module, and all but scalars of a model.
         weights: What they range over: a share of each value, or `(lower, upper)` for all. With a share of 0.1 a value
@@ -68,10 +71,14 @@ def check(
         RanumFalsifyError: The model, the box or an option is invalid; one line says what to do.
     """
     question = ValidityQuestion(box=box, only=only, nodes=nodes, gradient=gradient, free=free, weights=weights)
+    if wrt is not None and not (gradient and isinstance(model, torch.nn.Module)):
+        raise UsageError(
+            "wrt: says what the backward pass of a PyTorch module goes to; give gradient=True, and a module"
+        )
     if isinstance(model, torch.nn.Module):
         from ranum_falsify.api.modules import check_module  # imports the exporter
 
-        return check_module(model, args, kwargs, question, take(options, "torch"))
+        return check_module(model, args, kwargs, question, take(options, "torch"), wrt)
     if callable(model):
         raise UsageError(
             f"model: {getattr(model, '__name__', model)!r} is a function; give a torch.nn.Module whose forward calls it"

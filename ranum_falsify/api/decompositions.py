@@ -13,6 +13,8 @@ import torch
 from torch import Tensor
 from torch._decomp import core_aten_decompositions
 
+from ranum_falsify.api.loss_kernels import list_kernels
+
 __all__ = ["list_decompositions"]
 
 aten = torch.ops.aten
@@ -26,15 +28,20 @@ def list_decompositions() -> dict[Any, Callable[..., Any]]:
         *(aten.prod.default, aten.prod.dim_int),
         *(aten.binary_cross_entropy.default, aten.binary_cross_entropy_backward.default),
         *(aten.special_entr.default, aten.xlogy.Tensor),
+        *(aten.logsumexp.default, aten.softplus.default),
     ):
         # The exporter knows these, by translations of ours or its own, and not what they become.
         table.pop(operator, None)
-    return table | {
-        aten.convolution_backward.default: _convolution_backward,
-        aten.avg_pool2d_backward.default: _average_backward,
-        aten.upsample_nearest2d_backward.default: _repeat_backward,
-        aten.empty_permuted.default: _clear,
-    }
+    return (
+        table
+        | list_kernels()
+        | {
+            aten.convolution_backward.default: _convolution_backward,
+            aten.avg_pool2d_backward.default: _average_backward,
+            aten.upsample_nearest2d_backward.default: _repeat_backward,
+            aten.empty_permuted.default: _clear,
+        }
+    )
 
 
 def _clear(size: Sequence[int], order: Sequence[int], **options: Any) -> Tensor:

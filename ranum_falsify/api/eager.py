@@ -17,17 +17,21 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from ranum_falsify.api.exporting import Exported
 from ranum_falsify.api.sources import StackFrame, find_innermost, own_folder
-from ranum_falsify.api.tracing import TrainingStep, unchecked
+from ranum_falsify.api.tracing import unchecked
 from ranum_falsify.errors import ModuleError
 from ranum_falsify.network import Graph, spec_of
+from ranum_falsify.network.functions import first_line
 from ranum_falsify.network.source import Source
 from ranum_falsify.network.tensors import to_torch
 from ranum_falsify.turns import turn
 
 __all__ = ["Fault", "ModuleRun", "compare_export", "run_module"]
 
-_TOLERANCE = 1e-2
-"""Share of the greatest number by which results may differ: more than rounding, less than another formula."""
+_TOLERANCE, _ROUNDINGS = 1e-2, 16
+"""Share of the greatest number by which results may differ: more than rounding, less than another formula.
+
+In types of 16 bits that are as many roundings.
+"""
 
 
 @dataclass(frozen=True)
@@ -94,7 +98,7 @@ def _run(
     exported: Exported, values: Mapping[str, np.ndarray], before_backward: Callable[[], None]
 ) -> tuple[list[Tensor], dict[str, Tensor]]:
     """Return the outputs of a module, and its gradients where they were exported."""
-    step, inputs = TrainingStep(exported.module, exported.arguments), exported.arguments.tensors
+    step, inputs = exported.step, exported.arguments.tensors
     given = {name: to_torch(array) for name, array in values.items()}
     # The module holds these tensors while it runs, and threads may share it.
     with turn(), torch.random.fork_rng(devices=[]), unchecked():
@@ -102,8 +106,7 @@ def _run(
         tensors = [given.get(name, x).detach().to(x.device, copy=True) for name, x in inputs.items()]
         if exported.gradient:
             return step(state, tensors, before_backward=lambda loss: before_backward())
-        with torch.no_grad():
-            return step.forward(state, tensors), {}
+        return [y.detach() for y in step.forward(step.hold(state), tensors)], {}
 
 
 def compare_export(exported: Exported, graph: Graph) -> None:
@@ -116,13 +119,20 @@ def compare_export(exported: Exported, graph: Graph) -> None:
     """
     if any(spec_of(op).is_random(op) for op in graph.nodes):
         return
-    outputs, gradients = _run(exported, {}, lambda: None)
+    try:
+        outputs, gradients = _run(exported, {}, lambda: None)
+    except Exception as error:  # the module is the user's own
+        raise ModuleError(
+            f"{type(exported.module).__name__}: does not run on the example ({type(error).__name__}: "
+            f"{first_line(error)}); give arguments on which it does"
+        ) from error
     found = graph(*(exported.inputs[name] for name in graph.input_names), squeeze=False)
     for mine, theirs in zip(found, [*outputs, *gradients.values()], strict=True):
         one, other = to_torch(mine).double(), theirs.detach().cpu().double()
         difference = (one - other)[one.isfinite() & other.isfinite()].abs()
         scale = float(other[other.isfinite()].abs().max()) if bool(other.isfinite().any()) else 0.0
-        if difference.numel() and float(difference.max()) > _TOLERANCE * (1 + scale):
+        tolerance = max(_TOLERANCE, _ROUNDINGS * torch.finfo(theirs.dtype).eps if theirs.is_floating_point() else 0.0)
+        if difference.numel() and float(difference.max()) > tolerance * (1 + scale):
             raise ModuleError(
                 f"{type(exported.module).__name__}: torch.onnx exports something else than the module computes "
                 f"(they differ by {float(difference.max()):.3g} on the example); check parts of it one by one"

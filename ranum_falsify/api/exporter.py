@@ -12,7 +12,9 @@ from types import SimpleNamespace
 import onnx
 import torch
 from torch import Tensor
+from torch.onnx._internal.exporter import _decomp
 
+from ranum_falsify.api.loss_kernels import list_kernels
 from ranum_falsify.api.tracing import keep_stacks
 from ranum_falsify.api.translations import list_translations
 
@@ -26,7 +28,7 @@ def run_exporter(module: torch.nn.Module, tensors: Sequence[Tensor]) -> onnx.Mod
         module: The module; its arguments and outputs are tensors.
         tensors: The arguments of an example call.
     """
-    with keep_stacks(), _without_bodies():
+    with keep_stacks(), _without_bodies(), _with_kernels():
         program = torch.onnx.export(
             module,
             # An input that is given twice would be one input.
@@ -58,6 +60,19 @@ def silence() -> Iterator[None]:
     finally:
         logging.disable(before)
         traces.disabled = traced
+
+
+@contextlib.contextmanager
+def _with_kernels() -> Iterator[None]:
+    """Make the exporter take operators apart as their kernels compute them, before it looks for them in ONNX."""
+    usual = _decomp.create_onnx_friendly_decomposition_table
+    _decomp.create_onnx_friendly_decomposition_table = lambda onnx_registered_ops: (
+        usual(onnx_registered_ops) | list_kernels()
+    )
+    try:
+        yield
+    finally:
+        _decomp.create_onnx_friendly_decomposition_table = usual
 
 
 @contextlib.contextmanager

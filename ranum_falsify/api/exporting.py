@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,9 +14,10 @@ import torch
 from ranum_falsify.api.arguments import Arguments, name_arguments
 from ranum_falsify.api.exporter import run_exporter, silence
 from ranum_falsify.api.naming import hold_inputs, rename_tensors
+from ranum_falsify.api.replaced import ReplacedFunctions
 from ranum_falsify.api.sources import StackFrame, find_innermost
 from ranum_falsify.api.tracing import FlatCall, TrainingStep, trace_training, unchecked
-from ranum_falsify.errors import ModuleError
+from ranum_falsify.errors import ModuleError, UsageError
 from ranum_falsify.network.tensors import to_numpy
 from ranum_falsify.starting import pause_collector, shorten_end
 from ranum_falsify.turns import turn
@@ -32,6 +33,7 @@ class Exported:
         module: The module.
         arguments: The arguments that it was exported with.
         gradient: Whether the model holds the backward pass too.
+        wrt: What derivatives are taken in; see `TrainingStep`.
         model: The model. Its inputs are the tensors among the arguments, by the names of `forward`'s parameters; its
             initializers include the module's parameters and buffers under their own names.
         parameters: Names of the module's parameters among the initializers.
@@ -40,8 +42,14 @@ class Exported:
     module: torch.nn.Module
     arguments: Arguments
     gradient: bool
+    wrt: tuple[str, ...] | None
     model: onnx.ModelProto
     parameters: tuple[str, ...]
+
+    @property
+    def step(self) -> TrainingStep:
+        """The module's passes."""
+        return TrainingStep(self.module, self.arguments, self.wrt)
 
     @property
     def inputs(self) -> dict[str, np.ndarray]:
@@ -50,7 +58,12 @@ class Exported:
 
 
 def export(
-    module: torch.nn.Module, args: Any, kwargs: Mapping[str, Any] | None = None, *, gradient: bool = False
+    module: torch.nn.Module,
+    args: Any,
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    gradient: bool = False,
+    wrt: str | Sequence[str] | None = None,
 ) -> Exported:
     """Export a module with `torch.onnx.export`, in memory.
 
@@ -62,10 +75,11 @@ def export(
         args: Positional arguments of an example call: a tuple, or a single tensor.
         kwargs: Keyword arguments of it.
         gradient: Whether to export the backward pass too, as the operators that autograd runs: from the sum of all
-            floating outputs to the parameters, and to the inputs that require gradients or, where none does, to all
-            floating inputs.
+            floating outputs to what `wrt` says.
+        wrt: Names of inputs and parameters, "parameters" standing for all of these; None for those of `TrainingStep`.
 
     Raises:
+        UsageError: `wrt` names what is no input and no parameter, or has no derivative.
         ModuleError: onnxscript is missing, the arguments do not fit, or PyTorch cannot export the module.
     """
     shorten_end()
@@ -77,9 +91,10 @@ def export(
     arguments = name_arguments(module, args, kwargs)
     if not arguments.tensors:
         raise ModuleError(f"{type(module).__name__}: the arguments hold no tensor; give those of an example call")
+    named = None if wrt is None else _choose_leaves(module, arguments, (wrt,) if isinstance(wrt, str) else tuple(wrt))
     try:
-        with turn(), silence(), pause_collector(), unchecked():
-            model = _training(module, arguments) if gradient else _forward(module, arguments)
+        with turn(), silence(), pause_collector(), unchecked(), ReplacedFunctions():
+            model = _training(TrainingStep(module, arguments, named)) if gradient else _forward(module, arguments)
     except Exception as error:
         raise ModuleError(f"{type(module).__name__}: cannot be exported ({_reason(error)}); {_ADVICE}") from error
     names = dict(module.named_parameters())
@@ -87,6 +102,7 @@ def export(
         module=module,
         arguments=arguments,
         gradient=gradient,
+        wrt=named,
         model=model,
         parameters=tuple(initializer.name for initializer in model.graph.initializer if initializer.name in names),
     )
@@ -102,14 +118,24 @@ def _forward(module: torch.nn.Module, arguments: Arguments) -> onnx.ModelProto:
     return rename_tensors(model, own | _input_names(model, arguments))
 
 
-def _training(module: torch.nn.Module, arguments: Arguments) -> onnx.ModelProto:
-    step = TrainingStep(module, arguments)
+def _choose_leaves(module: torch.nn.Module, arguments: Arguments, names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the names of inputs and parameters that derivatives are wanted in."""
+    trained = [name for name, parameter in module.named_parameters() if parameter.requires_grad]
+    floating = [name for name, x in arguments.tensors.items() if x.is_floating_point()]
+    for name in names:
+        if name not in (*trained, *floating, "parameters"):
+            known = ", ".join(floating)
+            raise UsageError(f"wrt: {name!r} has no derivative; {known}, parameters or the name of one have")
+    return tuple(part for name in names for part in (trained if name == "parameters" else [name]))
+
+
+def _training(step: TrainingStep) -> onnx.ModelProto:
     graph, values = trace_training(step)
     model = run_exporter(graph, values)
     state = step.state
     held = [info.name for info in model.graph.input][: len(state)]
     model = hold_inputs(model, {name: to_numpy(x.detach().cpu()) for name, x in zip(held, values, strict=False)})
-    return rename_tensors(model, dict(zip(held, state, strict=True)) | _input_names(model, arguments))
+    return rename_tensors(model, dict(zip(held, state, strict=True)) | _input_names(model, step.arguments))
 
 
 def _input_names(model: onnx.ModelProto, arguments: Arguments) -> dict[str, str]:

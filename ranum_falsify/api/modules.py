@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,7 +16,6 @@ from ranum_falsify.api.exporting import Exported, export
 from ranum_falsify.api.models import Model, load_model
 from ranum_falsify.api.question import ValidityQuestion
 from ranum_falsify.api.result import Result
-from ranum_falsify.api.tracing import TrainingStep
 from ranum_falsify.config import Options
 from ranum_falsify.errors import UsageError
 from ranum_falsify.network import Graph
@@ -27,7 +26,12 @@ __all__ = ["check_module"]
 
 
 def check_module(
-    module: torch.nn.Module, args: Any, kwargs: Mapping[str, Any] | None, question: ValidityQuestion, options: Options
+    module: torch.nn.Module,
+    args: Any,
+    kwargs: Mapping[str, Any] | None,
+    question: ValidityQuestion,
+    options: Options,
+    wrt: str | Sequence[str] | None = None,
 ) -> Result:
     """Ask a question about a module; see `check`.
 
@@ -39,7 +43,7 @@ def check_module(
         raise UsageError(f"{type(module).__name__}: give the arguments of an example call, as in check(module, (x,))")
 
     def read() -> tuple[Exported, Model]:
-        exported = export(module, () if args is None else args, kwargs, gradient=question.gradient)
+        exported = export(module, () if args is None else args, kwargs, gradient=question.gradient, wrt=wrt)
         return exported, load_model(exported.model)
 
     def ask(found: tuple[Exported, Model], left: Options) -> Result:
@@ -107,13 +111,16 @@ class _Blame:
     def _scope(self) -> Iterator[str]:
         """Yield what a backward pass is, one sentence."""
         if self.exported.gradient:
-            step = TrainingStep(self.exported.module, self.exported.arguments)
-            inputs = [name for name in self.exported.inputs if name in step.leaves]
-            parameters = ["the parameters"] if self.exported.parameters else []
-            *most, last = [*inputs, *parameters]
-            leaves = f"{', '.join(most)} and {last}" if most else last
+            step = self.exported.step
+            leaves, trained = step.leaves, step.trained
+            named = [name for name in step.wrt or () if name in trained]
+            parameters = ["the parameters"] if trained and step.wrt is None else named
+            reached = _list([*(name for name in self.exported.inputs if name in leaves), *parameters])
+            tensors = self.exported.arguments.tensors
+            left_out = [name for name, x in tensors.items() if x.is_floating_point() and name not in leaves]
+            rest = f", not to {_list(left_out)} (wrt= chooses)" if left_out and step.wrt is None else ""
             formulas = "by PyTorch's formulas for derivatives"
-            yield f"the backward pass goes from the sum of the floating outputs to {leaves}, {formulas}"
+            yield f"the backward pass goes from the sum of the floating outputs to {reached}{rest}, {formulas}"
 
     def _show(self, operator: OperatorResult, counterexample: Counterexample, notices: list[str]) -> OperatorResult:
         if operator.kind == "crash":
@@ -152,6 +159,11 @@ class _Blame:
             except Exception as error:  # the module is the user's own
                 self._runs[key] = f"stops: {type(error).__name__}: {first_line(error)}"
         return self._runs[key]
+
+
+def _list(names: Sequence[str]) -> str:
+    *most, last = names
+    return f"{', '.join(most)} and {last}" if most else last
 
 
 def _describe(run: ModuleRun) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 
 from ranum_falsify.api.arguments import Arguments, find_tensors
 from ranum_falsify.api.decompositions import list_decompositions
-from ranum_falsify.api.sources import is_machinery, own_folder
+from ranum_falsify.api.sources import is_machinery
 from ranum_falsify.network.source import BACKWARD
 
 __all__ = ["FlatCall", "TrainingStep", "keep_stacks", "trace_training", "unchecked"]
@@ -54,10 +55,13 @@ class TrainingStep:
     Attributes:
         module: The module.
         arguments: Its arguments.
+        wrt: Names of the inputs and parameters that derivatives are taken in; None for all parameters that are trained,
+            and for the inputs that require gradients or, where none does, those that hold floats and are no labels.
     """
 
     module: torch.nn.Module
     arguments: Arguments
+    wrt: tuple[str, ...] | None = None
 
     @property
     def state(self) -> dict[str, Tensor]:
@@ -66,9 +70,23 @@ class TrainingStep:
 
     @property
     def leaves(self) -> set[str]:
-        """The inputs that derivatives are taken in: those that require them, else all that hold floats."""
+        """The inputs that derivatives are taken in."""
         floating = {name: x for name, x in self.arguments.tensors.items() if x.is_floating_point()}
-        return {name for name, x in floating.items() if x.requires_grad} or set(floating)
+        if self.wrt is not None:
+            return floating.keys() & set(self.wrt)
+        asked = {name for name, x in floating.items() if x.requires_grad}
+        return asked or {name for name in floating if not _is_label(name)} or set(floating)
+
+    @property
+    def trained(self) -> set[str]:
+        """The parameters that derivatives are taken in."""
+        trained = {name for name, parameter in self.module.named_parameters() if parameter.requires_grad}
+        return trained if self.wrt is None else trained & set(self.wrt)
+
+    def hold(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return values of parameters and buffers as leaves, of which those that are trained require gradients."""
+        trained = self.trained
+        return {name: x.detach().requires_grad_(name in trained) for name, x in state.items()}
 
     def forward(self, state: Mapping[str, Tensor], tensors: Sequence[Tensor]) -> list[Tensor]:
         """Return the outputs."""
@@ -88,8 +106,7 @@ class TrainingStep:
         Raises:
             ValueError: Nothing that the module returns has a gradient.
         """
-        trained = {name for name, parameter in self.module.named_parameters() if parameter.requires_grad}
-        held = {name: x.detach().requires_grad_(name in trained) for name, x in state.items()}
+        held = self.hold(state)
         named, leaves = zip(self.arguments.tensors, tensors, strict=True), self.leaves
         inputs = {name: x.detach().requires_grad_(name in leaves) for name, x in named}
         outputs = self.forward(held, list(inputs.values()))
@@ -102,6 +119,16 @@ class TrainingStep:
         found = torch.autograd.grad(loss, list(wanted.values()), allow_unused=True)
         gradients = {name: x for name, x in zip(wanted, found, strict=True) if x is not None}
         return [y.detach() for y in outputs], gradients
+
+
+_LABELS = frozenset("label labels mask masks target targets truth".split())
+
+
+def _is_label(name: str) -> bool:
+    """Tell whether an input is named after labels or a mask, in which no loss is differentiated."""
+    return (
+        bool(_LABELS & set(re.findall("[a-z]+", re.sub(r"([a-z])([A-Z])", r"\1 \2", name).lower()))) or name == "y_true"
+    )
 
 
 def trace_training(step: TrainingStep) -> tuple[torch.fx.GraphModule, list[Tensor]]:
@@ -243,7 +270,7 @@ def keep_stacks() -> Iterator[None]:
 
     def kept(tracer: TracerBase, stack: traceback.StackSummary) -> traceback.StackSummary:
         # What lies above the call of the module is not part of it.
-        call = max((i for i, frame in enumerate(stack) if frame.filename.startswith(own_folder())), default=-1)
+        call = max((i for i, frame in enumerate(stack) if frame.filename == __file__), default=-1)
         return traceback.StackSummary.from_list([f for f in stack[call + 1 :] if not is_machinery(f.filename)])
 
     usual = PythonKeyTracer._filter_traceback_frames

@@ -170,13 +170,17 @@ def _batch_norm(
     The kernels of PyTorch compute `x * alpha + beta` as well.
     """
     op = _operators()
-    channels = [1, -1, *[1] * (len(input.shape) - 2)]
+    narrow, rank, parameter = input, len(input.shape), input if weight is None else weight
+    if narrow.dtype.name in ("FLOAT16", "BFLOAT16"):  # the kernel computes in float32
+        wide = (None if x is None else op.Cast(x, to=1) for x in (input, weight, bias, running_mean, running_var))
+        input, weight, bias, running_mean, running_var = wide
+    channels = [1, -1, *[1] * (rank - 2)]
 
     def spread(x: Any) -> Any:
         return op.Reshape(x, op.Constant(value_ints=channels))
 
     if training:
-        axes = op.Constant(value_ints=[i for i in range(len(input.shape)) if i != 1])
+        axes = op.Constant(value_ints=[i for i in range(rank) if i != 1])
         centre = op.ReduceMean(input, axes, keepdims=1)
         difference = op.Sub(input, centre)
         variance = op.ReduceMean(op.Mul(difference, difference), axes, keepdims=1)
@@ -189,7 +193,10 @@ def _batch_norm(
     flat = op.Constant(value_ints=[-1])
     saved = op.Reshape(centre, flat), op.Reshape(inverse, flat)
     statistics = (op.Identity(running_mean), op.Identity(running_var)) if running_mean is not None else (None, None)
-    return op.Add(op.Mul(input, alpha), beta), *saved, *statistics
+    found = op.Add(op.Mul(input, alpha), beta)
+    if narrow is not input:  # statistics are kept in the type of the parameters
+        found, saved = op.CastLike(found, narrow), tuple(op.CastLike(each, parameter) for each in saved)
+    return found, *saved, *statistics
 
 
 def _batch_norm_without_statistics(

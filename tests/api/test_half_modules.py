@@ -61,3 +61,17 @@ def test_a_module_under_autocast_is_asked() -> None:
 def test_a_function_is_no_module() -> None:
     with pytest.raises(rf.errors.UsageError, match=r"'log' is a function; give a torch\.nn\.Module"):
         rf.check(torch.log, (torch.ones(2),), box=(0, 1))  # type: ignore[arg-type]
+
+
+class Guarded(nn.Module):
+    """A logarithm of what is 1 where it would be 0; PyTorch compares in float32."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.log(torch.where(x == 0, 1.0, x))
+
+
+@pytest.mark.parametrize("dtype", LIMITS, ids=str)
+def test_a_test_of_a_wider_type_guards(dtype: torch.dtype) -> None:
+    x = torch.rand(2, 4).to(dtype)
+    assert rf.check(Guarded(), (x,), box=(0, 1), self_check=False).verdict == "holds"
+    assert rf.check(Guarded(), (x,), box=(-1, 1), self_check=False).verdict == "violated"

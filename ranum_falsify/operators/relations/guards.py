@@ -26,6 +26,7 @@ from ranum_falsify.network.order import find_between, operands_in
 from ranum_falsify.network.registry import row_of
 from ranum_falsify.operators.relations.fused import error_inside
 from ranum_falsify.operators.relations.matching import (
+    WIDENING,
     Field,
     constant,
     fields_of,
@@ -47,6 +48,8 @@ _NEAR = 32
 _MOVING = ("Squeeze", "Unsqueeze", "Reshape", "Flatten", "Transpose", "Expand", "Slice", "Gather")
 _REDUCING = ("ReduceSum", "ReduceMean", "ReduceMin", "ReduceMax")
 """Operators that make one number of one number, the same."""
+
+_HALVES = (torch.float16, torch.bfloat16)
 
 _REVERSED = {"Greater": "Less", "Less": "Greater", "GreaterOrEqual": "LessOrEqual", "LessOrEqual": "GreaterOrEqual"}
 _NEGATED = {"Greater": "LessOrEqual", "Less": "GreaterOrEqual", "GreaterOrEqual": "Less", "LessOrEqual": "Greater"}
@@ -189,7 +192,7 @@ def find_facts(site: Site, field: Field, truth: bool) -> Iterator[Fact]:
         yield from _narrow_about(site, fields_of(op)[0], lambda x: x.keep_finite())
     elif is_a(op, "Cast") and op.to == onnx.TensorProto.BOOL:
         (number,) = fields_of(op)
-        yield from _narrow_about(site, number, lambda x: _exclude(x, 0) if truth else _clip(x, 0.0, 0.0))
+        yield from _narrow_about(site, number, lambda x: _exclude(site, x, 0) if truth else _clip(x, 0.0, 0.0))
 
 
 def _hands_on(site: Site, op: Operation) -> bool:
@@ -218,9 +221,17 @@ def _narrow_about(site: Site, field: Field, narrowed: Narrowing) -> Iterator[Fac
         low, high = assumed.extremes
         limits = (low, math.inf) if kind(op) == "ReduceMin" else (-math.inf, high)
         yield from _narrow_about(site, fields_of(op)[0], lambda x: _within(x, *limits))
-    elif is_a(op, "Cast") and (flags := site.find_known(fields_of(op)[0])) is not None and flags.dtype is torch.bool:
-        if assumed.extremes[0] > 0 or assumed.extremes[1] <= 0:
-            yield from find_facts(site, fields_of(op)[0], assumed.extremes[0] > 0)
+    elif is_a(op, "Cast") and (before := site.find_known(fields_of(op)[0])) is not None:
+        if before.dtype is torch.bool:
+            if assumed.extremes[0] > 0 or assumed.extremes[1] <= 0:
+                yield from find_facts(site, fields_of(op)[0], assumed.extremes[0] > 0)
+        elif (before.dtype, known.dtype) in WIDENING and not rounds_apart(site, before):
+            yield from _narrow_about(site, fields_of(op)[0], lambda x: x.meet(_narrow_type(assumed, x.dtype)))
+
+
+def _narrow_type(x: Interval, dtype: torch.dtype) -> Interval:
+    """Return bounds of those numbers of a narrower type that lie within bounds: rounding keeps the order."""
+    return replace(x, lower=x.lower.to(dtype), upper=x.upper.to(dtype))
 
 
 def _find_alone(site: Site, op: Operation) -> Field:
@@ -256,32 +267,32 @@ def _narrow_compared(site: Site, op: Operation, truth: bool) -> Iterator[Fact]:
         return
     name = kind(op)
     if name == "Equal":
-        yield from _narrow_about(site, a, lambda x: _narrow_equal(x, right, truth))
-        yield from _narrow_about(site, b, lambda x: _narrow_equal(x, left, truth))
+        yield from _narrow_about(site, a, lambda x: _narrow_equal(site, x, right, truth))
+        yield from _narrow_about(site, b, lambda x: _narrow_equal(site, x, left, truth))
         return
     if not truth:
         name = _NEGATED[name]
-    yield from _narrow_about(site, a, lambda x: _narrow_beyond(x, right, name))
-    yield from _narrow_about(site, b, lambda x: _narrow_beyond(x, left, _REVERSED[name]))
+    yield from _narrow_about(site, a, lambda x: _narrow_beyond(site, x, right, name))
+    yield from _narrow_about(site, b, lambda x: _narrow_beyond(site, x, left, _REVERSED[name]))
 
 
-def _narrow_beyond(x: Interval, limit: Interval, name: str) -> Interval:
+def _narrow_beyond(site: Site, x: Interval, limit: Interval, name: str) -> Interval:
     """Return the bounds of x where x is greater or less than a number with the bounds `limit`."""
     low, high = _ends_for(x, limit)
     if name.startswith("Greater"):
-        edge = _step(low, up=True) if name == "Greater" else low
+        edge = _step(site, low, up=True) if name == "Greater" else low
         return x.meet(Interval.of(edge, greatest(edge, x.upper), x.shape))
-    edge = _step(high, up=False) if name == "Less" else high
+    edge = _step(site, high, up=False) if name == "Less" else high
     return x.meet(Interval.of(least(edge, x.lower), edge, x.shape))
 
 
-def _narrow_equal(x: Interval, other: Interval, truth: bool) -> Interval:
+def _narrow_equal(site: Site, x: Interval, other: Interval, truth: bool) -> Interval:
     low, high = _ends_for(x, other)
     if truth:
         return x.meet(Interval.of(low, high, x.shape))
     if not other.is_point or not other.is_scalar:
         return x
-    return _exclude(x, other.lower.item())
+    return _exclude(site, x, other.lower.item())
 
 
 def _ends_for(x: Interval, other: Interval) -> tuple[Tensor, Tensor]:
@@ -293,9 +304,9 @@ def _ends_for(x: Interval, other: Interval) -> tuple[Tensor, Tensor]:
     return lowest.lower, lowest.upper
 
 
-def _step(x: Tensor, *, up: bool) -> Tensor:
+def _step(site: Site, x: Tensor, *, up: bool) -> Tensor:
     """Return the next number of the type, or the number where there is none or results may not be rounded to it."""
-    if x.dtype in (torch.float16, torch.bfloat16, *SIGNED):
+    if x.dtype in SIGNED or (x.dtype in _HALVES and "onnxruntime" in site.runtimes):
         return x
     if x.is_floating_point():
         return torch.nextafter(x, torch.full_like(x, math.inf if up else -math.inf))
@@ -305,16 +316,19 @@ def _step(x: Tensor, *, up: bool) -> Tensor:
     return torch.where(wide == (limits.max if up else limits.min), wide, moved).to(x.dtype)
 
 
-def _exclude(x: Interval, number: float | int) -> Interval:
+def _exclude(site: Site, x: Interval, number: float | int) -> Interval:
     """Return the bounds of x where it is not a number: a step in from an end, a gap around 0."""
     if x.dtype is torch.bool or x.dtype in SIGNED:
         return x
     low, high = x.lower, x.upper
     inside = low < high
-    lower = torch.where((low == number) & inside, _step(low, up=True), low)
-    upper = torch.where((high == number) & inside, _step(high, up=False), high)
-    nearest = least_positive(x.dtype) if x.is_floating else 1.0
-    return replace(x, lower=lower, upper=torch.maximum(lower, upper), gap=max(x.gap, nearest if number == 0 else 0.0))
+    lower = torch.where((low == number) & inside, _step(site, low, up=True), low)
+    upper = torch.where((high == number) & inside, _step(site, high, up=False), high)
+    gap = x.gap
+    # Where it is that number whatever comes, nothing is left, and a gap would contradict the bounds.
+    if number == 0 and not bool(((low == 0) & (high == 0)).any()):
+        gap = max(gap, least_positive(x.dtype) if x.is_floating else 1.0)
+    return replace(x, lower=lower, upper=torch.maximum(lower, upper), gap=gap)
 
 
 def _within(x: Interval, low: float, high: float) -> Interval:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import torch
+from dnnv.nn import Operation
 from dnnv.nn.operations import OutputSelect
 
 from ranum_falsify.domain.interval import Interval
@@ -17,6 +18,7 @@ from ranum_falsify.domain.site import Site
 from ranum_falsify.domain.slack import ELEMENTWISE_ROUNDINGS, sum_error, tiny, unit
 from ranum_falsify.operators.relations.fused import is_beside_quantised
 from ranum_falsify.operators.relations.matching import (
+    WIDENING,
     Field,
     Reduced,
     fields_of,
@@ -25,13 +27,15 @@ from ranum_falsify.operators.relations.matching import (
     is_same,
     kind,
     reduced_dims,
+    rounds_apart,
     source,
     square_of,
+    undo_widening,
 )
 from ranum_falsify.operators.relations.quotients import find_lower_limit, root_of
 from ranum_falsify.operators.support.functions import ints
 
-__all__ = ["product_of_rows", "sum_of_products"]
+__all__ = ["cosine_by_squares", "product_of_rows", "sum_of_products"]
 
 _DEEPEST = 6
 """How many nodes back a length is looked for."""
@@ -69,6 +73,54 @@ def sum_of_products(site: Site, x: Interval, axes: np.ndarray | None) -> Interva
     if any(one is None or one.shape != x.shape or not _is_fit(one) for one in known):
         return None
     return _within(_bound_product(site, (first, dims[0]), (second, dims[0]), x), site.shape, x.dtype)
+
+
+def cosine_by_squares(site: Site, a: Interval, b: Interval) -> Interval | None:
+    """Bound sum(x y) / sqrt((sum(x^2) + e) (sum(y^2) + e)), the cosine of two rows but for e > 0."""
+    root = is_a(site.op.b, "Sqrt")
+    whole = None if root is None else is_a(fields_of(root)[0], "Mul")
+    product = None if whole is None else _find_sum(site, site.op.a)
+    factors = None if product is None else is_a(product[0], "Mul")
+    if whole is None or product is None or factors is None or a.may_be_infinite or rounds_apart(site, a):
+        return None
+    count = product[1]
+    least: list[float] = []
+    squared: list[Field] = []
+    for field in fields_of(whole):
+        epsilon, inner = find_lower_limit(field) if is_a(field, "Add") else (0.0, field)
+        squares = _find_sum(site, inner)
+        if squares is None or squares[1:] != product[1:]:
+            return None
+        squared.append(square_of(squares[0]))
+        least.append(epsilon)
+    (x, y), (one, other) = fields_of(factors), squared
+    if not ((is_same(x, one) and is_same(y, other)) or (is_same(x, other) and is_same(y, one))):
+        return None
+    error = sum_error(count, a.dtype, ELEMENTWISE_ROUNDINGS)
+    # Squares below the smallest normal number may be lost, which epsilon far exceeds.
+    if error > 0.1 or min(*least, math.prod(least)) < 1e6 * count * tiny(a.dtype):
+        return None
+    limit = (1 + error) / (1 - error) * (1 + 16 * unit(a.dtype))
+    return _within(limit + 2 * count * tiny(a.dtype) / math.sqrt(math.prod(least)), site.shape, a.dtype)
+
+
+def _find_sum(site: Site, field: Field) -> tuple[Field, int, list[int], int] | None:
+    """Return what a field is the sum of, how many of it, along which dimensions, and of what rank it is.
+
+    Wider types of sums do not matter.
+    """
+    cast = is_a(field, "Cast")
+    op = is_a(field if cast is None else fields_of(cast)[0], "ReduceSum")
+    if op is None:
+        return None
+    operand, *axes = fields_of(op)
+    x, y, whole = (site.find_known(one) for one in (operand, op, field))
+    if x is None or y is None or whole is None or any(isinstance(one, Operation) for one in axes):
+        return None
+    if cast is not None and (whole.dtype, y.dtype) not in WIDENING:
+        return None
+    dims = reduced_dims(op, len(x.shape), axes[0] if axes and isinstance(axes[0], np.ndarray) else None)
+    return undo_widening(site, operand), math.prod(x.shape[dim] for dim in dims), dims, len(x.shape)
 
 
 def _is_fit(*operands: Interval) -> bool:

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from dnnv.nn import Operation
 from dnnv.nn.operations import Identity
+from onnx import TensorProto
 
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.site import Site
@@ -21,6 +22,7 @@ from ranum_falsify.network.registry import row_of, spec_of
 from ranum_falsify.operators.support.functions import ints
 
 __all__ = [
+    "WIDENING",
     "Field",
     "Reduced",
     "constant",
@@ -39,10 +41,17 @@ __all__ = [
     "source",
     "square_of",
     "undo_transposes",
+    "undo_widening",
 ]
 
 _DEEPEST = 10
 """No pattern reads further back than this many nodes."""
+
+_WIDE = (TensorProto.FLOAT, TensorProto.DOUBLE)
+
+_HALVES = (torch.float16, torch.bfloat16)
+WIDENING = frozenset({*((half, torch.float32) for half in _HALVES), (torch.float32, torch.float64)})
+"""Changes of type that keep every number."""
 
 _PASSING = ("Unsqueeze", "Squeeze", "Reshape", "Max")
 """Operators between a reduction and its reader that leave its values as they are; some of them, of `Max`."""
@@ -76,9 +85,24 @@ def is_a(field: Field, *op_types: str) -> Operation | None:
 
 
 def is_same(a: Field, b: Field) -> bool:
-    """Tell whether two fields hold the same tensor, computed once."""
+    """Tell whether two fields hold the same tensor, computed once or by the same change of type."""
     a, b = source(a), source(b)
-    return a is not None and a is b
+    if a is not None and a is b:
+        return True
+    one, other = is_a(a, "Cast"), is_a(b, "Cast")
+    # Roundings to types of 16 bits may be left out, by some readers.
+    if one is None or other is None or one.to != other.to or one.to not in _WIDE:
+        return False
+    return is_same(fields_of(one)[0], fields_of(other)[0])
+
+
+def undo_widening(site: Site, field: Field) -> Field:
+    """Return what a field was before a change of type that keeps every number, else the field."""
+    cast = is_a(field, "Cast")
+    before, after = (None, None) if cast is None else map(site.find_known, (fields_of(cast)[0], cast))
+    if cast is None or before is None or after is None or rounds_apart(site, before):
+        return field
+    return source(fields_of(cast)[0]) if (before.dtype, after.dtype) in WIDENING else field
 
 
 def rounds_apart(site: Site, x: Interval) -> bool:

@@ -37,6 +37,7 @@ from ranum_falsify.operators.relations.matching import (
     rounds_apart,
     source,
     square_of,
+    undo_widening,
 )
 from ranum_falsify.operators.relations.patterns import Pattern, undo_shift
 
@@ -219,10 +220,10 @@ def over_norm(site: Site, a: Interval, b: Interval) -> Interval | None:
     if not _is_floating(a) or a.may_be_infinite:
         return None
     least, field = find_lower_limit(site.op.b)
-    unless_zero = _unless_zero(field)
+    unless_zero = _unless_zero(site, field)
     norm = None if unless_zero is None else find_reduction(site, unless_zero, "ReduceL2")
     if norm is not None and _holds_elements(norm, site.op.a, a):
-        return _over_own_norm(a, norm.count)
+        return _over_own_norm(site, a, norm.count)
     norm = find_reduction(site, field, "ReduceL2")
     if norm is None:
         root = root_of(field)
@@ -249,7 +250,7 @@ def over_norm(site: Site, a: Interval, b: Interval) -> Interval | None:
     return Interval.fill(-limit, limit, a.shape, a.dtype)
 
 
-def _unless_zero(field: Field) -> Field:
+def _unless_zero(site: Site, field: Field) -> Field:
     """Return x where a field is 1 where x = 0 and else x."""
     choice = is_a(field, "Where")
     if choice is None:
@@ -258,7 +259,8 @@ def _unless_zero(field: Field) -> Field:
     test = is_a(condition, "Equal")
     if test is None or constant(one) != 1:
         return None
-    return source(x) if any(is_same(a, x) and constant(b) == 0 for a, b in pairs(test)) else None
+    tested = (a for a, b in pairs(test) if constant(b) == 0)
+    return source(x) if any(is_same(a, x) or is_same(undo_widening(site, a), x) for a in tested) else None
 
 
 def _holds_elements(norm: Reduced, field: Field, x: Interval) -> bool:
@@ -269,13 +271,13 @@ def _holds_elements(norm: Reduced, field: Field, x: Interval) -> bool:
     return flat is not None and is_same(fields_of(flat)[0], field) and norm.count == x.size
 
 
-def _over_own_norm(x: Interval, count: int) -> Interval | None:
+def _over_own_norm(site: Site, x: Interval, count: int) -> Interval | None:
     """Bound x / norm(x) where the norm, as it was computed, is not 0, and x where it is.
 
     The norm is not 0, so a square was not lost: none that was lost is larger than it, but for the rounding of denormal
     numbers, which makes 1.5 times the smallest number the smallest one.
     """
-    if x.dtype not in (torch.float32, torch.float64):
+    if rounds_apart(site, x):
         return None
     limit = math.sqrt(1.5) * (1 + sum_error(count, x.dtype, ELEMENTWISE_ROUNDINGS))
     return Interval.fill(-limit, limit, x.shape, x.dtype)

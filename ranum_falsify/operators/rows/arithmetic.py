@@ -28,6 +28,7 @@ from ranum_falsify.domain.rules.wide_integers import between_operands, remainder
 from ranum_falsify.operators.relations.dequantised import dequantised_product
 from ranum_falsify.operators.relations.fused import accumulate, sum_operands
 from ranum_falsify.operators.relations.guards import flagged
+from ranum_falsify.operators.relations.lengths import cosine_by_squares
 from ranum_falsify.operators.relations.patterns import (
     difference_to_extreme,
     difference_to_itself,
@@ -171,6 +172,7 @@ pointwise(
         quotient_by_itself,
         standard_score,
         over_norm,
+        cosine_by_squares,
         share_of_sum,
         part_of_whole,
         over_choice(quotient_by_itself, standard_score, over_norm, share_of_sum),

@@ -1,0 +1,196 @@
+"""Losses and layers for which PyTorch has kernels alone, in PyTorch's other operators, as these kernels compute them.
+
+Each takes what its operator takes, and computes what its kernel does but for rounding: no step overflows, or gives NaN,
+where that of the kernel does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+__all__ = ["list_kernels"]
+
+_NONE, _MEAN = 0, 1
+"""What PyTorch's losses make of their elements; any other number for the sum."""
+
+
+def list_kernels() -> dict[Any, Callable[..., Any]]:
+    """Return the functions by operator, forward and backward."""
+    aten = torch.ops.aten
+    return {
+        aten._safe_softmax.default: _safe_softmax,
+        aten._weight_norm_interface_backward.default: _weight_norm_backward,
+        aten.cross_entropy_loss.default: _cross_entropy_of_shares,
+        aten.multi_margin_loss.default: _multi_margin_loss,
+        aten.multi_margin_loss_backward.default: _multi_margin_loss_backward,
+        aten.multilabel_margin_loss_backward.default: _multilabel_margin_loss_backward,
+        aten.multilabel_margin_loss_forward.default: _multilabel_margin_loss,
+        aten.scaled_dot_product_attention.default: _attention_with_dropout,
+        aten.softplus_backward.default: _softplus_backward,
+        aten.std.correction: _deviation,
+        aten.std.default: lambda x, unbiased=True: _deviation(x, correction=int(unbiased)),
+        aten.std.dim: lambda x, dim, unbiased=True, keepdim=False: _deviation(x, dim, int(unbiased), keepdim),
+        aten.std_mean.correction: _deviation_and_mean,
+    }
+
+
+def _reduce(rows: Tensor, reduction: int) -> Tensor:
+    return rows if reduction == _NONE else rows.mean() if reduction == _MEAN else rows.sum()
+
+
+def _deviation(
+    x: Tensor, dim: list[int] | None = None, correction: float | None = None, keepdim: bool = False
+) -> Tensor:
+    # The kernel adds up in float64: of numbers whose squares are 0 in float32, the deviation is not.
+    variance: Tensor = torch.ops.aten.var.correction(x.double(), dim, correction=correction, keepdim=keepdim)
+    return variance.sqrt().to(x.dtype)
+
+
+def _deviation_and_mean(
+    x: Tensor, dim: list[int] | None = None, correction: float | None = None, keepdim: bool = False
+) -> tuple[Tensor, Tensor]:
+    mean = x.mean() if dim is None else x.mean(dim, keepdim=keepdim)
+    return _deviation(x, dim, correction, keepdim), mean
+
+
+def _softplus_backward(gradient: Tensor, x: Tensor, beta: float, threshold: float) -> Tensor:
+    scaled = x * beta
+    z = scaled.clamp(max=threshold).exp()  # the kernel does not look at larger ones
+    return torch.where(scaled > threshold, gradient, gradient * z / (z + 1.0))
+
+
+def _safe_softmax(x: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor:
+    # The least number in place of -inf: what all of a row is hidden from has shares, too, of which none is taken.
+    shares = torch.softmax(x.clamp(min=torch.finfo(x.dtype).min), dim, dtype=dtype)
+    return torch.where(x == -torch.inf, 0.0, shares)
+
+
+def _attention_with_dropout(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Any:
+    if not dropout_p:
+        return NotImplemented  # the exporter knows it
+    options: dict[str, Any] = {"scale": scale, "enable_gqa": enable_gqa}
+    found: tuple[Tensor, ...] = torch.ops.aten._scaled_dot_product_attention_math(
+        query, key, value, attn_mask, dropout_p, is_causal, **options
+    )
+    return found[0]
+
+
+def _cross_entropy_of_shares(
+    x: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    reduction: int = _MEAN,
+    ignore_index: int = -100,
+    label_smoothing: float = 0.0,
+) -> Any:
+    if not target.is_floating_point():
+        return NotImplemented  # the exporter knows it
+    axis = 1 if x.dim() > 1 else 0
+    classes = x.shape[axis]
+    if label_smoothing:
+        target = target * (1 - label_smoothing) + label_smoothing / classes
+    found = F.log_softmax(x, axis) * target
+    if weight is not None:
+        found = found * weight.reshape([classes if i == axis else 1 for i in range(x.dim())])
+    rows = x.numel() / classes
+    if reduction == _NONE:
+        return -found.sum(axis)
+    return -found.sum() / rows if reduction == _MEAN else -found.sum()
+
+
+def _weight_norm_backward(gradient: Tensor, v: Tensor, g: Tensor, norms: Tensor, dim: int) -> tuple[Tensor, Tensor]:
+    wide_gradient, wide_v = gradient.to(norms.dtype), v.to(norms.dtype)
+    others = [i for i in range(v.dim()) if i != dim % v.dim()]
+    of_g = (wide_gradient * wide_v).sum(others, keepdim=True) / norms
+    scale = g.to(norms.dtype) / norms
+    of_v = scale * wide_gradient - scale * of_g / norms * wide_v
+    return of_v.to(v.dtype), of_g.to(g.dtype)
+
+
+# margins ----------------------------------------------------------------------------------------------------------
+
+
+def _margins(
+    x: Tensor, target: Tensor, p: float, margin: float, weight: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor, float | Tensor]:
+    """Return by how much each class comes too near to the right one, which that is, and the weight of each row."""
+    rows, right = torch.atleast_2d(x), target.reshape(-1, 1)
+    is_right = torch.arange(rows.shape[1], device=x.device) == right
+    lacking = torch.where(is_right, 0.0, margin - rows.gather(1, right) + rows)
+    return rows, lacking, is_right, 1.0 if weight is None else weight[right]
+
+
+def _multi_margin_loss(
+    x: Tensor,
+    target: Tensor,
+    p: float = 1,
+    margin: float = 1,
+    weight: Tensor | None = None,
+    reduction: int = _MEAN,
+) -> Tensor:
+    rows, lacking, _, scale = _margins(x, target, p, margin, weight)
+    each = lacking.clamp(min=0)
+    found = ((each if p == 1 else each * each) * scale).sum(1) / rows.shape[1]
+    return _reduce(found.reshape(target.shape), reduction)
+
+
+def _multi_margin_loss_backward(
+    gradient: Tensor,
+    x: Tensor,
+    target: Tensor,
+    p: float,
+    margin: float,
+    weight: Tensor | None = None,
+    reduction: int = _MEAN,
+) -> Tensor:
+    rows, lacking, is_right, scale = _margins(x, target, p, margin, weight)
+    share = 1.0 / (rows.numel() if reduction == _MEAN else rows.shape[1])
+    slopes = torch.where(lacking > 0, share if p == 1 else 2 * share * lacking, 0.0) * scale
+    slopes = torch.where(is_right, -slopes.sum(1, keepdim=True), slopes)
+    return (slopes * (gradient.reshape(-1, 1) if reduction == _NONE else gradient)).reshape(x.shape)
+
+
+def _label_margins(x: Tensor, target: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return by how much each class comes too near to each label, `(rows, labels, classes)`, and which pairs count.
+
+    Also return which class each label is, and which classes are labels. Labels after a negative one are none.
+    """
+    rows, labels = torch.atleast_2d(x), torch.atleast_2d(target)
+    counts = (labels < 0).to(torch.int64).cumsum(1) == 0
+    classes = torch.arange(rows.shape[1], device=x.device)
+    is_class = (labels.unsqueeze(-1) == classes) & counts.unsqueeze(-1)
+    is_label = is_class.to(torch.int64).sum(1) > 0
+    lacking = 1.0 - rows.gather(1, torch.where(counts, labels, 0)).unsqueeze(-1) + rows.unsqueeze(1)
+    return lacking, counts.unsqueeze(-1) & ~is_label.unsqueeze(1), is_class, is_label
+
+
+def _multilabel_margin_loss(x: Tensor, target: Tensor, reduction: int) -> tuple[Tensor, Tensor]:
+    lacking, counted, _, is_label = _label_margins(x, target)
+    found = torch.where(counted, lacking.clamp(min=0), 0.0).sum((1, 2)) / x.shape[-1]
+    return _reduce(found.reshape(x.shape[:-1]), reduction), is_label.reshape(target.shape).to(x.dtype)
+
+
+def _multilabel_margin_loss_backward(
+    gradient: Tensor, x: Tensor, target: Tensor, reduction: int, is_target: Tensor
+) -> Tensor:
+    lacking, counted, is_class, _ = _label_margins(x, target)
+    share = 1.0 / (x.numel() if reduction == _MEAN else x.shape[-1])
+    slopes = torch.where(counted & (lacking > 0), share, 0.0).to(x.dtype)
+    of_labels = (slopes.sum(2, keepdim=True) * is_class.to(x.dtype)).sum(1)
+    found = slopes.sum(1) - of_labels
+    return (found * (gradient.reshape(-1, 1) if reduction == _NONE else gradient)).reshape(x.shape)

@@ -1,0 +1,149 @@
+"""Functions of a module in another text: found by a line of theirs, and run in its place for a while."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import inspect
+import linecache
+import textwrap
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import CodeType, FunctionType
+from typing import Any
+
+import torch
+
+from ranum_falsify.network.source import Source
+
+__all__ = ["Written", "find_written"]
+
+
+@dataclass(frozen=True)
+class Written:
+    """A function, and the lines that it is written in.
+
+    Attributes:
+        function: The function.
+        first: Number of the first line in its file.
+        lines: The lines, as the file has them.
+    """
+
+    function: FunctionType
+    first: int
+    lines: tuple[str, ...]
+
+    @property
+    def tree(self) -> ast.FunctionDef:
+        """Its syntax tree, with the numbers of lines and columns of the lines without their common indentation.
+
+        Raises:
+            SyntaxError: These lines are no function by themselves.
+        """
+        found = ast.parse(textwrap.dedent("".join(self.lines))).body[0]
+        if not isinstance(found, ast.FunctionDef):
+            raise SyntaxError("no function")
+        return found
+
+    def statement_at(self, number: int) -> ast.stmt | None:
+        """Return the innermost statement that spans a line of the file."""
+        line, found = number - self.first + 1, None
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.stmt) and node.lineno <= line <= (node.end_lineno or 0):
+                found = node if not isinstance(node, ast.FunctionDef) else found
+        return found
+
+    def names_before(self, statement: ast.stmt) -> dict[str, ast.expr]:
+        """Return what the local names stand for that are assigned once, above a statement."""
+        counts: dict[str, int] = {}
+        values: dict[str, ast.expr] = {}
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                counts[node.id] = counts.get(node.id, 0) + 1
+            if isinstance(node, ast.Assign) and node.lineno < statement.lineno and len(node.targets) == 1:
+                target = node.targets[0]
+                if isinstance(target, ast.Name):
+                    values[target.id] = node.value
+        arguments = {arg.arg for arg in self.tree.args.args}
+
+        def stays(value: ast.expr) -> bool:
+            used = {node.id for node in ast.walk(value) if isinstance(node, ast.Name)}
+            return all(counts.get(name, 0) <= (0 if name in arguments else 1) for name in used)
+
+        return {name: value for name, value in values.items() if counts[name] == 1 and stays(value)}
+
+    def values_read(self, statement: ast.stmt) -> list[ast.expr]:
+        """Return what was assigned, above a statement, to the names that it reads."""
+        used = {node.id for node in ast.walk(statement) if isinstance(node, ast.Name)}
+        above = [node for node in ast.walk(self.tree) if isinstance(node, ast.Assign)]
+        return [
+            node.value
+            for node in above
+            if node.lineno < statement.lineno
+            and any(isinstance(target, ast.Name) and target.id in used for target in node.targets)
+        ]
+
+    def replaced(self, node: ast.expr, text: str) -> Written:
+        """Return the function with another text for an expression of one line or several."""
+        indent = len(self.lines[0]) - len(self.lines[0].lstrip())
+        lines = list(self.lines)
+        start, end = node.lineno - 1, (node.end_lineno or node.lineno) - 1
+        margin = [len(line) - len(line.lstrip()) if not line.strip() else indent for line in lines]
+        head = lines[start].encode()[: node.col_offset + margin[start]].decode()
+        tail = lines[end].encode()[(node.end_col_offset or 0) + margin[end] :].decode()
+        lines[start : end + 1] = [head + text + tail]
+        return Written(self.function, self.first, tuple(lines))
+
+    def compile(self) -> CodeType:
+        """Return the code of these lines, with their numbers.
+
+        Raises:
+            SyntaxError: They are no function.
+            ValueError: The function holds variables of another one.
+        """
+        if self.function.__code__.co_freevars not in ((), ("__class__",)):
+            raise ValueError("the function holds variables of another one")
+        tree = ast.increment_lineno(self.tree, self.first - 1)
+        tree.decorator_list = []
+        body: ast.stmt = tree
+        if self.function.__code__.co_freevars:  # super() needs a class around it
+            body = ast.ClassDef(name="Around", bases=[], keywords=[], body=[tree], decorator_list=[])
+            ast.copy_location(body, tree)
+        whole = compile(ast.fix_missing_locations(ast.Module([body], [])), self.function.__code__.co_filename, "exec")
+        return next(code for code in _codes(whole) if code.co_name == self.function.__name__)
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        """Make the function run these lines."""
+        usual = self.function.__code__
+        self.function.__code__ = self.compile()
+        try:
+            yield
+        finally:
+            self.function.__code__ = usual
+
+
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield constant
+            yield from _codes(constant)
+
+
+def find_written(module: torch.nn.Module, source: Source) -> Written | None:
+    """Return the function of a module's classes, or of the files that these are in, that a line belongs to."""
+    for function in _functions(module):
+        code = function.__code__
+        if code.co_filename != source.file or code.co_name == "<lambda>":
+            continue
+        lines = inspect.getblock(linecache.getlines(code.co_filename)[code.co_firstlineno - 1 :])
+        if code.co_firstlineno <= (source.line or 0) < code.co_firstlineno + len(lines):
+            return Written(function, code.co_firstlineno, tuple(lines))
+    return None
+
+
+def _functions(module: torch.nn.Module) -> Iterator[FunctionType]:
+    for kind in {kind for part in module.modules() for kind in type(part).__mro__}:
+        yield from (value for value in vars(kind).values() if isinstance(value, FunctionType))
+    names: Mapping[str, Any] = getattr(type(module).forward, "__globals__", {})
+    yield from (value for value in names.values() if isinstance(value, FunctionType))
