@@ -14,7 +14,7 @@ from ranum_falsify.config import ARM64, SearchConfig
 from ranum_falsify.deadline import Deadline, OutOfTime
 from ranum_falsify.errors import OUT_OF_MEMORY, MemoryShortageError, is_interruption, is_out_of_memory
 from ranum_falsify.network.blackbox import evaluate_until
-from ranum_falsify.network.contents import is_evaluated_outside
+from ranum_falsify.network.nesting import is_evaluated_outside
 from ranum_falsify.properties.formula.applications import NetworkCall
 from ranum_falsify.properties.problem.problem import InputVariable, Problem
 from ranum_falsify.prove.assumptions import assumptions_of
@@ -26,9 +26,8 @@ from ranum_falsify.search.attacks import check_backends
 from ranum_falsify.search.backends import BackendSearch
 from ranum_falsify.search.clauses import ClauseSearch
 from ranum_falsify.search.converter import TorchModel, convert
-from ranum_falsify.search.device import device_of, settings
+from ranum_falsify.search.device import bytes_per_sample, device_of, settings
 from ranum_falsify.search.extremes import find_extremes
-from ranum_falsify.search.memory import bytes_per_sample
 from ranum_falsify.search.operator_search import OperatorSearch
 from ranum_falsify.search.result import Answer, OperatorResult
 from ranum_falsify.search.search import Budget, Progress, SearchContext

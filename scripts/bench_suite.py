@@ -29,7 +29,7 @@ from typing import NoReturn
 import psutil
 
 from ranum_falsify.suite.instance import Instance
-from ranum_falsify.suite.listing.listing import list_instances
+from ranum_falsify.suite.listing import list_instances
 from ranum_falsify.suite.record import InstanceRecord
 from ranum_falsify.suite.results import read_records
 

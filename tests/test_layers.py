@@ -284,8 +284,8 @@ def test_the_layer_check_sees_faults(relative: str, source: str, faults: int) ->
         ("operators/rows/cast.py", "from ranum_falsify.operators.relations.fused import summed", 0),
         ("operators/__init__.py", "from ranum_falsify.operators import rows", 0),
         ("properties/formula/terms.py", "if TYPE_CHECKING:\n    from ranum_falsify.properties.problem import box", 1),
-        ("domain/rules/support/limits.py", "from ranum_falsify.domain.rules.cast import converted", 1),
-        ("domain/rules/cast.py", "from ranum_falsify.domain.rules.support import limits", 0),
+        ("domain/rules/support/real_functions.py", "from ranum_falsify.domain.rules.cast import converted", 1),
+        ("domain/rules/cast.py", "from ranum_falsify.domain.rules.support import real_functions", 0),
     ],
 )
 def test_the_room_check_sees_faults(relative: str, source: str, faults: int) -> None:

@@ -15,7 +15,7 @@ from ranum_falsify.api.making_tests import Workshop
 from ranum_falsify.api.models import ModelLike
 from ranum_falsify.api.properties import PropertyLike, property_of
 from ranum_falsify.config import ConfirmConfig, HalfPrecision
-from ranum_falsify.confirm.arrays import write_arrays
+from ranum_falsify.confirm.unit_test import write_arrays
 from ranum_falsify.errors import SaveError, UsageError, reason_of
 from ranum_falsify.escaping import escape, json_text
 from ranum_falsify.report.confirm_report import TestedOperator, lines, summary

@@ -10,7 +10,7 @@ import numpy as np
 
 from ranum_falsify.network import Graph
 from ranum_falsify.network.texts import string_inputs
-from ranum_falsify.operators.relations.tables import find_index_ranges
+from ranum_falsify.operators.relations.views import find_index_ranges
 
 __all__ = ["DefaultRange", "default_range"]
 

@@ -13,11 +13,10 @@ import numpy as np
 from ranum_falsify.api.kernels import check_kernels
 from ranum_falsify.api.loading import Loaded
 from ranum_falsify.config import ConfirmConfig
-from ranum_falsify.confirm.arrays import Box, arrays_of
 from ranum_falsify.confirm.exposed import Watched, expose_operators, watch_operator
 from ranum_falsify.confirm.maker import Attempt, Question, TestMaker
 from ranum_falsify.confirm.pytest_file import Case, CheckedOperator, pytest_file
-from ranum_falsify.confirm.unit_test import UnitTest
+from ranum_falsify.confirm.unit_test import Box, UnitTest, arrays_of
 from ranum_falsify.prove.assumptions import assumptions_of
 from ranum_falsify.report.confirm_report import Standing, TestedOperator, TestedRun, as_json
 from ranum_falsify.report.names import unique_names

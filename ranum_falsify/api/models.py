@@ -17,8 +17,8 @@ from onnx.external_data_helper import uses_external_data
 import ranum_falsify.operators  # noqa: F401 - fills the registry; imports torch
 from ranum_falsify.errors import ModelError, RanumFalsifyError, UnsupportedOperatorError, UsageError
 from ranum_falsify.network import Graph, read, read_inputs
-from ranum_falsify.network.contents import has_unfit_branches
 from ranum_falsify.network.fingerprint import Fingerprint, fingerprint
+from ranum_falsify.network.nesting import has_unfit_branches
 
 __all__ = ["FindSamples", "Model", "ModelLike", "fingerprint_of", "inputs_of", "load_model", "model_of"]
 

@@ -16,7 +16,7 @@ from ranum_falsify.cli.output import say
 from ranum_falsify.cli.progress import show_progress
 from ranum_falsify.cli.streams import complain, verdict_stands
 from ranum_falsify.cli.usage import PROGRAM
-from ranum_falsify.confirm.training.rules import describe_training
+from ranum_falsify.confirm.training.optimisers import describe_training
 from ranum_falsify.escaping import json_text
 from ranum_falsify.report.run_report import FORMAT
 from ranum_falsify.report.text import plural

@@ -22,9 +22,8 @@ from ranum_falsify.suite.crew import Crew
 from ranum_falsify.suite.listing import list_instances
 from ranum_falsify.suite.local import LocalCrew
 from ranum_falsify.suite.planning import Planned, choose, override, plan
-from ranum_falsify.suite.results import ResultsFile
+from ranum_falsify.suite.results import ResultsFile, write_table
 from ranum_falsify.suite.running import InstanceLimits, SuiteStanding, run_suite
-from ranum_falsify.suite.table import write_table
 
 __all__ = ["run"]
 

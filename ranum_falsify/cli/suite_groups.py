@@ -13,7 +13,7 @@ from ranum_falsify.cli.parser import Parser
 from ranum_falsify.cli.settings_file import SettingsFile
 from ranum_falsify.cli.usage import PROGRAM
 from ranum_falsify.errors import UsageError
-from ranum_falsify.suite.listing.toml import GroupOptions
+from ranum_falsify.suite.listing import GroupOptions
 
 __all__ = ["read_group"]
 

@@ -13,8 +13,8 @@ import torch
 from dnnv.nn import Operation
 
 from ranum_falsify.config import ConfirmConfig, SearchConfig
+from ranum_falsify.confirm.exposed import make_repeatable, notices_of
 from ranum_falsify.confirm.oracle import Oracle
-from ranum_falsify.confirm.repeatable import make_repeatable, notices_of
 from ranum_falsify.confirm.search import TriggerSearch
 from ranum_falsify.confirm.span import SpanProver
 from ranum_falsify.confirm.unit_test import OperatorTests, Span, Trigger, UnitTest
@@ -27,8 +27,7 @@ from ranum_falsify.properties.problem.problem import Problem
 from ranum_falsify.properties.problem.targets import Target, targets_of
 from ranum_falsify.prove.proof import Proof
 from ranum_falsify.search.converter import TorchModel, convert
-from ranum_falsify.search.device import device_of, settings
-from ranum_falsify.search.memory import bytes_per_sample
+from ranum_falsify.search.device import bytes_per_sample, device_of, settings
 from ranum_falsify.search.search import Budget, SearchContext
 
 __all__ = ["Attempt", "Question", "TestMaker"]

@@ -21,7 +21,7 @@ from dnnv.nn.utils import TensorDetails
 
 from ranum_falsify.domain.attributes import apply_rule
 from ranum_falsify.domain.cells.cones import cones_of
-from ranum_falsify.domain.cells.narrowing import narrow_by_cells
+from ranum_falsify.domain.cells.table import narrow_by_cells
 from ranum_falsify.domain.infinities import Value, find_overflows, finite_part, select_valid, settle
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.kernels.envelopes import RUNTIMES, Runtime

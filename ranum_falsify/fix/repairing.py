@@ -23,7 +23,7 @@ from ranum_falsify.fix.repair import Change, Kind, Repair
 from ranum_falsify.fix.rewrites import Rewritten, find_rewrites
 from ranum_falsify.fix.sites import GuardSites
 from ranum_falsify.fix.subject import Assessment, RepairSubject
-from ranum_falsify.network.contents import black_boxes_of
+from ranum_falsify.network.nesting import black_boxes_of
 from ranum_falsify.network.optimised import optimise
 from ranum_falsify.properties.problem.problem import Problem
 from ranum_falsify.search.result import Answer

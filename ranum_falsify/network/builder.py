@@ -26,8 +26,7 @@ from ranum_falsify.network.fields import fields_of
 from ranum_falsify.network.graph import Graph, ReadOptions
 from ranum_falsify.network.model_file import opset_of
 from ranum_falsify.network.naming import UniqueNames
-from ranum_falsify.network.nesting import attribute_graphs, names_captured, names_read
-from ranum_falsify.network.paths import NodeOrigin, SubgraphPath
+from ranum_falsify.network.nesting import NodeOrigin, SubgraphPath, attribute_graphs, names_captured, names_read
 from ranum_falsify.network.registry import OperatorSpec, find, make_node, schema_of, spec_of
 from ranum_falsify.network.subgraphs import (
     build_body,

@@ -21,8 +21,8 @@ from ranum_falsify.lazy import cached_property
 from ranum_falsify.network.evaluate import Value, apply
 from ranum_falsify.network.model_file import fix_model, free_model
 from ranum_falsify.network.naming import UniqueNames
+from ranum_falsify.network.nesting import NodeOrigin
 from ranum_falsify.network.order import operands_in, topological_order
-from ranum_falsify.network.paths import NodeOrigin
 from ranum_falsify.network.registry import spec_of
 from ranum_falsify.network.slicing import find_positions, parse_slice, slice_text
 from ranum_falsify.network.tensors import to_numpy, to_torch

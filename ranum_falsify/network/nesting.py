@@ -1,18 +1,39 @@
-"""Subgraphs that nodes hold, and the tensors that cross their borders."""
+"""Subgraphs that nodes hold: what they contain, the tensors that cross their borders, and the way to a node in them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
 
+import numpy as np
 import onnx
+from dnnv.nn import Operation, OperationGraph
+
+from ranum_falsify.network.blackbox import BlackBox, title_of
+from ranum_falsify.network.order import topological_order
+from ranum_falsify.network.registry import row_of, spec_of
+from ranum_falsify.network.trace import UnfitBranch
+
+if TYPE_CHECKING:
+    from ranum_falsify.network.graph import Graph
 
 __all__ = [
+    "NodeOrigin",
+    "SubgraphPath",
     "attribute_graphs",
+    "black_boxes_of",
+    "has_subgraphs",
+    "has_unfit_branches",
+    "is_evaluated_outside",
+    "list_makers",
     "name_of",
     "names_captured",
     "names_in",
     "names_read",
     "nested_nodes",
+    "nodes_with_branches",
     "pass_on",
     "rename_captured",
 ]
@@ -105,3 +126,129 @@ def _rename(graph: onnx.GraphProto, outer: Mapping[str, str], take: Callable[[st
         child.output[:] = [names.get(name, name) for name in child.output]
         for inner in attribute_graphs(child):
             _rename(inner, names, take)
+
+
+Folded = tuple[Operation, tuple[np.ndarray, ...]]
+"""An operation that depends on no input, and its values."""
+
+
+def nodes_with_branches(graph: Graph) -> list[Operation]:
+    """Return the nodes of a graph, and those of its subgraphs."""
+    nodes: list[Operation] = []
+    pending = [graph]
+    while pending:
+        for op in pending.pop().nodes:
+            nodes.append(op)
+            pending.extend(cast("Graph", value) for value in op.__dict__.values() if isinstance(value, OperationGraph))
+    return nodes
+
+
+def has_subgraphs(graph: Graph) -> bool:
+    """Tell whether an input decides what runs in a subgraph of some operator."""
+    return any(op.__dict__.get("captured") is not None for op in graph.nodes)
+
+
+def has_unfit_branches(graph: Graph) -> bool:
+    """Tell whether a branch of some `If` cannot run on the example on which the graph was read."""
+    return any(isinstance(value, UnfitBranch) for op in nodes_with_branches(graph) for value in op.__dict__.values())
+
+
+def is_evaluated_outside(graph: Graph) -> bool:
+    """Tell whether ONNX Runtime evaluates some operator of a graph."""
+    return any(isinstance(op, BlackBox) for op in nodes_with_branches(graph))
+
+
+def black_boxes_of(graph: Graph) -> dict[str, str]:
+    """Return the titles of a graph's operators of which nothing is known, those in subgraphs too, with the reasons."""
+    boxes = (op for op in nodes_with_branches(graph) if isinstance(op, BlackBox) and op.body is None)
+    return {title_of(op.proto.op_type, spec_of(op).domain): op.why for op in boxes}
+
+
+def list_makers(outputs: Sequence[Operation], folded: Sequence[Folded]) -> tuple[Folded, ...]:
+    """Return the folded operations that make the constants behind some outputs, in their order.
+
+    Args:
+        outputs: Operations of a graph.
+        folded: All operations that depend on no input, with their values, in topological order.
+    """
+    read = [value for op in topological_order(outputs) if (spec := row_of(op)) for value in spec.operands_of(op)]
+    needed, found = set(map(id, read)), list[Folded]()
+    for op, arrays in reversed(folded):
+        if not needed.isdisjoint(map(id, arrays)):
+            found.append((op, arrays))
+            needed.update(map(id, spec_of(op).operands_of(op)))
+    return tuple(reversed(found))
+
+
+@dataclass(frozen=True)
+class NodeOrigin:
+    """Where a node lies in a model.
+
+    Attributes:
+        path: The subgraphs that lead to it: the first output of each node that holds one, and the attribute it is.
+        output: The first tensor that the node writes.
+        name: Its name after those of the nodes that hold it; all iterations of a loop have one.
+    """
+
+    path: tuple[tuple[str, str], ...]
+    output: str
+    name: str
+
+
+class SubgraphPath:
+    """The subgraphs in which nodes are built at the moment."""
+
+    def __init__(self) -> None:
+        self._prefix, self._label = "", ""
+        self._numbers = tuple[int, ...]()
+        self._path = tuple[tuple[str, str], ...]()
+
+    @property
+    def is_nested(self) -> bool:
+        """Whether they are in subgraphs that their names show."""
+        return bool(self._prefix)
+
+    def title_of(self, node: onnx.NodeProto) -> str:
+        """Return a node's name, after the path to the subgraph that it is in, and with the number of its iteration."""
+        return self._qualify(name_of(node))
+
+    def name_outputs(self, node: onnx.NodeProto) -> tuple[str, ...]:
+        """Return the names of what a node writes, likewise."""
+        return tuple(name and self._qualify(name) for name in node.output)
+
+    def origin_of(self, node: onnx.NodeProto) -> NodeOrigin | None:
+        """Return where a node lies; None where that is in no subgraph."""
+        name = name_of(node)
+        label = f"{self._label}{name.lstrip('/')}" if self._label else name
+        return NodeOrigin(self._path, node.output[0], label) if self._path else None
+
+    @contextmanager
+    def inside(
+        self, node: onnx.NodeProto, attribute: str, number: int | None = None, *, shows: bool = True, names: bool = True
+    ) -> Iterator[None]:
+        """Build nodes as those of a subgraph.
+
+        Args:
+            node: The node that has it.
+            attribute: The attribute that it is.
+            number: The number of the iteration that they belong to.
+            shows: Whether origins are named by their path.
+            names: Whether nodes and tensors are, too.
+        """
+        before = self._prefix, self._label, self._numbers, self._path
+        step = f"{name_of(node)}/{attribute}/"
+        if names and shows:
+            self._prefix += step.lstrip("/" if self._prefix else "")
+        if shows:
+            self._label += step.lstrip("/" if self._label else "")
+        if number is not None:
+            self._numbers = (*self._numbers, number)
+        self._path = (*self._path, (node.output[0], attribute))
+        try:
+            yield
+        finally:
+            self._prefix, self._label, self._numbers, self._path = before
+
+    def _qualify(self, name: str) -> str:
+        numbers = f"[{','.join(map(str, self._numbers))}]" if self._numbers else ""
+        return f"{self._prefix}{name.lstrip('/')}{numbers}" if self._prefix else name

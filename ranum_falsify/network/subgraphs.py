@@ -19,17 +19,15 @@ from dnnv.nn.utils import TensorDetails
 
 from ranum_falsify.errors import ModelError, UnsupportedOperatorError
 from ranum_falsify.network.blackbox import BlackBox
-from ranum_falsify.network.contents import list_makers
 from ranum_falsify.network.fields import initializers_of
 from ranum_falsify.network.graph import Graph
-from ranum_falsify.network.handing_on import check_branch
 from ranum_falsify.network.model_file import check_structure
-from ranum_falsify.network.nesting import name_of, names_captured
+from ranum_falsify.network.nesting import list_makers, name_of, names_captured
 from ranum_falsify.network.order import topological_order
 from ranum_falsify.network.registry import row_of
 from ranum_falsify.network.tensors import torch_dtype
 from ranum_falsify.network.trace import Run, Scope, Traced, UnfitBranch, constant
-from ranum_falsify.network.unrolling import NotUnrolledError
+from ranum_falsify.network.unrolling import NotUnrolledError, check_branch
 
 if TYPE_CHECKING:
     from ranum_falsify.network.builder import GraphBuilder

@@ -18,11 +18,10 @@ from onnx import helper, numpy_helper
 
 from ranum_falsify.errors import ModelError
 from ranum_falsify.network.blackbox import BlackBox
-from ranum_falsify.network.contents import nodes_with_branches
 from ranum_falsify.network.fields import input_fields
 from ranum_falsify.network.model_file import OLDEST_OPSET
 from ranum_falsify.network.naming import UniqueNames
-from ranum_falsify.network.nesting import rename_captured
+from ranum_falsify.network.nesting import nodes_with_branches, rename_captured
 from ranum_falsify.network.order import operands_in
 from ranum_falsify.network.registry import OperatorSpec, opsets_of, schema_of, spec_of
 from ranum_falsify.network.trace import UnfitBranch

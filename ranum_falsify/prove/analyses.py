@@ -11,7 +11,7 @@ from ranum_falsify.domain import Interval, IntervalAnalysis
 from ranum_falsify.domain.kernels import sums_in_half
 from ranum_falsify.domain.linear.bounds import LinearAnalysis
 from ranum_falsify.network import Graph
-from ranum_falsify.network.contents import black_boxes_of
+from ranum_falsify.network.nesting import black_boxes_of
 from ranum_falsify.network.optimised import Optimised, optimise
 from ranum_falsify.operators.relations.halves import describe_unknown_halves
 from ranum_falsify.operators.relations.rewrites import is_rewritten

@@ -11,7 +11,7 @@ from dnnv.nn import Operation
 from ranum_falsify.domain import Interval, IntervalAnalysis, Visited
 from ranum_falsify.domain.cells.cones import cones_of
 from ranum_falsify.network import Graph, spec_of
-from ranum_falsify.network.contents import nodes_with_branches
+from ranum_falsify.network.nesting import nodes_with_branches
 from ranum_falsify.operators.relations.discarded import list_doubtful
 from ranum_falsify.operators.support.conditions import (
     ReadsNan,

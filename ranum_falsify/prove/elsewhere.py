@@ -10,7 +10,7 @@ from ranum_falsify.config import ARM64, Runtime
 from ranum_falsify.deadline import Deadline
 from ranum_falsify.domain.kernels import envelope, measured_versions, sums_in_half
 from ranum_falsify.network import Graph, spec_of
-from ranum_falsify.network.contents import has_subgraphs, nodes_with_branches
+from ranum_falsify.network.nesting import has_subgraphs, nodes_with_branches
 from ranum_falsify.network.tensors import torch_dtype
 from ranum_falsify.prove.analyses import find_unknown_halves
 from ranum_falsify.prove.proof import Proof

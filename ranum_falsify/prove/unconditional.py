@@ -22,7 +22,7 @@ from ranum_falsify.domain import Interval, IntervalAnalysis, Visited
 from ranum_falsify.domain.infinities import Value
 from ranum_falsify.domain.rules.support.building import is_infinity_aware
 from ranum_falsify.network import spec_of
-from ranum_falsify.network.contents import black_boxes_of, has_subgraphs
+from ranum_falsify.network.nesting import black_boxes_of, has_subgraphs
 from ranum_falsify.operators.relations.discarded import find_without_nan, list_doubtful
 from ranum_falsify.operators.support.conditions import conditions_of, name_bounds
 from ranum_falsify.prove.analyses import Analyses

@@ -27,8 +27,7 @@ from ranum_falsify.properties.problem.problem import InputVariable, Problem
 from ranum_falsify.prove.analyses import Analyses
 from ranum_falsify.prove.applications import Applications
 from ranum_falsify.prove.departures import REPORT, Stack, Tensors, find_departure, find_unequal, list_bounds
-from ranum_falsify.prove.evaluation import Evaluation, WatchedRuns
-from ranum_falsify.prove.points import Point, make_points
+from ranum_falsify.prove.evaluation import Evaluation, Point, WatchedRuns, make_points
 
 __all__ = ["Drive", "Observed", "ProvedBounds", "watch"]
 

@@ -14,7 +14,7 @@ from ranum_falsify.errors import MemoryShortageError, is_interruption, is_out_of
 from ranum_falsify.network import Graph, spec_of
 from ranum_falsify.properties.problem.targets import Target
 from ranum_falsify.search.converter import Probe, TorchModel
-from ranum_falsify.search.probes import probe_of
+from ranum_falsify.search.target_state import probe_of
 
 __all__ = ["BatchedModel"]
 

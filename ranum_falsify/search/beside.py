@@ -14,14 +14,14 @@ from torch import Tensor
 from ranum_falsify.config import FailureKind, Reach, Runtime
 from ranum_falsify.errors import is_interruption
 from ranum_falsify.network import Graph, spec_of
-from ranum_falsify.network.contents import is_evaluated_outside
 from ranum_falsify.network.evaluate import Value
+from ranum_falsify.network.nesting import is_evaluated_outside
 from ranum_falsify.network.tensors import to_numpy, to_torch
 from ranum_falsify.operators.support.conditions import computes, list_refusals, list_stated_conditions
 from ranum_falsify.replay.broken import find_broken_at
 from ranum_falsify.replay.gradients import operand_ranges
-from ranum_falsify.search.probes import least_margins
 from ranum_falsify.search.result import Counterexample, OperatorResult, Oracle
+from ranum_falsify.search.target_state import least_margins
 from ranum_falsify.validity import Constraint
 
 __all__ = ["TorchFailure", "add_runtimes", "compare", "find_failing_in_torch", "runtimes_of"]

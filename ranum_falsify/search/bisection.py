@@ -11,10 +11,10 @@ from torch import Tensor
 
 from ranum_falsify.properties.problem.targets import Target
 from ranum_falsify.search.batching import BatchedModel
-from ranum_falsify.search.memory import chunks
-from ranum_falsify.search.probes import margin_and_crossing_of
+from ranum_falsify.search.device import chunks
 from ranum_falsify.search.search import Region, SearchContext
 from ranum_falsify.search.starts import Box
+from ranum_falsify.search.target_state import margin_and_crossing_of
 
 __all__ = ["Bisection", "Observation", "bisect"]
 

@@ -14,8 +14,8 @@ from ranum_falsify.properties.problem.problem import Problem
 from ranum_falsify.properties.problem.targets import Target
 from ranum_falsify.search.batching import BatchedModel
 from ranum_falsify.search.converter import TorchModel
-from ranum_falsify.search.estimates import Estimates
-from ranum_falsify.search.memory import chunks
+from ranum_falsify.search.device import chunks
+from ranum_falsify.search.slopes import Estimates
 
 __all__ = ["Evaluated", "Objective"]
 

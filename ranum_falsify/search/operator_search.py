@@ -13,21 +13,20 @@ from torch import Tensor
 
 from ranum_falsify.deadline import Deadline
 from ranum_falsify.errors import ReplayCrashError, ReplayError, ReplayRefusalError, ReplayTimeoutError
-from ranum_falsify.network.contents import has_subgraphs
+from ranum_falsify.network.nesting import has_subgraphs
 from ranum_falsify.network.tensors import to_torch
 from ranum_falsify.properties.problem.targets import Target
 from ranum_falsify.replay.confirmer import feeds_of, meets_conditions
 from ranum_falsify.search.beside import compare
 from ranum_falsify.search.bisection import bisect
-from ranum_falsify.search.memory import chunks
+from ranum_falsify.search.device import chunks
 from ranum_falsify.search.objective import Objective
 from ranum_falsify.search.result import Counterexample, OperatorResult
-from ranum_falsify.search.scan import NEAR, find_strange
+from ranum_falsify.search.scan import NEAR, find_strange, find_telling
 from ranum_falsify.search.search import Progress, Region, SearchContext, descend, find_worst_vertices
 from ranum_falsify.search.standing import describe_standing, is_aside
 from ranum_falsify.search.starts import mix, replace_row
 from ranum_falsify.search.target_state import TargetState
-from ranum_falsify.search.trials import find_telling
 from ranum_falsify.search.witness import Witness
 
 __all__ = ["OperatorSearch"]

@@ -1,7 +1,4 @@
-"""Violations by the rounding of ONNX Runtime's kernels, which PyTorch does not show: many points in one run of it.
-
-The sigmoid of one number in tens of thousands may exceed 1 by the last bit there, so that 1 - sigmoid is negative.
-"""
+"""Violations that PyTorch does not show: many points in ONNX Runtime, in one run, or one by one with every tensor."""
 
 from __future__ import annotations
 
@@ -16,9 +13,10 @@ from ranum_falsify.errors import ReplayError
 from ranum_falsify.network.tensors import to_numpy
 from ranum_falsify.properties.formula.applications import NetworkCall
 from ranum_falsify.search.search import Region, SearchContext
-from ranum_falsify.search.starts import Box
+from ranum_falsify.search.starts import Box, sample_starts
 
-__all__ = ["NEAR", "draw_around", "feeds_of_points", "find_strange"]
+__all__ = ["NEAR", "draw_around", "feeds_of_points", "find_strange", "find_telling"]
+
 
 NEAR = 1e-5
 """A margin below this may be one that rounding makes negative."""
@@ -104,3 +102,38 @@ def _find_rows(outputs: Sequence[np.ndarray], count: int) -> list[int]:
         if y.dtype.kind == "f" and y.shape[:1] == (count,):
             bad |= ~np.isfinite(y.reshape(count, -1)).all(1)
     return np.flatnonzero(bad).tolist()
+
+
+_POINTS = 4096
+"""Points of one round."""
+
+_SECONDS = 2.0
+"""Time of one round, which only slow networks take."""
+
+
+def find_telling(context: SearchContext, region: Region, near: Sequence[Sequence[Tensor]]) -> list[list[Tensor]]:
+    """Return points, each with a batch of 1, on which a tensor of ONNX Runtime is not finite.
+
+    Args:
+        context: The search.
+        region: Where to look: everywhere, and around the points of which margins are small.
+        near: These points, each one tensor with a batch of 1 per input.
+    """
+    calls = context.problem.calls
+    if len(calls) != 1 or None in calls[0].variables:
+        return []
+    size = sum(math.prod(variable.shape) for variable in region.variables)
+    count = max(1, min(_POINTS, _ELEMENTS // max(size, 1), context.portion // _SHARE))
+    points = sample_starts(region.boxes, count - count // 2 if near else count, context.generator, first=False)
+    if near:
+        around = draw_around(context, region, near, count // 2)
+        # They take turns, so that both come first where time is short.
+        order = torch.randperm(count, generator=context.generator)
+        points = [torch.cat(pair)[order] for pair in zip(points, around, strict=True)]
+    try:
+        told = context.confirmer.find_telling(
+            calls[0].graph, feeds_of_points(calls[0], region, points), min(_SECONDS, context.budget.left)
+        )
+    except ReplayError:
+        return []  # it crashes, or takes too long
+    return [[x[position][None] for x in points] for position in told]

@@ -21,10 +21,9 @@ from ranum_falsify.prove.proof import NOTHING, Proof
 from ranum_falsify.replay.confirmer import Confirmer
 from ranum_falsify.search.converter import TorchModel
 from ranum_falsify.search.descent import Descent, StepSizes
-from ranum_falsify.search.memory import batch_limit, bytes_per_sample
+from ranum_falsify.search.device import batch_limit, bytes_per_sample
 from ranum_falsify.search.objective import Objective
-from ranum_falsify.search.starts import Box, sample_starts
-from ranum_falsify.search.thresholds import Crossings, find_crossings, sample_crossings
+from ranum_falsify.search.starts import Box, Crossings, find_crossings, sample_crossings, sample_starts
 
 __all__ = [
     "Budget",

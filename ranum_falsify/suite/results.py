@@ -1,11 +1,13 @@
-"""`results.jsonl`: a line for each instance that is done, which a killed suite leaves whole."""
+"""What a suite leaves: `results.jsonl`, a line for each instance done, and `results.csv`, VNN-COMP's columns."""
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from io import FileIO
 from pathlib import Path
 from typing import Self
@@ -14,7 +16,8 @@ from ranum_falsify.errors import SaveError, UsageError, reason_of
 from ranum_falsify.saving import save_together
 from ranum_falsify.suite.record import InstanceRecord, Status
 
-__all__ = ["ResultsFile", "read_records"]
+__all__ = ["ResultsFile", "read_records", "write_table"]
+
 
 _PATIENCE = 2.0
 """Seconds to wait for a file that another process holds, as a worker does that a killed suite was just starting."""
@@ -152,3 +155,29 @@ class ResultsFile:
         """Return where the last whole line ends."""
         with self._path.open("rb") as stream:
             return sum(len(line) for line in stream if line.endswith(b"\n"))
+
+
+def write_table(source: Path, target: Path) -> None:
+    """Write the table of results.
+
+    Args:
+        source: Their records.
+        target: The table: category, model, property, preparation time, verdict, seconds.
+
+    Raises:
+        RanumFalsifyError: The records cannot be read, or the table not be written.
+    """
+    save_together({target: _as_csv(read_records(source)).encode()})
+
+
+def _as_csv(records: Iterable[InstanceRecord]) -> str:
+    text = io.StringIO()
+    table = csv.writer(text, lineterminator="\n")
+    for record in sorted(_row(record) for record in records):
+        table.writerow(record)
+    return text.getvalue()
+
+
+def _row(record: InstanceRecord) -> tuple[str, ...]:
+    one = record.instance
+    return (one.category, one.model, one.property, f"{record.preparation:.3f}", record.status, f"{record.seconds:.3f}")

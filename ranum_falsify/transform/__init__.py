@@ -19,7 +19,7 @@ A pass is one small class, registered by its name, with a guarantee:
 import ranum_falsify.upstream  # noqa: F401 - says what to install where DNNV is missing
 from ranum_falsify.transform import verify
 from ranum_falsify.transform.analysis import AnalysisPass
-from ranum_falsify.transform.checks.metrics import metric
+from ranum_falsify.transform.checks.comparing import metric
 from ranum_falsify.transform.registry import register
 from ranum_falsify.transform.rewrite import Rewrite
 

@@ -15,7 +15,7 @@ from onnxscript.rewriter.pattern import RewriteRuleClassBase
 import ranum_falsify.transform.passes  # noqa: F401 - registers them
 from ranum_falsify.errors import TransformError
 from ranum_falsify.transform.analysis import AnalysisPass
-from ranum_falsify.transform.checks.metrics import METRICS
+from ranum_falsify.transform.checks.comparing import METRICS
 from ranum_falsify.transform.registry import PassSpec, faults, forget, keep_faults, registered
 from ranum_falsify.transform.rewrite import Rewrite
 

@@ -1,4 +1,4 @@
-"""Passes that replace single nodes: those whose outputs are several, or may be missing, which no pattern describes."""
+"""Passes that replace single nodes: those whose outputs are several, or may be missing; lowerings of one operator."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import onnx_ir as ir
 from ranum_falsify.transform.naming import NodeNames, all_nodes
 from ranum_falsify.transform.rewrite import Refusal, RefusedError
 
-__all__ = ["Expansion", "Plan", "is_read"]
+__all__ = ["Expansion", "Lowering", "Plan", "is_read"]
+
 
 Plan = Callable[[Any], Sequence[ir.Value | None]]
 """Builds, with operators `op.Name(...)`, a value for each output of a node; None for one that is not needed."""
@@ -90,3 +91,36 @@ class _NodeTape(ir.tape.Tape):
         if op_type.startswith("_"):
             raise AttributeError(op_type)
         return lambda *inputs, **attributes: self.op(op_type, inputs, attributes or None)
+
+
+class Lowering(Expansion):
+    """A pass that asks of each node whether it may be replaced, and then replaces it.
+
+    Attributes:
+        opset: The opset of the default domain at the node that was asked for last.
+    """
+
+    opset: int
+
+    def plan(self, node: ir.Node, opset: int) -> Plan:
+        """Check a node, and return what builds its replacement."""
+        self.opset = opset
+        self.accept(node)
+
+        def build(op: Any) -> list[ir.Value]:
+            made = self.lower(op, node)
+            return made if isinstance(made, list) else [made]
+
+        return build
+
+    @abstractmethod
+    def accept(self, node: ir.Node) -> None:
+        """Check that a node may be replaced.
+
+        Raises:
+            RefusedError: It may not, for the reason that it says.
+        """
+
+    @abstractmethod
+    def lower(self, op: Any, node: ir.Node) -> Any:
+        """Return what takes the place of the first output of a node, or a list for all; never one of its operands."""

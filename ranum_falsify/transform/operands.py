@@ -10,7 +10,6 @@ import ml_dtypes
 import numpy as np
 import onnx_ir as ir
 
-from ranum_falsify.transform.attributes import given_attribute, integer_attribute
 from ranum_falsify.transform.rewrite import RefusedError
 
 __all__ = [
@@ -29,8 +28,12 @@ __all__ = [
     "dtype_of",
     "element_type",
     "first_operand",
+    "float_attribute",
+    "given_attribute",
     "integer",
+    "integer_attribute",
     "integers",
+    "integers_attribute",
     "is_finite",
     "is_identity",
     "length_of",
@@ -41,7 +44,61 @@ __all__ = [
     "rank_of",
     "required_constant",
     "shape_of",
+    "text_attribute",
 ]
+
+
+def integer_attribute(node: ir.Node, name: str, default: int) -> int:
+    """Return an integer attribute of a node.
+
+    Raises:
+        RefusedError: It is a parameter of a local function.
+    """
+    found = given_attribute(node, name)
+    return default if found is None else int(found.as_int())
+
+
+def given_attribute(node: ir.Node, name: str) -> ir.Attr | None:
+    """Return an attribute of a node, None where it does not have it.
+
+    Raises:
+        RefusedError: It is a parameter of a local function.
+    """
+    found = node.attributes.get(name)
+    if found is not None and found.is_ref():
+        raise RefusedError(f"attribute {name!r} is a parameter of a local function; inline it first")
+    return found
+
+
+def float_attribute(node: ir.Node, name: str, default: float) -> float:
+    """Return a float attribute of a node; a default is the float32 number that it would be.
+
+    Raises:
+        RefusedError: It is a parameter of a local function.
+    """
+    found = given_attribute(node, name)
+    return float(np.float32(default if found is None else found.as_float()))
+
+
+def text_attribute(node: ir.Node, name: str, default: str) -> str:
+    """Return a text attribute of a node.
+
+    Raises:
+        RefusedError: It is a parameter of a local function.
+    """
+    found = given_attribute(node, name)
+    return default if found is None else found.as_string()
+
+
+def integers_attribute(node: ir.Node, name: str, default: Sequence[int]) -> list[int]:
+    """Return an attribute of a node that holds integers.
+
+    Raises:
+        RefusedError: It is a parameter of a local function.
+    """
+    found = given_attribute(node, name)
+    return list(default) if found is None else [int(value) for value in found.as_ints()]
+
 
 _INTEGER_CONSTANTS = 9  # opset
 _DOUBLE_EXTREMES = 8  # opset

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
-from ranum_falsify.transform.attributes import integer_attribute, integers_attribute, text_attribute
+from ranum_falsify.transform.operands import integer_attribute, integers_attribute, text_attribute
 from ranum_falsify.transform.rewrite import RefusedError
 
 __all__ = ["Window", "spatial_windows", "transposed_windows"]

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from onnx import numpy_helper
 
-from ranum_falsify.confirm.repeatable import make_repeatable
+from ranum_falsify.confirm.exposed import make_repeatable
 from ranum_falsify.confirm.training.maker import TrainingAttempt, TrainingMaker
 from ranum_falsify.confirm.training.optimisers import Optimiser, OptimiserName
 from ranum_falsify.confirm.training.running import Recipe

@@ -17,7 +17,7 @@ import ranum_falsify as rf
 from ranum_falsify.errors import TransformError, UsageError
 from ranum_falsify.transform import AnalysisPass, Rewrite, metric, register, verify
 from ranum_falsify.transform.catalogue import find_pass, import_passes
-from ranum_falsify.transform.checks.metrics import METRICS
+from ranum_falsify.transform.checks.comparing import METRICS
 from ranum_falsify.transform.registry import faults, forget, registered
 
 SOFTMAX = "g (float[2, 3] x) => (float[2, 3] y) { p = Softmax <axis = -1> (x) y = Log(p) }"

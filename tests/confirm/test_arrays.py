@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
-from ranum_falsify.confirm.arrays import Box, arrays_of, write_arrays
-from ranum_falsify.confirm.unit_test import Span, UnitTest
+from ranum_falsify.confirm.unit_test import Box, Span, UnitTest, arrays_of, write_arrays
 from tests.confirm.confirm_kit import Array
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from ranum_falsify.confirm.repeatable import make_repeatable
+from ranum_falsify.confirm.exposed import make_repeatable
 from ranum_falsify.confirm.training.endurance import Endurance
 from ranum_falsify.confirm.training.judging import Judge
 from ranum_falsify.confirm.training.optimisers import Optimiser

@@ -13,8 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from ranum_falsify.confirm.arrays import write_arrays
-from ranum_falsify.confirm.repeatable import make_repeatable
+from ranum_falsify.confirm.exposed import make_repeatable
 from ranum_falsify.confirm.training.judging import Judge
 from ranum_falsify.confirm.training.maker import TrainingMaker
 from ranum_falsify.confirm.training.optimisers import OPTIMISERS, Optimiser, OptimiserName
@@ -30,6 +29,7 @@ from ranum_falsify.confirm.training.strategies import (
 )
 from ranum_falsify.confirm.training.task import TrainingTask
 from ranum_falsify.confirm.training.writing import Rehearsed, rehearse
+from ranum_falsify.confirm.unit_test import write_arrays
 from ranum_falsify.deadline import NEVER
 from ranum_falsify.errors import PropertyError, UsageError
 from ranum_falsify.properties.problem.targets import targets_of

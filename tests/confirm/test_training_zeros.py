@@ -6,14 +6,13 @@ import numpy as np
 import pytest
 import torch
 
-from ranum_falsify.confirm.repeatable import make_repeatable
-from ranum_falsify.confirm.training.hitting import HitSearch
+from ranum_falsify.confirm.exposed import make_repeatable
+from ranum_falsify.confirm.training.hitting import HitSearch, ZeroSearch
 from ranum_falsify.confirm.training.judging import Judge
 from ranum_falsify.confirm.training.running import Recipe
 from ranum_falsify.confirm.training.search import DataSearch, Found
 from ranum_falsify.confirm.training.strategies import Bisecting, Hitting, LogarithmicUnrolling, Strategy
 from ranum_falsify.confirm.training.task import TrainingTask
-from ranum_falsify.confirm.training.zeros import ZeroSearch
 from ranum_falsify.deadline import NEVER
 from ranum_falsify.properties.problem.targets import targets_of
 from ranum_falsify.search.converter import convert

@@ -23,7 +23,7 @@ from ranum_falsify.domain import Interval, IntervalAnalysis
 from ranum_falsify.errors import ModelError
 from ranum_falsify.network import Graph, find, read, spec_of
 from ranum_falsify.network.lowering import list_lowered
-from ranum_falsify.network.narrow_types import NARROW
+from ranum_falsify.network.narrow import NARROW
 from ranum_falsify.network.unrolling import is_loop
 
 __all__ = ["COMPOUND", "cases_by_operator", "is_left_out", "left_out", "problem"]

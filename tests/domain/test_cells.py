@@ -19,8 +19,7 @@ import ranum_falsify as rf
 from ranum_falsify.domain import Interval, IntervalAnalysis
 from ranum_falsify.domain.cells.cones import cones_of
 from ranum_falsify.domain.cells.grid import Cells, first_cells, numbers_at, places_of
-from ranum_falsify.domain.cells.narrowing import narrow_by_cells
-from ranum_falsify.domain.cells.table import CellTable, OnCells, table_of
+from ranum_falsify.domain.cells.table import CellTable, OnCells, narrow_by_cells, table_of
 from ranum_falsify.network import Graph, read
 from ranum_falsify.prove.checked import check
 from tests.domain.activations import ACTIVATIONS, ENDS, Activation, make, make_bare

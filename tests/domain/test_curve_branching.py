@@ -19,7 +19,7 @@ from ranum_falsify.deadline import Deadline
 from ranum_falsify.domain import Interval
 from ranum_falsify.domain.linear import splitting
 from ranum_falsify.domain.linear.bounds import LinearAnalysis
-from ranum_falsify.domain.linear.boxes import Boxes
+from ranum_falsify.domain.linear.branching import Boxes
 from ranum_falsify.domain.linear.curve_branching import CurveBranching, find_thresholds
 from ranum_falsify.domain.linear.functionals import Functional, LinearBounds
 from ranum_falsify.domain.linear.splitting import BranchAndBound

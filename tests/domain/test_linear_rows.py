@@ -16,13 +16,11 @@ from ranum_falsify.domain import Interval, IntervalAnalysis
 from ranum_falsify.domain.kernels.envelopes import EXACT
 from ranum_falsify.domain.linear.bounds import LinearAnalysis
 from ranum_falsify.domain.linear.extremes import ExtremeStep
-from ranum_falsify.domain.linear.passes import BoxBatch, descend
+from ranum_falsify.domain.linear.passes import BoundedTensor, BoxBatch, Program, descend
 from ranum_falsify.domain.linear.probabilities import log_softmax_rows, softmax_rows
-from ranum_falsify.domain.linear.program import BoundedTensor, Program
 from ranum_falsify.domain.linear.rows import RowFunction, Rows, RowStep
 from ranum_falsify.domain.linear.slopes import ascend
-from ranum_falsify.domain.linear.squares import squares_of_rows
-from ranum_falsify.domain.linear.standardised import StandardisedRows
+from ranum_falsify.domain.linear.standardised import StandardisedRows, squares_of_rows
 from ranum_falsify.domain.linear.steps import Box, Step
 from ranum_falsify.network import read
 from tests.network.building import parse

@@ -10,7 +10,7 @@ import ranum_falsify.operators  # noqa: F401 - fills the registry
 from ranum_falsify.building import ModelBuilder
 from ranum_falsify.deadline import Deadline
 from ranum_falsify.domain import Interval
-from ranum_falsify.domain.linear import boxes
+from ranum_falsify.domain.linear import branching
 from ranum_falsify.domain.linear.bounds import LinearAnalysis
 from ranum_falsify.domain.linear.condensing import condense
 from ranum_falsify.domain.linear.functionals import Functional, LinearBounds
@@ -146,7 +146,7 @@ def test_inputs_of_one_value_are_not_cut(activation: str) -> None:
 
 
 def test_little_memory_ends_no_search(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(boxes, "_MOST_BYTES", 1)
+    monkeypatch.setattr(branching, "_MOST_BYTES", 1)
     graph = _network(0)
     analysis = _analysis(graph)
     least, whole = float(_values(graph, _ROWS).min()), float(analysis.bound(graph.output_operations, _ROWS).lower[0])

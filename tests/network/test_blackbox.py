@@ -16,8 +16,8 @@ from ranum_falsify.deadline import Deadline
 from ranum_falsify.domain import Interval, IntervalAnalysis
 from ranum_falsify.errors import ModelError, UnsupportedAttributeError, UnsupportedOperatorError
 from ranum_falsify.network import blackbox, read, registry, spec_of
-from ranum_falsify.network.contents import black_boxes_of
 from ranum_falsify.network.messages import tidy_message
+from ranum_falsify.network.nesting import black_boxes_of
 from ranum_falsify.search.batching import BatchedModel
 from ranum_falsify.search.converter import convert
 

@@ -11,8 +11,8 @@ import ranum_falsify as rf
 from ranum_falsify.domain import Interval, IntervalAnalysis
 from ranum_falsify.errors import ModelError
 from ranum_falsify.network import read
-from ranum_falsify.network.contents import black_boxes_of
-from ranum_falsify.network.handing_on import find_counting, is_well_defined
+from ranum_falsify.network.nesting import black_boxes_of
+from ranum_falsify.network.unrolling import find_counting, is_well_defined
 from tests.network.building import session
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17]>'

@@ -19,11 +19,10 @@ from onnx.reference.ops.op_cast import cast_to
 import ranum_falsify as rf
 from ranum_falsify.building import ModelBuilder, Tensor
 from ranum_falsify.domain import Interval, IntervalAnalysis
-from ranum_falsify.domain.rules.narrow import convert_to_float
+from ranum_falsify.domain.rules.cast import convert_to_float
 from ranum_falsify.errors import UnsupportedTypeError
 from ranum_falsify.network import read
-from ranum_falsify.network.narrow import widen_numbers
-from ranum_falsify.network.narrow_types import NARROW_FLOATS
+from ranum_falsify.network.narrow import NARROW_FLOATS, widen_numbers
 from tests.network.building import session
 
 X = np.linspace(-40, 40, 32, dtype=np.float32).reshape(4, 8)

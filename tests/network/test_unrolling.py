@@ -14,7 +14,7 @@ from onnx.parser import parse_graph, parse_model
 import ranum_falsify as rf
 from ranum_falsify.errors import UnsupportedOperatorError
 from ranum_falsify.network import Graph, blackbox, builder, read, unrolling
-from ranum_falsify.network.contents import black_boxes_of, is_evaluated_outside
+from ranum_falsify.network.nesting import black_boxes_of, is_evaluated_outside
 
 RNG = np.random.default_rng(0)
 

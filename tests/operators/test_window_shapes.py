@@ -14,7 +14,7 @@ from onnx import TensorProto, helper
 import ranum_falsify.operators  # noqa: F401 - fills the registry
 from ranum_falsify.errors import ModelError
 from ranum_falsify.network import read
-from ranum_falsify.network.contents import black_boxes_of
+from ranum_falsify.network.nesting import black_boxes_of
 
 RNG = np.random.default_rng(0)
 GRID = list(itertools.product((1, 4, 5, 7, 8), (1, 2, 3), (1, 2, 4, 5), (1, 2)))

@@ -12,7 +12,7 @@ import pytest
 
 from ranum_falsify.network.tensors import stored_once
 from ranum_falsify.properties.problem.problem import InputVariable
-from ranum_falsify.prove.points import make_points
+from ranum_falsify.prove.evaluation import make_points
 from tests.prove.test_watch import run_alone
 from tests.search.search_kit import network
 

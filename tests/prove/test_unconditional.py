@@ -12,7 +12,7 @@ import ranum_falsify as rf
 from ranum_falsify.domain import Interval
 from ranum_falsify.errors import RanumFalsifyError
 from ranum_falsify.network import read
-from ranum_falsify.network.contents import black_boxes_of, has_subgraphs
+from ranum_falsify.network.nesting import black_boxes_of, has_subgraphs
 from ranum_falsify.network.tensors import to_torch
 from ranum_falsify.prove.unconditional import RunRefusedError, Unconditional
 from tests.domain.boxes import Array, Feeds

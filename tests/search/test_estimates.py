@@ -12,7 +12,7 @@ from torch import Tensor
 import ranum_falsify as rf
 from ranum_falsify.building import ModelBuilder
 from ranum_falsify.building import Tensor as Symbol
-from ranum_falsify.search.estimates import Estimates
+from ranum_falsify.search.slopes import Estimates
 
 FLAT: dict[str, Callable[[Tensor], Tensor]] = {
     "sign": torch.sign,

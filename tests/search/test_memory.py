@@ -7,7 +7,7 @@ import torch
 
 from ranum_falsify.network import read
 from ranum_falsify.search import search as search_module
-from ranum_falsify.search.memory import batch_limit, bytes_per_sample, chunks
+from ranum_falsify.search.device import batch_limit, bytes_per_sample, chunks
 from tests.search.search_kit import NETWORKS, context, found, natural, network, problem, search
 
 

@@ -12,8 +12,7 @@ from onnx import helper
 
 import ranum_falsify as rf
 from ranum_falsify.network import read
-from ranum_falsify.search.starts import Box
-from ranum_falsify.search.thresholds import find_crossings, sample_crossings
+from ranum_falsify.search.starts import Box, find_crossings, sample_crossings
 
 LOW, HIGH = (0.5, 0.25, -0.75), (0.501, 0.251, -0.749)
 

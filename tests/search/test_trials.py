@@ -8,9 +8,9 @@ import torch
 
 from ranum_falsify.network import Graph, read
 from ranum_falsify.replay.replayer import Replayer
-from ranum_falsify.search import trials
+from ranum_falsify.search import scan
 from ranum_falsify.search.operator_search import OperatorSearch
-from ranum_falsify.search.trials import find_telling
+from ranum_falsify.search.scan import find_telling
 from tests.network.building import parse
 from tests.search.search_kit import context, found, search, valid_in_box
 
@@ -38,7 +38,7 @@ DOUBTFUL = "g (float16[2] x) => (float16[2] y) { s = Mul(x, x) [sub] y = Sub(s, 
 @pytest.fixture(autouse=True)
 def no_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     """Points are as many as settings say, however busy the machine is."""
-    monkeypatch.setattr(trials, "_SECONDS", 60.0)
+    monkeypatch.setattr(scan, "_SECONDS", 60.0)
 
 
 def points_of(graph: Graph, near: list[float]) -> list[np.ndarray]:

@@ -20,10 +20,11 @@ from ranum_falsify.zoo.detect import (
     analyse,
     analysis_of,
     detect,
+    draw_plausible_inputs,
+    inference_seconds,
     problem_of,
     totals,
 )
-from ranum_falsify.zoo.inference import draw_plausible_inputs, inference_seconds
 from ranum_falsify.zoo.model import Defect, ZooModel
 from tests.zoo.pair import Pair
 

@@ -8,9 +8,8 @@ import pytest
 from onnx import numpy_helper
 
 from ranum_falsify.zoo.catalogue import MODELS, model_of
-from ranum_falsify.zoo.detect import analysis_of, problem_of
+from ranum_falsify.zoo.detect import analysis_of, draw_plausible_inputs, problem_of
 from ranum_falsify.zoo.developer import DeveloperGuard, guard_operands
-from ranum_falsify.zoo.inference import draw_plausible_inputs
 from ranum_falsify.zoo.model import Defect, ZooModel
 
 DEFECTS = {defect.id: (model, defect) for model in MODELS for defect in model.defects}

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ranum_falsify.confirm.training.endurance import Endurance
-from ranum_falsify.confirm.training.hitting import HitSearch
+from ranum_falsify.confirm.training.hitting import HitSearch, ZeroSearch
 from ranum_falsify.confirm.training.judging import Judge
 from ranum_falsify.confirm.training.running import Recipe
 from ranum_falsify.confirm.training.search import DataSearch, Found
@@ -29,7 +29,6 @@ from ranum_falsify.confirm.training.strategies import (
     Unrolling,
 )
 from ranum_falsify.confirm.training.task import TrainingTask
-from ranum_falsify.confirm.training.zeros import ZeroSearch
 from ranum_falsify.confirm.unit_test import UnitTest
 from ranum_falsify.deadline import Deadline
 from ranum_falsify.network.tensors import to_torch

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ranum_falsify.search.estimates import CLIPPED, Estimates
-from ranum_falsify.search.logarithms import Logarithms
+from ranum_falsify.search.slopes import CLIPPED, Estimates, Logarithms
 
 __all__ = [
     "Bisecting",

@@ -23,8 +23,8 @@ from ranum_falsify.properties.formula.applications import NetworkCall
 from ranum_falsify.properties.problem.problem import InputVariable, Problem
 from ranum_falsify.properties.problem.targets import Target
 from ranum_falsify.search.converter import Probe, TorchModel, convert
-from ranum_falsify.search.probes import margin_and_crossing_of, probe_of
 from ranum_falsify.search.starts import Box
+from ranum_falsify.search.target_state import margin_and_crossing_of, probe_of
 
 __all__ = ["Datum", "TrainingTask"]
 

@@ -23,12 +23,10 @@ from ranum_falsify.deadline import NEVER, Deadline
 from ranum_falsify.domain.analysis import IntervalAnalysis, Visited
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.kernels.envelopes import RUNTIMES, Runtime
-from ranum_falsify.domain.linear.allowance import Allowance
 from ranum_falsify.domain.linear.builder import ProgramBuilder
 from ranum_falsify.domain.linear.forms import Affine, Composed, Gated, Spelled, form_of
 from ranum_falsify.domain.linear.functionals import Functional, LinearBounds, find_known
-from ranum_falsify.domain.linear.passes import BoxBatch, descend
-from ranum_falsify.domain.linear.program import BoundedTensor
+from ranum_falsify.domain.linear.passes import Allowance, BoundedTensor, BoxBatch, descend
 from ranum_falsify.domain.linear.relaxations import Lines, Relaxation
 from ranum_falsify.domain.linear.slopes import ASCENT_PASSES, ascend
 from ranum_falsify.domain.linear.steps import CurveStep

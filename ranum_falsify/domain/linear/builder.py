@@ -30,10 +30,10 @@ from ranum_falsify.domain.linear.forms import (
     Spelled,
     form_of,
 )
-from ranum_falsify.domain.linear.program import BoundedTensor, Program
+from ranum_falsify.domain.linear.passes import BoundedTensor, Program
 from ranum_falsify.domain.linear.relaxations import Relaxation
 from ranum_falsify.domain.linear.rows import Rows, RowStep
-from ranum_falsify.domain.linear.squares import squares_of_rows
+from ranum_falsify.domain.linear.standardised import squares_of_rows
 from ranum_falsify.domain.linear.steps import AffineStep, Box, CurveStep, ProductStep, Step
 from ranum_falsify.domain.slack import (
     FUSED_ROUNDINGS,

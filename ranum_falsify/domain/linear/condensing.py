@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ranum_falsify.domain.linear.program import Program
+from ranum_falsify.domain.linear.passes import Program
 from ranum_falsify.domain.linear.steps import AffineStep, MatrixStep
 from ranum_falsify.domain.slack import double_share, vanishing
 

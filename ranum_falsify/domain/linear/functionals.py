@@ -12,8 +12,7 @@ from torch import Tensor
 
 from ranum_falsify.domain.analysis import IntervalAnalysis
 from ranum_falsify.domain.interval import Interval
-from ranum_falsify.domain.linear.passes import BoxBatch, descend, spread
-from ranum_falsify.domain.linear.program import Program
+from ranum_falsify.domain.linear.passes import BoxBatch, Program, descend, spread
 from ranum_falsify.domain.linear.steps import minimise
 from ranum_falsify.domain.slack import double_share
 

@@ -9,16 +9,70 @@ https://arxiv.org/abs/1811.00866 (CROWN).
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
-from ranum_falsify.domain.linear.program import Program
-from ranum_falsify.domain.linear.steps import Box, minimise
+from ranum_falsify.domain.linear.steps import Box, Step, minimise
 from ranum_falsify.domain.slack import TOTALS_SHARE, double_share, vanishing
 
-__all__ = ["BoxBatch", "descend", "spread"]
+__all__ = ["Allowance", "BoundedTensor", "BoxBatch", "Program", "descend", "spread"]
+
+
+@dataclass(frozen=True)
+class BoundedTensor:
+    """A tensor of the graph.
+
+    Attributes:
+        shape: Its shape.
+        box: Its bounds by the interval analysis, `(1, *shape)`; may be infinite.
+    """
+
+    shape: tuple[int, ...]
+    box: Box
+
+
+@dataclass
+class Program:
+    """Steps in topological order.
+
+    Attributes:
+        variables: Every floating tensor that depends on the inputs, by number.
+        steps: The steps that compute them; variables that no step writes are free within their boxes.
+        inputs: Variables of the graph's inputs; None for those that are not floating or have one value.
+        numbers: Variable of each operation, and of constants that do not have a single value, by id.
+        writers: The step that writes each variable.
+    """
+
+    variables: list[BoundedTensor] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
+    inputs: list[int | None] = field(default_factory=list)
+    numbers: dict[int, int] = field(default_factory=dict)
+    writers: dict[int, int] = field(default_factory=dict)
+
+    def add(self, variable: BoundedTensor) -> int:
+        """Add a variable and return its number."""
+        self.variables.append(variable)
+        return len(self.variables) - 1
+
+    def append(self, step: Step) -> None:
+        """Append a step."""
+        self.writers.update(dict.fromkeys(step.writes, len(self.steps)))
+        self.steps.append(step)
+
+    def select_before(self, targets: Sequence[int]) -> list[int]:
+        """Return the steps on which variables depend, last first."""
+        needed, found = set(targets), []
+        for number in reversed(range(len(self.steps))):
+            step = self.steps[number]
+            if not needed.isdisjoint(step.writes):
+                needed.update(step.reads)
+                found.append(number)
+        return found
 
 
 class BoxBatch:
@@ -125,3 +179,49 @@ def spread(weight: Tensor, size: Tensor) -> Tensor:
     """Return the sums of magnitudes `(boxes, rows)` of linear functions of variables of at most some sizes."""
     worst = weight.abs() * size.unsqueeze(1)
     return torch.where(weight == 0, 0.0, worst).reshape(*weight.shape[:2], -1).sum(-1)
+
+
+_EXPECTED = 0.1
+"""Seconds of passes that the expected price of estimates is worth."""
+
+
+class Allowance:
+    """Multiplications that passes may still take.
+
+    Attributes:
+        left: How many.
+        is_short: Whether it was not enough for something.
+    """
+
+    def __init__(self, left: float, speed: float | None = None, price: float = 1.0) -> None:
+        """Grant an amount.
+
+        Args:
+            left: Multiplications.
+            speed: How many of them a second counts for, so that time is spent in place of what passes are estimated to
+                take; None to spend the estimates, whatever they take.
+            price: What one of an estimate is expected to cost before any has been timed.
+        """
+        self.left, self.is_short = left, False
+        self._speed, self._price = speed, price
+        # What is computed for the first time takes longer than what is like it, so that the expectation counts, too.
+        self._spent = 0.0 if speed is None else _EXPECTED * speed
+        self._estimated = self._spent / price
+
+    def affords(self, cost: float, share: float = 1.0) -> bool:
+        """Tell whether an estimate is within a share of what is left."""
+        enough = cost * self._price <= share * self.left
+        self.is_short |= not enough
+        return enough
+
+    @contextmanager
+    def spend(self, cost: float) -> Iterator[None]:
+        """Take what the block costs, given its estimate."""
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            spent = cost if self._speed is None else (time.monotonic() - began) * self._speed
+            self.left -= spent
+            self._estimated, self._spent = self._estimated + cost, self._spent + spent
+            self._price = self._spent / self._estimated if self._estimated else self._price

@@ -16,12 +16,10 @@ from torch import Tensor
 
 from ranum_falsify.deadline import Deadline
 from ranum_falsify.domain.linear.bounds import LinearAnalysis
-from ranum_falsify.domain.linear.boxes import Boxes, halve, join, take
-from ranum_falsify.domain.linear.branching import Branching, Decision, InputBranching
+from ranum_falsify.domain.linear.branching import Boxes, Branching, Decision, InputBranching, halve, join, take
 from ranum_falsify.domain.linear.curve_branching import CurveBranching, find_thresholds
 from ranum_falsify.domain.linear.functionals import Functional, LinearBounds
-from ranum_falsify.domain.linear.passes import BoxBatch
-from ranum_falsify.domain.linear.program import Program
+from ranum_falsify.domain.linear.passes import BoxBatch, Program
 from ranum_falsify.lazy import cached_property
 
 __all__ = ["BranchAndBound", "SplitResult", "bound_parts", "split_and_bound"]

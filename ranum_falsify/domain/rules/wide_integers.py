@@ -19,7 +19,7 @@ from torch import Tensor
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.rules.arithmetic.pairs import remainder, sign
 from ranum_falsify.domain.rules.cast import convert
-from ranum_falsify.domain.rules.reduction.sums import Bound
+from ranum_falsify.domain.rules.reduction import Bound
 from ranum_falsify.domain.rules.shape import collapse
 from ranum_falsify.domain.rules.support.building import infinity_aware, result_shape
 from ranum_falsify.domain.site import IntervalRule, Site

@@ -15,7 +15,7 @@ from ranum_falsify.network import Graph, spec_of
 from ranum_falsify.properties.problem.problem import Problem
 from ranum_falsify.properties.problem.targets import Target, targets_of
 from ranum_falsify.search.converter import convert
-from ranum_falsify.search.probes import margins_of
+from ranum_falsify.search.target_state import margins_of
 
 __all__ = ["rate_elements"]
 

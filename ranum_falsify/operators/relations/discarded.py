@@ -19,7 +19,7 @@ from dnnv.nn.operations import Input
 from ranum_falsify.domain import Interval, IntervalAnalysis, Visited
 from ranum_falsify.domain.attributes import apply_rule
 from ranum_falsify.network import spec_of
-from ranum_falsify.network.contents import nodes_with_branches
+from ranum_falsify.network.nesting import nodes_with_branches
 from ranum_falsify.operators.support.conditions import is_bounded_valid
 
 __all__ = ["find_without_nan", "list_doubtful"]

@@ -7,7 +7,7 @@ from dnnv.nn import Operation
 from dnnv.nn.operations import Identity
 
 from ranum_falsify.network import Graph, spec_of
-from ranum_falsify.network.contents import has_subgraphs
+from ranum_falsify.network.nesting import has_subgraphs
 from ranum_falsify.operators.relations.matching import fields_of, is_a, kind
 
 __all__ = ["describe_unknown_halves"]

@@ -1,12 +1,14 @@
-"""Rows of which some elements are set to minus infinity, yet never all: a choice of the largest ones is kept."""
+"""Rows in which something is present: a choice of the largest elements is kept, a class has votes, the first is 0."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import TypeAlias, cast
 
 import numpy as np
+import torch
 from dnnv.nn import Operation
 from dnnv.nn.operations import OutputSelect
 
@@ -16,18 +18,22 @@ from ranum_falsify.domain.rules.support.building import inherit_marks
 from ranum_falsify.domain.site import IntervalRule, Site
 from ranum_falsify.operators.relations.matching import (
     Field,
+    constant,
     fields_of,
     find_reduction,
     is_a,
     is_same,
     kind,
     may_be_rounded_apart,
+    pairs,
+    reduced_dims,
     rounds_apart,
     source,
 )
 from ranum_falsify.operators.support.functions import ints
 
-__all__ = ["has_kept_sections", "keeping_some"]
+__all__ = ["first_is_largest", "has_kept_sections", "keeping_some", "sum_of_votes"]
+
 
 Dims = Callable[[Operation, int], Sequence[int]]
 """`dims(op, rank)`: the dimensions of a row."""
@@ -149,3 +155,143 @@ def _picks_along(site: Site, op: Operation, axis: int, rank: int) -> bool:
         return int(op.axis) % rank == axis
     axes = fields_of(op)[3]
     return isinstance(axes, np.ndarray) and {one % rank for one in ints(axes) or ()} == {axis}
+
+
+_EXACT = 2.0**53
+"""Whole numbers below it are told apart as float64."""
+
+_Summed: TypeAlias = tuple[bytes, tuple[int, ...] | None]
+"""Axes and shape of a sum of votes."""
+
+_MOVING = ("Flatten", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
+
+
+def sum_of_votes(site: Site, x: Interval, axes: np.ndarray | None) -> Interval | None:
+    """Bound the votes for all classes together from below by one of them, as neighbours vote for their classes.
+
+    A vote is a test `t == c` for a class c, as a number, perhaps times a weight. It counts for one class if t is chosen
+    from a table of classes, and sums of numbers that are not negative are not less than any of these.
+    """
+    joined, rank = is_a(site.op.data, "Concat"), len(x.shape)
+    if joined is None or not x.is_floating or not x.size or x.extremes[0] < 0:
+        return None
+    if joined.axis % rank not in reduced_dims(site.op, rank, axes):
+        return None
+    voter: Field = None
+    weight: Field = None
+    classes, summed = set[float](), set[_Summed]()
+    for number, part in enumerate(fields_of(joined)):
+        found = _find_vote(part)
+        if found is None:
+            return None
+        total, tested, cast, times = found
+        if number and not (is_same(tested, voter) and (is_same(times, weight) or times is weight is None)):
+            return None
+        voter, weight = tested, times
+        classes.add(cast)
+        summed.add(_read_sum(site, total))
+    table = _find_table(voter)
+    voters = site.find_known(voter)
+    if table is None or voters is None or not {float(value) for value in table.flat} <= classes:
+        return None
+    # A class of more dimensions than the voters would repeat their votes, and move what is added up.
+    if len(summed) != 1 or any(not axes or shape != voters.shape for axes, shape in summed):
+        return None
+    least = _least_weight(site, voters, weight)
+    return None if least is None else Interval.fill(least, math.inf, site.shape, x.dtype)
+
+
+def _read_sum(site: Site, total: Operation) -> _Summed:
+    """Return along which axes a node adds up, nothing where that is not known, and the shape of what it adds up."""
+    data, axes = fields_of(total)
+    known = site.find_known(data)
+    return axes.tobytes() if isinstance(axes, np.ndarray) else b"", None if known is None else known.shape
+
+
+def _find_vote(part: Field) -> tuple[Operation, Field, float, Field] | None:
+    """Return the sum of votes for a class, what is compared with the class, the class, and the weight, if any."""
+    total = is_a(part, "ReduceSum")
+    if total is None:
+        return None
+    for vote, weight in _factors(fields_of(total)[0]):
+        cast = is_a(vote, "Cast")
+        test = None if cast is None else is_a(fields_of(cast)[0], "Equal")
+        for tested, number in () if test is None else pairs(test):
+            value = constant(number)
+            if value is not None:
+                return total, tested, value, weight
+    return None
+
+
+def _factors(term: Field) -> Iterator[tuple[Field, Field]]:
+    product = is_a(term, "Mul")
+    yield from [(term, None)] if product is None else pairs(product)
+
+
+def _find_table(field: Field) -> np.ndarray | None:
+    """Return the constant from which all elements of a field are chosen."""
+    while (op := is_a(field, *_MOVING)) is not None:
+        field = fields_of(op)[0]
+    chosen = is_a(field, "Gather", "ArrayFeatureExtractor")
+    table = None if chosen is None else source(fields_of(chosen)[0])
+    if not isinstance(table, np.ndarray) or not table.size or table.dtype.kind not in "fiu":
+        return None
+    return table if bool((np.abs(table.astype(np.float64)) < _EXACT).all()) else None
+
+
+def _least_weight(site: Site, voters: Interval, weight: Field) -> float | None:
+    """Return the least weight of a vote; None if there may be no vote, or if weights may be negative."""
+    if not voters.size:
+        return None
+    if weight is None:
+        return 1.0
+    known = site.find_known(weight)
+    if known is None or known.shape != voters.shape or known.may_be_infinite or known.extremes[0] < 0:
+        return None
+    return float(known.extremes[0])
+
+
+def first_is_largest(rule: IntervalRule) -> IntervalRule:
+    """Return the rule of `TopK`, which also knows the first element where all were shifted by the largest."""
+
+    def ranked(site: Site, x: Interval, k: np.ndarray) -> tuple[Interval, Interval]:
+        values, positions = cast(tuple[Interval, Interval], rule(site, x, k))
+        rank = len(x.shape)
+        dim = site.op.axis % rank
+        descending = site.op.largest in (None, 1) and site.op.sorted != 0
+        if not descending or not values.size or not _has_largest_zero(site, fields_of(site.op)[0], x, dim):
+            return values, positions
+        low, high = (_start_with_zero(bound, dim, values.shape[dim]) for bound in (values.lower, values.upper))
+        return replace(values, lower=low, upper=high, gap=0.0), positions
+
+    return inherit_marks(ranked, rule)
+
+
+def _start_with_zero(bound: torch.Tensor, dim: int, count: int) -> torch.Tensor:
+    """Return a bound that is 0 for the first element along a dimension."""
+    sizes = [count if i == dim else n for i, n in enumerate(bound.shape)]
+    whole = bound.expand(sizes)
+    return torch.cat([torch.zeros_like(whole.narrow(dim, 0, 1)), whole.narrow(dim, 1, count - 1)], dim)
+
+
+def _has_largest_zero(site: Site, field: Field, x: Interval, dim: int) -> bool:
+    """Tell whether the largest element of each row along a dimension is 0."""
+    if not x.is_floating or x.may_be_infinite or may_be_rounded_apart(site, x):
+        return False
+    while (scaled := is_a(field, "Mul", "Div")) is not None:
+        first, second = fields_of(scaled)
+        if is_a(scaled, "Mul") and constant(first) is not None:
+            first, second = second, first
+        factor, inner = constant(second), site.find_known(first)
+        # A factor of more dimensions would move that which rows lie along.
+        if factor is None or not 0 < factor < float("inf") or inner is None or inner.shape != x.shape:
+            return False
+        field = first
+    difference = is_a(field, "Sub")
+    if difference is None:
+        return False
+    minuend, maximum = fields_of(difference)
+    found = find_reduction(site, maximum, "ReduceMax")
+    if found is None or found.x.shape != x.shape or found.x.may_be_infinite:
+        return False
+    return is_same(source(minuend), found.operand) and found.dims == [dim]

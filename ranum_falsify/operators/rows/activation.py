@@ -27,8 +27,7 @@ from ranum_falsify.domain.rules.activation import (
 )
 from ranum_falsify.domain.rules.support.building import exactly, monotone, piecewise
 from ranum_falsify.domain.rules.support.definitions import defines_softplus, softplus
-from ranum_falsify.domain.rules.support.limits import find_computed_type
-from ranum_falsify.domain.rules.support.real_functions import MISH_TURN, mish, sigmoid, softsign
+from ranum_falsify.domain.rules.support.real_functions import MISH_TURN, find_computed_type, mish, sigmoid, softsign
 from ranum_falsify.errors import UnsupportedAttributeError
 from ranum_falsify.operators.support.families import exact, pointwise, total
 from ranum_falsify.operators.support.functions import constant_scalar, elementwise, parametrised

@@ -1,4 +1,4 @@
-"""Arithmetic: sums, products, quotients, remainders, extremes; several of them over any number of operands."""
+"""Arithmetic: sums, products, quotients, remainders, extremes, rounding; several over any number of operands."""
 
 from __future__ import annotations
 
@@ -24,11 +24,12 @@ from ranum_falsify.domain.rules.arithmetic.pairs import (
     subtract,
 )
 from ranum_falsify.domain.rules.arithmetic.variadic import mean_of_operands
+from ranum_falsify.domain.rules.support.building import exactly
 from ranum_falsify.domain.rules.wide_integers import between_operands, remainder_of_words, sign_of_words
-from ranum_falsify.operators.relations.dequantised import dequantised_product
-from ranum_falsify.operators.relations.fused import accumulate, sum_operands
+from ranum_falsify.operators.relations.fused import accumulate, dequantised_product, sum_operands
 from ranum_falsify.operators.relations.guards import flagged
 from ranum_falsify.operators.relations.lengths import cosine_by_squares
+from ranum_falsify.operators.relations.orders import difference_of_ordered, part_of_whole
 from ranum_falsify.operators.relations.patterns import (
     difference_to_extreme,
     difference_to_itself,
@@ -55,14 +56,14 @@ from ranum_falsify.operators.relations.self_gated import (
     swish_by_parts,
 )
 from ranum_falsify.operators.relations.spelled import quotient_or_rows
-from ranum_falsify.operators.relations.wholes import difference_of_ordered, part_of_whole
 from ranum_falsify.operators.support import unsigned
 from ranum_falsify.operators.support.families import exact, pointwise, total
 from ranum_falsify.operators.support.functions import elementwise, variadic, widened
 from ranum_falsify.operators.support.unsigned import SIGNED
 from ranum_falsify.validity import Bounds, Condition, NotZero, Operands, surely_zero
 
-__all__ = ["Abs", "Max", "Mean", "Min", "Mod", "Neg", "Reciprocal", "Sum"]
+__all__ = ["Abs", "Ceil", "Floor", "Max", "Mean", "Min", "Mod", "Neg", "Reciprocal", "Round", "Sum"]
+
 
 _DIFFERENCES = (
     difference_to_itself,
@@ -289,3 +290,18 @@ def _mean(op: Operation, *data: Tensor) -> Tensor:
 @total(torch=_mean, interval=mean_of_operands, linear=Affine(), kernel=None, operands=("data",))
 class Mean(Operation):
     """https://onnx.ai/onnx/operators/onnx__Mean.html."""
+
+
+@exact(torch=elementwise(torch.ceil), interval=exactly(torch.ceil))
+class Ceil(Operation):
+    """https://onnx.ai/onnx/operators/onnx__Ceil.html."""
+
+
+@exact(torch=elementwise(torch.floor), interval=exactly(torch.floor))
+class Floor(Operation):
+    """https://onnx.ai/onnx/operators/onnx__Floor.html."""
+
+
+@exact(torch=elementwise(torch.round), interval=exactly(torch.round))
+class Round(Operation):
+    """Halves to even: https://onnx.ai/onnx/operators/onnx__Round.html."""

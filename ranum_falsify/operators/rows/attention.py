@@ -15,8 +15,8 @@ from ranum_falsify.domain.rules.attention import Bias, attention_bounds
 from ranum_falsify.domain.rules.shape import join
 from ranum_falsify.domain.rules.support.building import infinity_aware, unknown
 from ranum_falsify.domain.site import Site
+from ranum_falsify.operators.support.conditions import WithinLimits
 from ranum_falsify.operators.support.families import opaque
-from ranum_falsify.operators.support.limits import WithinLimits
 
 __all__ = ["Attention", "attend", "split_heads"]
 

@@ -11,11 +11,10 @@ from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.linear.forms import Affine
-from ranum_falsify.domain.rules.cast import cast
-from ranum_falsify.domain.rules.narrow import convert_to_float, convert_to_integer, float_bounds, integer_bounds
+from ranum_falsify.domain.rules.cast import cast, convert_to_float, convert_to_integer, float_bounds, integer_bounds
 from ranum_falsify.domain.rules.support.building import infinity_aware, keeping_infinity, unknown
 from ranum_falsify.domain.site import Site
-from ranum_falsify.network.narrow_types import NARROW, NARROW_FLOATS, NarrowFloat
+from ranum_falsify.network.narrow import NARROW, NARROW_FLOATS, NarrowFloat
 from ranum_falsify.operators.rows.creation import dtype_numbered
 from ranum_falsify.operators.support.families import plain, pointwise, total
 

@@ -19,9 +19,9 @@ from ranum_falsify.domain.rules.support.building import infinity_aware, shape_aw
 from ranum_falsify.domain.site import Site
 from ranum_falsify.errors import UnsupportedAttributeError, UnsupportedTypeError
 from ranum_falsify.network.tensors import ONNX_TO_NUMPY, to_torch, torch_dtype
+from ranum_falsify.operators.support.conditions import addressable, not_negative
 from ranum_falsify.operators.support.families import making
 from ranum_falsify.operators.support.functions import ints
-from ranum_falsify.operators.support.limits import addressable, not_negative
 from ranum_falsify.validity import Condition, NotZero
 
 __all__ = ["Constant", "ConstantOfShape", "EyeLike", "Range", "dtype_numbered"]

@@ -31,8 +31,8 @@ from ranum_falsify.network.tensors import to_numpy
 from ranum_falsify.operators.relations.gathered import what_was_added
 from ranum_falsify.operators.relations.patterns import refined
 from ranum_falsify.operators.support import batching
+from ranum_falsify.operators.support.conditions import ADDRESSES, Limits, WithinLimits, count_bytes, indices_of
 from ranum_falsify.operators.support.families import making, plain, rearranging
-from ranum_falsify.operators.support.limits import ADDRESSES, Limits, WithinLimits, count_bytes, indices_of
 from ranum_falsify.operators.support.unsigned import moves_unsigned
 
 __all__ = [

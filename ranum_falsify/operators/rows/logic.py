@@ -1,6 +1,9 @@
-"""Logic on booleans, selection by booleans, and logic on the bits of integers."""
+"""Comparisons, logic on booleans and on the bits of integers, and selection by booleans."""
 
 from __future__ import annotations
+
+import math
+from functools import reduce
 
 import torch
 from dnnv.nn import Operation
@@ -13,17 +16,39 @@ from ranum_falsify.domain.rules.logic import (
     bitwise_not,
     bitwise_or,
     bitwise_xor,
+    compared,
+    equal,
     logical,
     negate,
     shift_bits,
 )
 from ranum_falsify.domain.rules.shape import choose
+from ranum_falsify.domain.rules.support.building import infinity_aware
 from ranum_falsify.domain.site import Site
 from ranum_falsify.operators.relations.guards import guarded
 from ranum_falsify.operators.support.families import exact, total
 from ranum_falsify.operators.support.functions import elementwise, widened
+from ranum_falsify.operators.support.unsigned import by_order
 
-__all__ = ["And", "BitShift", "BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor", "Not", "Or", "Where", "Xor"]
+__all__ = [
+    "And",
+    "BitShift",
+    "BitwiseAnd",
+    "BitwiseNot",
+    "BitwiseOr",
+    "BitwiseXor",
+    "Equal",
+    "Greater",
+    "GreaterOrEqual",
+    "IsInf",
+    "IsNaN",
+    "Less",
+    "LessOrEqual",
+    "Not",
+    "Or",
+    "Where",
+    "Xor",
+]
 
 
 @exact(torch=elementwise(torch.logical_and), interval=logical(torch.logical_and))
@@ -96,3 +121,60 @@ class BitwiseXor(Operation):
 @exact(torch=elementwise(widened(torch.bitwise_not)), interval=bitwise_not)
 class BitwiseNot(Operation):
     """https://onnx.ai/onnx/operators/onnx__BitwiseNot.html."""
+
+
+@exact(torch=elementwise(torch.eq), interval=equal)
+class Equal(Operation):
+    """https://onnx.ai/onnx/operators/onnx__Equal.html."""
+
+
+@exact(torch=elementwise(by_order(torch.gt)), interval=compared(torch.gt))
+class Greater(Operation):
+    """https://onnx.ai/onnx/operators/onnx__Greater.html."""
+
+
+@exact(torch=elementwise(by_order(torch.ge)), interval=compared(torch.ge))
+class GreaterOrEqual(Operation):
+    """https://onnx.ai/onnx/operators/onnx__GreaterOrEqual.html."""
+
+
+@exact(torch=elementwise(by_order(torch.lt)), interval=compared(torch.lt))
+class Less(Operation):
+    """https://onnx.ai/onnx/operators/onnx__Less.html."""
+
+
+@exact(torch=elementwise(by_order(torch.le)), interval=compared(torch.le))
+class LessOrEqual(Operation):
+    """https://onnx.ai/onnx/operators/onnx__LessOrEqual.html."""
+
+
+def _is_inf(op: Operation, x: Tensor) -> Tensor:
+    if op.detect_negative and op.detect_positive:
+        return torch.isinf(x)
+    if op.detect_negative:
+        return torch.isneginf(x)
+    return torch.isposinf(x) if op.detect_positive else torch.zeros_like(x, dtype=torch.bool)
+
+
+def _is_inf_bounds(site: Site, x: Interval) -> Interval:
+    asked = [(-math.inf, site.op.detect_negative), (math.inf, site.op.detect_positive)]
+    counted = [number for number, detected in asked if detected]
+    none = torch.zeros_like(x.lower, dtype=torch.bool)
+    surely = reduce(torch.logical_or, ((x.lower == number) & (x.upper == number) for number in counted), none)
+    return Interval(surely, reduce(torch.logical_or, (x.contains(number) for number in counted), none), x.shape)
+
+
+@exact(torch=_is_inf, interval=infinity_aware(_is_inf_bounds))
+class IsInf(Operation):
+    """https://onnx.ai/onnx/operators/onnx__IsInf.html."""
+
+
+def _is_nan_bounds(site: Site, x: Interval) -> Interval:
+    # Only constants may be NaN without a fault; both infinities as bounds say so.
+    maybe = (x.lower == -math.inf) & (x.upper == math.inf)
+    return Interval(torch.zeros_like(maybe), maybe, x.shape)
+
+
+@exact(torch=elementwise(torch.isnan), interval=infinity_aware(_is_nan_bounds))
+class IsNaN(Operation):
+    """https://onnx.ai/onnx/operators/onnx__IsNaN.html."""

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from ranum_falsify.domain.rules.loss import cross_entropy, likelihood_loss, weights_stay_nonzero
 from ranum_falsify.errors import UnsupportedAttributeError
+from ranum_falsify.operators.support.conditions import Limits, WithinLimits
 from ranum_falsify.operators.support.families import opaque
-from ranum_falsify.operators.support.limits import Limits, WithinLimits
 from ranum_falsify.validity import Condition, NotZero, Operands
 
 __all__ = ["NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"]

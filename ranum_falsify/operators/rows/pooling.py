@@ -17,7 +17,7 @@ from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.linear.forms import Affine, Extremum, pooling, summation
 from ranum_falsify.domain.rounding import round_outward
 from ranum_falsify.domain.rules.matrix.bilinear import bound_weighted
-from ranum_falsify.domain.rules.reduction.sums import mean_of
+from ranum_falsify.domain.rules.reduction import mean_of
 from ranum_falsify.domain.rules.support.building import infinity_aware
 from ranum_falsify.domain.site import Site
 from ranum_falsify.domain.slack import gamma, tiny, unit

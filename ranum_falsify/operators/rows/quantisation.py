@@ -11,12 +11,11 @@ from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.rounding import round_bounds
-from ranum_falsify.domain.rules.cast import convert
-from ranum_falsify.domain.rules.narrow import convert_to_float, float_bounds
+from ranum_falsify.domain.rules.cast import convert, convert_to_float, float_bounds
 from ranum_falsify.domain.rules.support.building import infinity_aware
 from ranum_falsify.domain.site import Site
 from ranum_falsify.errors import UnsupportedAttributeError
-from ranum_falsify.network.narrow_types import NARROW_FLOATS, NarrowFloat
+from ranum_falsify.network.narrow import NARROW_FLOATS, NarrowFloat
 from ranum_falsify.network.tensors import ONNX_TO_NUMPY, torch_dtype
 from ranum_falsify.operators.support.families import plain
 

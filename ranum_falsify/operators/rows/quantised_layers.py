@@ -12,9 +12,15 @@ from torch import Tensor
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.kernels.envelopes import Envelope
 from ranum_falsify.domain.rounding import round_outward
-from ranum_falsify.domain.rules.dequantisation import excess
 from ranum_falsify.domain.rules.matrix.matmul import matrix_product
-from ranum_falsify.domain.rules.quantisation import Grid, anything, is_product_normal, requantise, round_to_steps
+from ranum_falsify.domain.rules.quantisation import (
+    Grid,
+    anything,
+    excess,
+    is_product_normal,
+    requantise,
+    round_to_steps,
+)
 from ranum_falsify.domain.site import Site
 from ranum_falsify.domain.slack import unit
 from ranum_falsify.errors import UnsupportedAttributeError

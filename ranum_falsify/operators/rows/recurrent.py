@@ -13,9 +13,9 @@ from torch import Tensor
 from ranum_falsify.domain import Interval, Site
 from ranum_falsify.domain.rules import recurrent as bounds
 from ranum_falsify.domain.rules.support.building import unknown
+from ranum_falsify.operators.support.conditions import Limits, WithinLimits
 from ranum_falsify.operators.support.families import plain
 from ranum_falsify.operators.support.gates import Activation, activations_of, curves_of
-from ranum_falsify.operators.support.limits import Limits, WithinLimits
 
 __all__ = ["GRU", "LSTM", "RNN", "WITHIN_TIME", "Direction", "lstm", "lstm_step_of"]
 

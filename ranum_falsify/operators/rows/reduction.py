@@ -1,10 +1,11 @@
-"""Reductions along axes, cumulative sums and products, and positions of extremes."""
+"""Reductions along axes, cumulative sums and products, positions of extremes, and the largest or smallest in order."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,18 +13,21 @@ from dnnv.nn import Operation
 from torch import Tensor
 
 from ranum_falsify.domain.linear.forms import Affine, Extremum, summation
-from ranum_falsify.domain.rules.reduction.extremes import extreme, position
-from ranum_falsify.domain.rules.reduction.products import product, running_product
-from ranum_falsify.domain.rules.reduction.sums import (
+from ranum_falsify.domain.rules.reduction import (
     Bound,
     along,
     euclidean,
+    extreme,
     log_of_sum,
     log_of_sum_of_exponentials,
     mean,
+    position,
+    product,
+    running_product,
     running_sum,
     sum_of,
     sum_of_squares,
+    top,
     total,
     total_of_sizes,
 )
@@ -40,11 +44,11 @@ from ranum_falsify.operators.relations.patterns import (
     sum_of_exponentials,
     sum_of_shares,
 )
-from ranum_falsify.operators.relations.votes import sum_of_votes
+from ranum_falsify.operators.relations.presence import first_is_largest, sum_of_votes
 from ranum_falsify.operators.support import batching
+from ranum_falsify.operators.support.conditions import Limits, WithinLimits, axes_of, check_axes
 from ranum_falsify.operators.support.families import across, making, plain
 from ranum_falsify.operators.support.functions import ints
-from ranum_falsify.operators.support.limits import axes_of, check_axes
 from ranum_falsify.validity import Bounds, Condition, GreaterThan, Operands
 
 __all__ = [
@@ -62,7 +66,9 @@ __all__ = [
     "ReduceProd",
     "ReduceSum",
     "ReduceSumSquare",
+    "TopK",
 ]
+
 
 Reduction = Callable[[Tensor, list[int], bool], Tensor]
 """`fn(x, dims, keepdim)` with at least one dimension, in ascending order and not negative."""
@@ -397,3 +403,26 @@ class CumSum(Operation):
 )
 class CumProd(Operation):
     """https://onnx.ai/onnx/operators/onnx__CumProd.html."""
+
+
+def _top_k(op: Operation, x: Tensor, k: np.ndarray) -> tuple[Tensor, Tensor]:
+    # A stable sort gives the lower index first among equals, as ONNX asks; `torch.topk` gives any.
+    descending = True if op.largest is None else bool(op.largest)
+    values, indices = torch.sort(x, stable=True, dim=op.axis, descending=descending)
+    # ONNX Runtime refuses other counts, which must not stop a batch.
+    count = min(max(int(np.asarray(k).reshape(-1)[0]), 0), x.shape[op.axis])
+    return values.narrow(op.axis, 0, count), indices.narrow(op.axis, 0, count)
+
+
+def _counts(op: Operation, operands: Mapping[str, Any]) -> Limits:
+    return 0, int(operands["x"].shape[op.axis])
+
+
+@making(
+    torch=_top_k,
+    interval=first_is_largest(top),
+    valid=[WithinLimits("k", "0 <= k <= the size of the axis", _counts, reason="ONNX Runtime refuses other counts")],
+    static=("k",),
+)
+class TopK(Operation):
+    """https://onnx.ai/onnx/operators/onnx__TopK.html."""

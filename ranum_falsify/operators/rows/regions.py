@@ -18,9 +18,9 @@ from ranum_falsify.domain.rules.shape import collapse, evaluate, take
 from ranum_falsify.domain.site import Site
 from ranum_falsify.errors import UnsupportedAttributeError
 from ranum_falsify.network.tensors import to_numpy
+from ranum_falsify.operators.support.conditions import Limits, WithinLimits
 from ranum_falsify.operators.support.families import making, opaque
 from ranum_falsify.operators.support.functions import ints
-from ranum_falsify.operators.support.limits import Limits, WithinLimits
 
 __all__ = ["MaxRoiPool", "NonMaxSuppression", "RoiAlign"]
 

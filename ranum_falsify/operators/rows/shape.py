@@ -32,9 +32,9 @@ from ranum_falsify.domain.site import IntervalRule, Site
 from ranum_falsify.errors import UnsupportedAttributeError
 from ranum_falsify.network.registry import BatchRule, TorchFunction
 from ranum_falsify.operators.support import batching
+from ranum_falsify.operators.support.conditions import ADDRESSES, are_axes, count_bytes, taking
 from ranum_falsify.operators.support.families import making, rearranging, total
 from ranum_falsify.operators.support.functions import elementwise, ints
-from ranum_falsify.operators.support.limits import ADDRESSES, are_axes, count_bytes, taking
 from ranum_falsify.validity import Bounds, Condition, Operands
 
 __all__ = ["DepthToSpace", "Size", "SpaceToDepth", "Squeeze", "Unsqueeze"]

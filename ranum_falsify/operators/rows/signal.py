@@ -21,8 +21,8 @@ from ranum_falsify.domain.site import Site
 from ranum_falsify.domain.slack import WINDOW_ERROR
 from ranum_falsify.network.lowering import Surroundings, lowering, refuse
 from ranum_falsify.operators.rows.creation import dtype_numbered
+from ranum_falsify.operators.support.conditions import ADDRESSES, count_bytes, not_negative, taking
 from ranum_falsify.operators.support.families import opaque, plain
-from ranum_falsify.operators.support.limits import ADDRESSES, count_bytes, not_negative, taking
 
 __all__ = ["DFT", "STFT", "BlackmanWindow", "HammingWindow", "HannWindow", "MelWeightMatrix"]
 

@@ -22,9 +22,9 @@ from ranum_falsify.domain.rules.support.building import infinity_aware, keeping_
 from ranum_falsify.domain.site import Site
 from ranum_falsify.errors import UnsupportedAttributeError
 from ranum_falsify.operators.support import batching
+from ranum_falsify.operators.support.conditions import ADDRESSES, Limits, WithinLimits, are_axes, count_bytes, taking
 from ranum_falsify.operators.support.families import making, rearranging
 from ranum_falsify.operators.support.functions import ints
-from ranum_falsify.operators.support.limits import ADDRESSES, Limits, WithinLimits, are_axes, count_bytes, taking
 from ranum_falsify.operators.support.unsigned import moves_unsigned
 
 __all__ = ["CenterCropPad", "Compress", "Pad", "ReverseSequence", "Trilu"]

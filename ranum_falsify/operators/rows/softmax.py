@@ -16,7 +16,7 @@ from ranum_falsify.domain.linear.probabilities import log_softmax_rows, softmax_
 from ranum_falsify.domain.linear.rows import RowFunction
 from ranum_falsify.domain.rules.softmax import hardmax, log_softmax, softmax
 from ranum_falsify.operators.relations.presence import has_kept_sections, keeping_some
-from ranum_falsify.operators.relations.shifts import invariant_under_shift
+from ranum_falsify.operators.relations.spelled import invariant_under_shift
 from ranum_falsify.operators.support import batching
 from ranum_falsify.operators.support.families import across, making
 from ranum_falsify.operators.support.functions import flattened_before

@@ -10,7 +10,7 @@ from dnnv.nn.operations import Atan, Tanh
 
 from ranum_falsify.domain.linear import curves
 from ranum_falsify.domain.rules.support.building import antitone, monotone, piecewise
-from ranum_falsify.domain.rules.support.limits import just_below_one, monotone_inside
+from ranum_falsify.domain.rules.support.real_functions import just_below_one, monotone_inside
 from ranum_falsify.domain.rules.trigonometry import tangent, wave
 from ranum_falsify.operators.support.families import pointwise, total
 from ranum_falsify.operators.support.functions import elementwise

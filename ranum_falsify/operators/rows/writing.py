@@ -21,9 +21,9 @@ from ranum_falsify.domain.rules.indexing import scatter
 from ranum_falsify.domain.rules.shape import collapse, reshape
 from ranum_falsify.domain.rules.support.building import infinity_aware
 from ranum_falsify.domain.site import Site
+from ranum_falsify.operators.support.conditions import Limits, WithinLimits
 from ranum_falsify.operators.support.families import rearranging
 from ranum_falsify.operators.support.functions import ints
-from ranum_falsify.operators.support.limits import Limits, WithinLimits
 from ranum_falsify.operators.support.unsigned import moves_unsigned
 
 __all__ = ["MaxUnpool", "TensorScatter"]

@@ -1,7 +1,8 @@
-"""What the rows of `ai.onnx.ml` have in common."""
+"""What the rows of `ai.onnx.ml` have in common: attributes, and what models make of their scores at the end."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
@@ -13,7 +14,17 @@ from torch import Tensor
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.errors import UnsupportedAttributeError
 
-__all__ = ["DOMAIN", "as_rows", "as_single", "check_finite", "class_labels", "labels_between"]
+__all__ = [
+    "DOMAIN",
+    "as_rows",
+    "as_single",
+    "check_finite",
+    "class_labels",
+    "expand_binary",
+    "labels_between",
+    "transform_scores",
+]
+
 
 DOMAIN = "ai.onnx.ml"
 
@@ -53,3 +64,43 @@ def labels_between(op: Operation, shape: tuple[int, ...], *, extra: Sequence[int
     """Return bounds of the labels that a classifier chooses from, and of others."""
     labels = (*class_labels(op), *extra)
     return Interval.fill(min(labels), max(labels), shape, torch.int64)
+
+
+def transform_scores(scores: Tensor, kind: str) -> Tensor:
+    """Return what becomes of the scores of each row, `(rows, scores)`."""
+    if kind == "SOFTMAX":
+        return torch.softmax(scores, -1)
+    if kind == "LOGISTIC":
+        return torch.sigmoid(scores)
+    return {"SOFTMAX_ZERO": _softmax_zero, "PROBIT": _probit}.get(kind, _keep)(scores)
+
+
+def _keep(scores: Tensor) -> Tensor:
+    return scores
+
+
+def expand_binary(score: Tensor, kind: str, *, shared: bool) -> Tensor:
+    """Return the two scores of a binary classifier that computes one, `(rows, 1)`.
+
+    Args:
+        score: The one.
+        kind: What becomes of it.
+        shared: Whether it is a share of 1, whose other class has the rest; else the other class has the opposite.
+    """
+    if kind == "LOGISTIC":
+        return torch.cat([-score, score], -1).sigmoid()
+    return torch.cat([1 - score if shared else -score, score], -1)
+
+
+def _softmax_zero(scores: Tensor) -> Tensor:
+    greatest = scores.amax(-1, keepdim=True)
+    counted = scores.abs() > 1e-7
+    powers = torch.where(counted, (scores - greatest).exp(), scores * (-greatest).exp())
+    return powers / torch.where(counted, powers, 0.0).sum(-1, keepdim=True)
+
+
+def _probit(p: Tensor) -> Tensor:
+    t = 2 * p - 1
+    logarithm = ((1 - t) * (1 + t)).log()
+    v = 2 / (3.14159 * 0.147) + 0.5 * logarithm
+    return math.sqrt(2) * torch.where(t < 0, -1.0, 1.0) * (-v + (v * v - logarithm / 0.147).sqrt()).sqrt()

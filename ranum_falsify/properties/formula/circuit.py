@@ -15,10 +15,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ranum_falsify.properties.formula.columns import Columns
 from ranum_falsify.properties.formula.formula import Comparison, Formula, Goal, Junction, Kind
 from ranum_falsify.properties.formula.frame import Frame
-from ranum_falsify.properties.formula.leaves import EPS, ComparisonLeaf, GoalLeaf, Leaf, TruthLeaf, arg_equality
+from ranum_falsify.properties.formula.leaves import (
+    EPS,
+    Columns,
+    ComparisonLeaf,
+    GoalLeaf,
+    Leaf,
+    TruthLeaf,
+    arg_equality,
+)
 from ranum_falsify.properties.formula.terms import Const, Gather, Term
 
 __all__ = ["Circuit"]

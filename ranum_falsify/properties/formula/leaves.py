@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,12 +10,79 @@ import torch
 from torch import Tensor
 
 from ranum_falsify.lazy import cached_property
-from ranum_falsify.properties.formula.differences import Differences, flatten
 from ranum_falsify.properties.formula.formula import Goal, Kind, Truth
 from ranum_falsify.properties.formula.frame import Frame
 from ranum_falsify.properties.formula.terms import Arg, Const, Elementwise, Gather, Term
 
-__all__ = ["EPS", "ArgEquality", "ComparisonLeaf", "GoalLeaf", "Leaf", "TruthLeaf", "arg_equality"]
+__all__ = [
+    "EPS",
+    "ArgEquality",
+    "Columns",
+    "ComparisonLeaf",
+    "Differences",
+    "GoalLeaf",
+    "Leaf",
+    "TruthLeaf",
+    "arg_equality",
+    "flatten",
+]
+
+
+_LARGEST_PRODUCT = 4096
+"""Elements of a matrix up to which a product takes no longer than picking elements."""
+
+
+class Differences:
+    """Differences between few elements of a term, or of them and constants: the term times a matrix of 1, -1 and 0.
+
+    The numbers are the same as by picking elements, because a sum of zeros and two numbers is rounded once.
+    """
+
+    def __init__(self, base: Term, matrix: np.ndarray, offset: np.ndarray) -> None:
+        self.base = base
+        self._arrays = (offset, matrix)
+        self._tensors: dict[torch.device, tuple[Tensor, Tensor]] = {}
+
+    @classmethod
+    def of(cls, first: Term, second: Term) -> Differences | None:
+        """Return `first - second`, None if they are not elements of one small term."""
+        shape = np.broadcast_shapes(first.shape, second.shape)
+        bases = {id(base): base for base in map(_base, (first, second)) if base is not None}
+        if len(bases) != 1:
+            return None
+        (base,) = bases.values()
+        count = math.prod(shape)
+        if base.size * count > _LARGEST_PRODUCT:
+            return None
+        matrix, offset = np.zeros((base.size, count)), np.zeros(count)
+        for term, sign in ((first, 1.0), (second, -1.0)):
+            if isinstance(term, Const):
+                offset += sign * np.broadcast_to(term.array, shape).reshape(-1)
+            else:
+                index = term.index if isinstance(term, Gather) else np.arange(term.size).reshape(term.shape)
+                matrix[np.broadcast_to(index, shape).reshape(-1), np.arange(count)] += sign
+        return cls(base, matrix, offset)
+
+    def compute(self, frame: Frame) -> Tensor:
+        """Return the differences `(batch, elements)`."""
+        if frame.device not in self._tensors:
+            offset, matrix = (torch.from_numpy(array).to(frame.device) for array in self._arrays)
+            self._tensors[frame.device] = offset, matrix
+        offset, matrix = self._tensors[frame.device]
+        return torch.addmm(offset, flatten(frame.value(self.base)), matrix)
+
+
+def _base(term: Term) -> Term | None:
+    """Return the term from which a term's elements are taken; None for a constant."""
+    if isinstance(term, Const):
+        return None
+    return term.base if isinstance(term, Gather) else term
+
+
+def flatten(value: Tensor) -> Tensor:
+    """Return a value `(batch, ...)` as `(batch, elements)`."""
+    return value if value.dim() == 2 else value.reshape(value.shape[0], -1)
+
 
 EPS = 5e-324
 """The smallest positive float64: how far below 0 the margin of a strict comparison is at equality."""
@@ -172,3 +240,26 @@ class TruthLeaf:
 
 
 Leaf = ComparisonLeaf | GoalLeaf | TruthLeaf
+
+
+class Columns:
+    """Columns of a `(batch, n)` tensor, by a constant integer array of any shape."""
+
+    def __init__(self, index: np.ndarray) -> None:
+        self.index = index
+        flat = index.reshape(-1)
+        self._start = int(flat[0]) if flat.size else 0
+        self._consecutive = bool(np.array_equal(flat, np.arange(self._start, self._start + flat.size)))
+        self._tensors: dict[torch.device, Tensor] = {}
+
+    def take(self, values: Tensor) -> Tensor:
+        """Return the columns `(batch, *index_shape)`; a view where they stand side by side."""
+        if self._consecutive and self._start == 0 and self.index.size == values.shape[1]:
+            columns = values
+        elif self._consecutive:
+            columns = values.narrow(1, self._start, self.index.size)
+        else:
+            if values.device not in self._tensors:
+                self._tensors[values.device] = torch.from_numpy(self.index.reshape(-1)).to(values.device)
+            columns = values.index_select(1, self._tensors[values.device])
+        return columns if self.index.ndim == 1 else columns.reshape(-1, *self.index.shape)

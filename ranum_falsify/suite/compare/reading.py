@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 
 from ranum_falsify.errors import UsageError
 from ranum_falsify.suite.instance import Instance
-from ranum_falsify.suite.listing.files import read_rows
+from ranum_falsify.suite.listing import read_rows
 from ranum_falsify.suite.record import STATUSES, InstanceRecord, Status
 from ranum_falsify.suite.results import read_records
 

@@ -18,8 +18,8 @@ from ranum_falsify.transform.checks.inputs import (
     draw_inputs,
     draw_special_inputs,
     input_specs,
+    landmarks_of,
 )
-from ranum_falsify.transform.checks.landmarks import landmarks_of
 from ranum_falsify.transform.checks.runs import Runs
 from ranum_falsify.transform.checks.samples import Sample
 from ranum_falsify.transform.config import Reference, TransformConfig

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,8 @@ import onnx_ir as ir
 
 from ranum_falsify.errors import TransformError
 
-__all__ = ["KINDS", "Box", "InputSpec", "draw_inputs", "draw_special_inputs", "input_specs"]
+__all__ = ["KINDS", "Box", "InputSpec", "draw_inputs", "draw_special_inputs", "input_specs", "landmarks_of"]
+
 
 _Bound = np.ndarray | np.floating[Any]
 
@@ -228,3 +229,31 @@ def _huge(draw: _Draw) -> np.ndarray:
 _KINDS: tuple[_Kind, ...] = (_uniform, _corners, _ties, _huge, _landmarks, _zeros, _denormals, _huge)
 KINDS = len(_KINDS)
 """How many kinds of samples there are."""
+
+
+_LARGEST = 16
+"""Elements of a constant that may be a threshold; larger ones are weights."""
+_MOST = 256
+
+
+def landmarks_of(model: ir.Model) -> list[float]:
+    """Return the finite elements of a model's small constants of floats, each once, in order."""
+    found = {
+        float(element)
+        for tensor in _constants(model)
+        if tensor.size <= _LARGEST and tensor.dtype.is_floating_point()
+        for element in tensor.numpy().astype(np.float64).reshape(-1)
+        if np.isfinite(element)
+    }
+    return sorted(found)[:_MOST]
+
+
+def _constants(model: ir.Model) -> Iterator[ir.TensorProtocol]:
+    for graph in model.graphs():
+        for value in graph.initializers.values():
+            if value.const_value is not None:
+                yield value.const_value
+        for node in graph:
+            tensor = None if node.inputs or not node.outputs else ir.convenience.get_const_tensor(node.outputs[0])
+            if tensor is not None:
+                yield tensor

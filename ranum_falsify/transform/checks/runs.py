@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -11,15 +12,66 @@ from typing import Literal, Self
 
 import ml_dtypes
 import numpy as np
+import onnx
 import onnx_ir as ir
 
 from ranum_falsify.errors import ReplayCrashError, ReplayError, ReplayTimeoutError
 from ranum_falsify.replay.replayer import Finding, Replay, Replayer
-from ranum_falsify.transform.checks.weights import WeightFile
 from ranum_falsify.transform.checks.wide import WideModel
-from ranum_falsify.transform.model import tensors_of
+from ranum_falsify.transform.model import copy_model, has_external_data, tensors_of, to_proto
 
-__all__ = ["LEVELS", "Level", "LevelRun", "Runs", "SampleRun"]
+__all__ = ["LEVELS", "Level", "LevelRun", "Runs", "SampleRun", "WeightFile"]
+
+
+_FILE = "weights"
+_PAGE = 4096  # bytes; also what places in the file are multiples of
+
+
+class WeightFile:
+    """A temporary file of tensors."""
+
+    def __init__(self) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="ranum-falsify-", ignore_cleanup_errors=True)
+        self._stored: dict[int, tuple[ir.TensorProtocol, int, int]] = {}
+        self._end = 0
+
+    def close(self) -> None:
+        """Delete it."""
+        self._stored.clear()
+        self._folder.cleanup()
+
+    def refer(self, model: ir.Model, folder: Path) -> tuple[onnx.ModelProto, Path]:
+        """Return a model as a message whose large tensors are external, and the folder that they lie in.
+
+        Args:
+            model: The model.
+            folder: Where its external data lies; where it has some, nothing is stored here.
+        """
+        if has_external_data(model):
+            return to_proto(model), folder
+        thin = copy_model(model)
+        for graph in thin.graphs():
+            for value in graph.initializers.values():
+                tensor = value.const_value
+                if tensor is not None and tensor.nbytes >= _PAGE and tensor.dtype != ir.DataType.STRING:
+                    value.const_value = self._store(tensor, value.name or "")
+        return to_proto(thin), Path(self._folder.name)
+
+    def _store(self, tensor: ir.TensorProtocol, name: str) -> ir.ExternalTensor:
+        """Return what refers to a tensor, which is written unless it has been."""
+        if id(tensor) not in self._stored:
+            data = tensor.tobytes()
+            with Path(self._folder.name, _FILE).open("ab") as file:
+                file.write(b"\0" * (self._end - file.tell()))
+                file.write(data)
+            self._stored[id(tensor)] = tensor, self._end, len(data)
+            self._end += -(-len(data) // _PAGE) * _PAGE
+        _, offset, length = self._stored[id(tensor)]
+        shape = ir.Shape(tensor.shape.numpy())
+        return ir.ExternalTensor(
+            _FILE, offset, length, tensor.dtype, shape=shape, name=name, base_dir=self._folder.name
+        )
+
 
 Level = Literal["plain", "default"]
 LEVELS: tuple[Level, ...] = ("plain", "default")

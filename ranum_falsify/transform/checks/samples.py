@@ -10,8 +10,7 @@ import numpy as np
 from ranum_falsify.network.messages import show_range
 from ranum_falsify.replay.replayer import Finding
 from ranum_falsify.search.result import KIND_NAMES
-from ranum_falsify.transform.checks.comparing import Difference, Tolerance, compare
-from ranum_falsify.transform.checks.metrics import metric_faults
+from ranum_falsify.transform.checks.comparing import Difference, Tolerance, compare, metric_faults
 from ranum_falsify.transform.checks.runs import LEVELS, Level, LevelRun, Runs, SampleRun
 from ranum_falsify.transform.guarantee import Guarantee
 

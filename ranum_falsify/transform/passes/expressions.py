@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from ranum_falsify.transform.attributes import integer_attribute
-from ranum_falsify.transform.operands import axes_of, constant_array
+from ranum_falsify.transform.operands import axes_of, constant_array, integer_attribute
 from ranum_falsify.transform.rewrite import RefusedError
 
 __all__ = [

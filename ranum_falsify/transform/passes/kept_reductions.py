@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 import onnx_ir as ir
 
-from ranum_falsify.transform.attributes import integer_attribute
-from ranum_falsify.transform.operands import constant_array
+from ranum_falsify.transform.operands import constant_array, integer_attribute
 from ranum_falsify.transform.passes.expressions import Reduction, made_by, operand, reduction, same_tensor, scalar_of
 
 __all__ = ["is_kept", "kept_reduction", "kept_value", "quotient_of"]

@@ -10,8 +10,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ranum_falsify.transform import verify
-from ranum_falsify.transform.attributes import float_attribute, text_attribute
-from ranum_falsify.transform.lowering import Lowering
+from ranum_falsify.transform.expansion import Lowering
 from ranum_falsify.transform.operands import (
     FLOATS,
     WIDE_FLOATS,
@@ -19,7 +18,9 @@ from ranum_falsify.transform.operands import (
     constant_array,
     dtype_of,
     first_operand,
+    float_attribute,
     is_finite,
+    text_attribute,
 )
 from ranum_falsify.transform.passes.blocks import clipped, negated
 from ranum_falsify.transform.registry import register

@@ -9,8 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ranum_falsify.transform import verify
-from ranum_falsify.transform.attributes import float_attribute, integers_attribute, text_attribute
-from ranum_falsify.transform.lowering import Lowering
+from ranum_falsify.transform.expansion import Lowering
 from ranum_falsify.transform.operands import (
     FLOATS,
     axis_of,
@@ -19,12 +18,15 @@ from ranum_falsify.transform.operands import (
     dtype_of,
     element_type,
     first_operand,
+    float_attribute,
     integers,
+    integers_attribute,
     length_of,
     operand,
     rank_of,
     required_constant,
     shape_of,
+    text_attribute,
 )
 from ranum_falsify.transform.passes.blocks import Dim, reshape_sizes, runs_of, sliced, squeezed, taken
 from ranum_falsify.transform.registry import register

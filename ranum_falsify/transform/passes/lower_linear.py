@@ -11,8 +11,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ranum_falsify.transform import verify
-from ranum_falsify.transform.attributes import float_attribute, integer_attribute
-from ranum_falsify.transform.lowering import Lowering
+from ranum_falsify.transform.expansion import Lowering
 from ranum_falsify.transform.operands import (
     NARROW_FLOATS,
     check_integers,
@@ -21,6 +20,8 @@ from ranum_falsify.transform.operands import (
     dtype_of,
     element_type,
     first_operand,
+    float_attribute,
+    integer_attribute,
     integers,
     is_finite,
     length_of,

@@ -9,9 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ranum_falsify.transform import verify
-from ranum_falsify.transform.attributes import float_attribute, integer_attribute
-from ranum_falsify.transform.expansion import is_read
-from ranum_falsify.transform.lowering import Lowering
+from ranum_falsify.transform.expansion import Lowering, is_read
 from ranum_falsify.transform.operands import (
     WIDE_FLOATS,
     axis_of,
@@ -21,6 +19,8 @@ from ranum_falsify.transform.operands import (
     dtype_of,
     element_type,
     first_operand,
+    float_attribute,
+    integer_attribute,
     integers,
     is_finite,
     node_of,

@@ -9,9 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ranum_falsify.transform import verify
-from ranum_falsify.transform.attributes import integer_attribute, integers_attribute, text_attribute
-from ranum_falsify.transform.expansion import is_read
-from ranum_falsify.transform.lowering import Lowering
+from ranum_falsify.transform.expansion import Lowering, is_read
 from ranum_falsify.transform.operands import (
     FLOATS,
     NARROW_FLOATS,
@@ -21,9 +19,12 @@ from ranum_falsify.transform.operands import (
     dtype_of,
     element_type,
     first_operand,
+    integer_attribute,
+    integers_attribute,
     length_of,
     rank_of,
     shape_of,
+    text_attribute,
 )
 from ranum_falsify.transform.passes.blocks import reduced, runs_of, taken
 from ranum_falsify.transform.registry import register

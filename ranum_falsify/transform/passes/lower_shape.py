@@ -8,17 +8,19 @@ from typing import Any
 import onnx_ir as ir
 
 from ranum_falsify.transform import verify
-from ranum_falsify.transform.attributes import integer_attribute, integers_attribute, text_attribute
-from ranum_falsify.transform.lowering import Lowering
+from ranum_falsify.transform.expansion import Lowering
 from ranum_falsify.transform.operands import (
     check_integers,
     check_shape,
     first_operand,
+    integer_attribute,
     integers,
+    integers_attribute,
     operand,
     rank_of,
     required_constant,
     shape_of,
+    text_attribute,
 )
 from ranum_falsify.transform.passes.blocks import Dim, product, reshape_sizes
 from ranum_falsify.transform.registry import register

@@ -14,8 +14,7 @@ from typing import Any
 import onnx_ir as ir
 
 from ranum_falsify.transform import verify
-from ranum_falsify.transform.attributes import float_attribute
-from ranum_falsify.transform.operands import axis_of, dtype_of, integers, length_of, rank_of
+from ranum_falsify.transform.operands import axis_of, dtype_of, float_attribute, integers, length_of, rank_of
 from ranum_falsify.transform.passes.blocks import reduced
 from ranum_falsify.transform.passes.expressions import (
     WIDTHS,

@@ -16,7 +16,7 @@ from dnnv.nn import Operation
 
 from ranum_falsify.domain.interval import Interval, dtype_range
 from ranum_falsify.domain.rules.support.building import infinity_aware, monotone
-from ranum_falsify.domain.rules.support.limits import find_computed_type
+from ranum_falsify.domain.rules.support.real_functions import find_computed_type
 from ranum_falsify.domain.rules.support.real_functions import softplus as real_softplus
 from ranum_falsify.domain.site import IntervalRule, Site
 

@@ -7,24 +7,35 @@ float64 functions cancel where this matters (its Gelu far below 0, its Softplus 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
+
+from ranum_falsify.domain.interval import Interval
+from ranum_falsify.domain.rounding import round_outward
+from ranum_falsify.domain.rules.support.building import infinity_aware, monotone
+from ranum_falsify.domain.site import IntervalRule, Site
 
 __all__ = [
     "GELU_TANH_TURN",
     "GELU_TURN",
     "MISH_TURN",
     "SWISH_TURN",
+    "exponential",
+    "find_computed_type",
     "gelu",
     "gelu_tanh",
     "hard_swish",
+    "just_below_one",
     "mish",
+    "monotone_inside",
     "sigmoid",
     "softplus",
     "softsign",
     "swish",
 ]
+
 
 # The only turning point of each function below, a minimum: the roots of their derivatives.
 GELU_TURN = -0.7517915246935645
@@ -79,3 +90,48 @@ def hard_swish(x: Tensor) -> Tensor:
 def _times(x: Tensor, factor: Tensor) -> Tensor:
     """Return a product that is 0 if the factor is, even for an infinite x."""
     return torch.where(factor == 0, torch.zeros_like(x), x * factor)
+
+
+Limit = Callable[[torch.dtype], float]
+"""A number that depends on the dtype."""
+
+
+def find_computed_type(dtype: torch.dtype) -> torch.dtype:
+    """Return the type of numbers that an operand may hold: ONNX Runtime keeps results of 16-bit chains in float32."""
+    return torch.float64 if dtype is torch.float64 else torch.float32
+
+
+def just_below_one(dtype: torch.dtype) -> float:
+    """Return the largest number below 1 that an operand may hold."""
+    return 1 - float(torch.finfo(find_computed_type(dtype)).eps) / 2
+
+
+def monotone_inside(
+    function: Callable[[Tensor], Tensor], *, least: Limit, greatest: Limit | None = None
+) -> IntervalRule:
+    """Return the rule of a rising function between two limits; operands beyond a limit count as the limit.
+
+    Args:
+        function: The function, on float64.
+        least: Where the valid part begins.
+        greatest: Where it ends, if it does.
+    """
+
+    def rule(site: Site, x: Interval) -> Interval:
+        limits = least(x.dtype), None if greatest is None else greatest(x.dtype)
+        low, high = (function(bound.clamp(*limits)) for bound in x.doubles())
+        return round_outward(low, high, site.dtype, x.shape, site.own_envelope())
+
+    return infinity_aware(rule)
+
+
+_exponential = monotone(torch.exp)
+
+
+@infinity_aware
+def exponential(site: Site, x: Interval) -> Interval:
+    """Bound exp(x), which no kernel puts on the wrong side of 1."""
+    y = _exponential(site, x)
+    assert isinstance(y, Interval)
+    lower = torch.where(x.lower >= 0, y.lower.clamp(min=1), y.lower)
+    return Interval(lower, torch.where(x.upper <= 0, y.upper.clamp(max=1), y.upper), y.shape)

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.rules.attention import attention_bounds, bound_anything_of
-from ranum_falsify.domain.rules.dequantisation import scale_sums
 from ranum_falsify.domain.rules.matrix.matmul import matrix_product
+from ranum_falsify.domain.rules.quantisation import scale_sums
 from ranum_falsify.domain.rules.shape import cut, join
 from ranum_falsify.domain.rules.support.building import infinity_aware
 from ranum_falsify.domain.site import Site
@@ -24,9 +24,9 @@ from ranum_falsify.operators.rows.attention import attend, split_heads
 from ranum_falsify.operators.rows.microsoft.heads import INTS, add_masks, check_mask, join_heads, masks_bounds, scale_of
 from ranum_falsify.operators.rows.microsoft.quantised_products import multiply_integers
 from ranum_falsify.operators.rows.quantised_layers import matrix_of_integers
+from ranum_falsify.operators.support.conditions import Limits, WithinLimits
 from ranum_falsify.operators.support.families import opaque
 from ranum_falsify.operators.support.functions import ints
-from ranum_falsify.operators.support.limits import Limits, WithinLimits
 from ranum_falsify.operators.support.microsoft_schemas import BYTES, DOMAIN, FLOATS, schema
 
 __all__ = ["FusedAttention", "QAttention"]

@@ -22,8 +22,8 @@ from ranum_falsify.operators.rows.microsoft.normalisation import (
 )
 from ranum_falsify.operators.rows.normalisation import VARIANCE, above_zero
 from ranum_falsify.operators.rows.transformer_parts import angles_bounds, find_angles
+from ranum_falsify.operators.support.conditions import indices_of
 from ranum_falsify.operators.support.families import opaque
-from ranum_falsify.operators.support.limits import indices_of
 from ranum_falsify.operators.support.microsoft_parts import bound_part, evaluate_part, part
 from ranum_falsify.operators.support.microsoft_schemas import BYTES, DOMAIN, FLOATS, schema
 from ranum_falsify.validity import Operands

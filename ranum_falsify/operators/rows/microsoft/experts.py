@@ -22,7 +22,7 @@ from ranum_falsify.domain.site import Site
 from ranum_falsify.domain.slack import gamma, unit
 from ranum_falsify.errors import UnsupportedAttributeError
 from ranum_falsify.network import spec_of
-from ranum_falsify.operators.rows.microsoft.block_products import bound_block_product, unpack
+from ranum_falsify.operators.rows.microsoft.blocks import bound_block_product, unpack
 from ranum_falsify.operators.support.families import opaque
 from ranum_falsify.operators.support.microsoft_parts import bound_part, evaluate_part, part
 from ranum_falsify.operators.support.microsoft_schemas import DOMAIN, FLOATS, schema

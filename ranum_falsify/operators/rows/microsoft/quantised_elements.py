@@ -30,10 +30,14 @@ from ranum_falsify.domain.site import Site
 from ranum_falsify.domain.slack import unit
 from ranum_falsify.errors import UnsupportedAttributeError
 from ranum_falsify.network.lowering import Surroundings, lowering, refuse
+from ranum_falsify.operators.rows import quantisation
 from ranum_falsify.operators.support.families import exact, making
+from ranum_falsify.operators.support.microsoft_parts import doing_as
 from ranum_falsify.operators.support.microsoft_schemas import BYTES, DOMAIN, FLOATS, schema
 
 __all__ = [
+    "MicrosoftDequantizeLinear",
+    "MicrosoftQuantizeLinear",
     "QLinearAdd",
     "QLinearConcat",
     "QLinearLeakyRelu",
@@ -357,3 +361,30 @@ class QLinearWhere(Operation):
 )
 class QLinearConcat(Operation):
     """Quantised tensors, each with its scale and zero point, one after the other."""
+
+
+_INTEGERS = ("int8", "uint8", "int16", "uint16")
+_AXIS = {"axis": "int?"}
+
+
+@doing_as(
+    quantisation.QuantizeLinear,
+    schema("QuantizeLinear", "x:F y_scale:F y_zero_point:T?", "y:T", {"F": FLOATS, "T": _INTEGERS}, kinds=_AXIS),
+    overflow=False,
+)
+class MicrosoftQuantizeLinear(quantisation.QuantizeLinear):
+    """Numbers as integers of 8 or 16 bits."""
+
+
+@doing_as(
+    quantisation.DequantizeLinear,
+    schema(
+        "DequantizeLinear",
+        "x:T x_scale:F x_zero_point:T?",
+        "y:F",
+        {"F": FLOATS, "T": (*_INTEGERS, "int32")},
+        kinds=_AXIS,
+    ),
+)
+class MicrosoftDequantizeLinear(quantisation.DequantizeLinear):
+    """Numbers that integers represent."""

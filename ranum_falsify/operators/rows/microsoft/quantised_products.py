@@ -9,12 +9,11 @@ from dnnv.nn import Operation
 from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval, dtype_range
-from ranum_falsify.domain.rules.dequantisation import Represented, represent, scale_sums
-from ranum_falsify.domain.rules.quantisation import Grid, anything, round_to_steps
+from ranum_falsify.domain.rules.quantisation import Grid, Represented, anything, represent, round_to_steps, scale_sums
 from ranum_falsify.domain.rules.support.building import unknown
 from ranum_falsify.domain.site import Site
 from ranum_falsify.errors import UnsupportedAttributeError
-from ranum_falsify.operators.relations.dequantised import find_represented
+from ranum_falsify.operators.relations.fused import find_represented
 from ranum_falsify.operators.rows.matrix import matrix_of
 from ranum_falsify.operators.rows.pooling import max_pool, max_pool_bounds
 from ranum_falsify.operators.rows.quantised_layers import (

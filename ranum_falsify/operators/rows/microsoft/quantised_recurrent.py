@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ranum_falsify.domain.enclosure import Enclosure
 from ranum_falsify.domain.interval import Interval, dtype_range
-from ranum_falsify.domain.rules.dequantisation import excess
+from ranum_falsify.domain.rules.quantisation import excess
 from ranum_falsify.domain.rules.recurrent import Flow, Layer, Overflow, layer_bounds
 from ranum_falsify.domain.rules.support.building import corner_products, unknown
 from ranum_falsify.domain.site import Site

@@ -24,8 +24,15 @@ from ranum_falsify.lazy import cached_property
 from ranum_falsify.operators.support import batching
 from ranum_falsify.operators.support.families import across
 from ranum_falsify.operators.support.forests import find_leaves, forest_of_leaves, forest_of_nodes
-from ranum_falsify.operators.support.ml import DOMAIN, as_rows, check_finite, class_labels, labels_between
-from ranum_falsify.operators.support.scores import expand_binary, transform_scores
+from ranum_falsify.operators.support.ml import (
+    DOMAIN,
+    as_rows,
+    check_finite,
+    class_labels,
+    expand_binary,
+    labels_between,
+    transform_scores,
+)
 
 __all__ = ["TreeEnsemble", "TreeEnsembleClassifier", "TreeEnsembleRegressor"]
 

@@ -19,8 +19,15 @@ from ranum_falsify.domain.rules.support.building import infinity_aware
 from ranum_falsify.domain.site import Site
 from ranum_falsify.operators.support import batching
 from ranum_falsify.operators.support.families import across
-from ranum_falsify.operators.support.ml import DOMAIN, as_rows, as_single, class_labels, labels_between
-from ranum_falsify.operators.support.scores import expand_binary, transform_scores
+from ranum_falsify.operators.support.ml import (
+    DOMAIN,
+    as_rows,
+    as_single,
+    class_labels,
+    expand_binary,
+    labels_between,
+    transform_scores,
+)
 
 __all__ = ["SVMClassifier", "SVMRegressor"]
 

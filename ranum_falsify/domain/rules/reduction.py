@@ -1,10 +1,4 @@
-"""Reductions: sums, means, norms and products in any order of evaluation, extremes, running sums, largest elements.
-
-Merged dimensions are reduced without being split: a sum over n equal bounds is n times the bound.  For types of 16 bits
-the accumulator is float32, rounded once, as in every kernel of ONNX Runtime and PyTorch.
-
-Sources: N. Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., sections 3.1 and 4.2.
-"""
+"""Reductions along axes, in any order of evaluation: sums, means, norms, products, extremes, running ones."""
 
 from __future__ import annotations
 
@@ -20,6 +14,7 @@ from torch import Tensor
 from ranum_falsify.domain.enclosure import Enclosure
 from ranum_falsify.domain.interval import Interval, dtype_range
 from ranum_falsify.domain.kernels.envelopes import Envelope
+from ranum_falsify.domain.order import make_ordered, restore
 from ranum_falsify.domain.rounding import round_outward
 from ranum_falsify.domain.rules.arithmetic.pairs import fit_type
 from ranum_falsify.domain.rules.support.building import along_any_axis, infinity_aware
@@ -30,21 +25,27 @@ __all__ = [
     "Sums",
     "along",
     "euclidean",
+    "extreme",
     "keep_dims",
     "log_of_sum",
     "log_of_sum_of_exponentials",
     "mean",
     "mean_of",
     "multiplicity",
+    "position",
+    "product",
+    "running_product",
     "running_sum",
     "squares",
     "sum_of",
     "sum_of_squares",
     "sums",
+    "top",
     "total",
     "total_of_sizes",
     "truncate_to_integers",
 ]
+
 
 _EXACT_INTEGERS = 2.0**53
 """Sums of integers are exact in float64 up to this size."""
@@ -392,3 +393,166 @@ def running_sum(function: Callable[..., Tensor]) -> IntervalRule:
         return replace(round_outward(found.low, found.high, x.dtype, x.shape), nan=found.nan, overflows=found.overflows)
 
     return along_any_axis(infinity_aware(rule))
+
+
+def product(site: Site, x: Interval, dims: list[int]) -> Interval:
+    """Bound `ReduceProd`, in any order of multiplication; parts of a product may underflow or overflow."""
+    shape, count = keep_dims(x, dims), math.prod(x.shape[dim] for dim in dims)
+    copies = multiplicity(x, dims)
+    low, high = _powers(*x.doubles(), copies)
+    rest = [dim for dim in range(low.ndim) if dim not in dims]
+    stored = [1 if dim in dims else low.shape[dim] for dim in range(low.ndim)]
+    low, high = (bound.permute(*rest, *dims).flatten(len(rest)) for bound in (low, high))
+    while low.shape[-1] > 1:
+        half = low.shape[-1] // 2
+        tail = [bound[..., 2 * half :] for bound in (low, high)]
+        parts = [
+            a * b
+            for a in (low[..., :half], high[..., :half])
+            for b in (low[..., half : 2 * half], high[..., half : 2 * half])
+        ]
+        stacked = torch.stack(parts).nan_to_num(nan=0.0, posinf=math.inf, neginf=-math.inf)
+        low, high = (
+            torch.cat([part, end], -1) for part, end in zip((stacked.amin(0), stacked.amax(0)), tail, strict=True)
+        )
+    if not low.shape[-1]:
+        low = high = torch.ones((*low.shape[:-1], 1), dtype=torch.float64)
+    low, high = low.reshape(stored), high.reshape(stored)
+    if not x.is_floating:
+        size = torch.maximum(low.abs(), high.abs())
+        return truncate_to_integers(Sums(low=low, high=high, size=size), low, high, x.dtype, shape)
+    return _round_stepwise(x, low, high, growth(count, x.dtype, stepwise=True), _parts(x, dims, copies), shape)
+
+
+def _powers(low: Tensor, high: Tensor, copies: int) -> tuple[Tensor, Tensor]:
+    """Return bounds of the product of several numbers within the same bounds."""
+    if copies == 1:
+        return low, high
+    ends = torch.stack([low**copies, high**copies])
+    size = ends.abs().amax(0)
+    mixed = (low < 0) & (high > 0)
+    return torch.where(mixed, -size, ends.amin(0)), torch.where(mixed, size, ends.amax(0))
+
+
+def _parts(x: Interval, dims: Sequence[int], copies: int) -> tuple[Tensor, Tensor]:
+    """Return the smallest and the largest magnitude that a part of a product may have."""
+    smallest, greatest = Enclosure(*x.doubles()).map_even(torch.abs)
+    # In logarithms, so that no part leaves the range of float64.
+    small, large = smallest.clamp(max=1).log() * copies, greatest.clamp(min=1).log() * copies
+    return small.sum(list(dims), keepdim=True), large.sum(list(dims), keepdim=True)
+
+
+def _round_stepwise(
+    x: Interval, low: Tensor, high: Tensor, error: float, parts: tuple[Tensor, Tensor], shape: tuple[int, ...]
+) -> Interval:
+    """Return bounds of products that are rounded at each step.
+
+    A part below the smallest normal number may become 0, or at most that number; later factors then count in full.
+    """
+    small, large = parts
+    limits = torch.finfo(x.dtype)
+    sinks = small <= math.log(limits.tiny) + error
+    reach = (large + math.log(limits.tiny)).exp() * (1 + error)
+    low, high = (
+        torch.where(sinks, torch.minimum(low, -reach), low),
+        torch.where(sinks, torch.maximum(high, reach), high),
+    )
+    if x.extremes[0] >= 0:
+        low = low.clamp(min=0)
+    overflows = not x.may_be_infinite and bool((large + error > math.log(limits.max)).any())
+    y = round_outward(low, high, x.dtype, shape, Envelope(error))
+    if not x.may_be_infinite:
+        return replace(y, overflows=overflows)
+    # An infinity and a 0, even one from underflow, make NaN.
+    top = torch.full_like(y.lower, math.inf)
+    return Interval(-top, top, shape, nan=True)
+
+
+def running_product(function: Callable[..., Tensor]) -> IntervalRule:
+    """Return the rule of a running product; `function(op, x, axis)` is the row's."""
+
+    def rule(site: Site, x: Interval, axis: np.ndarray) -> Interval:
+        dim = int(np.asarray(axis).reshape(-1)[0]) % len(x.shape)
+        low, high = x.split(dim).doubles()
+        products = function(site.op, low, axis), function(site.op, high, axis)
+        sizes = function(site.op, torch.maximum(low.abs(), high.abs()), axis)
+        if x.extremes[0] >= 0:
+            low, high = products
+        elif x.is_point:
+            low, high = torch.minimum(*products), torch.maximum(*products)
+        else:
+            low, high = -sizes, sizes
+        if not x.is_floating:
+            return truncate_to_integers(Sums(low=low, high=high, size=sizes), low, high, x.dtype, x.shape)
+        small, large = _parts(x, [dim], multiplicity(x, [dim]))
+        return _round_stepwise(x, low, high, growth(x.shape[dim], x.dtype), (small, large), x.shape)
+
+    return along_any_axis(rule)
+
+
+def extreme(function: Callable[[Tensor, list[int], bool], Tensor]) -> Bound:
+    """Return the bounds of a reduction to the largest or smallest element.
+
+    Args:
+        function: The row's reduction, which returns the worst value if there are no elements.
+    """
+
+    def bound(site: Site, x: Interval, dims: list[int]) -> Interval:
+        shape = keep_dims(x, dims)
+        if not all(x.shape[dim] for dim in dims):
+            value = function(x.lower.expand(x.shape), dims, True)
+            return Interval.of(value, value, shape)
+
+        def reduced(values: Tensor) -> Tensor:
+            return restore(function(make_ordered(values), dims, True), x.dtype)
+
+        low = reduced(x.lower)
+        high = low if x.upper is x.lower else reduced(x.upper)
+        return Interval(low, high, shape, gap=x.gap)
+
+    return bound
+
+
+def position(*, largest: bool) -> IntervalRule:
+    """Return the rule of `ArgMax` or `ArgMin`: between the first and the last element that may be the extreme."""
+
+    def rule(site: Site, x: Interval) -> Interval:
+        if not x.shape:
+            return Interval.fill(0, 0, (), torch.int64)
+        dim = site.op.axis % len(x.shape)
+        shape = keep_dims(x, [dim])
+        count = x.shape[dim]
+        if x.lower.shape[dim] == 1:
+            y = Interval.fill(0, max(count - 1, 0), shape, torch.int64)
+        else:
+            low, high = make_ordered(x.lower), make_ordered(x.upper)
+            possible = high >= low.amax(dim, True) if largest else low <= high.amin(dim, True)
+            first = possible.byte().argmax(dim, True)
+            last = count - 1 - possible.flip(dim).byte().argmax(dim, True)
+            y = Interval(first, last, shape)
+        if site.op.keepdims:
+            return y
+        return Interval(y.lower.squeeze(dim), y.upper.squeeze(dim), (*shape[:dim], *shape[dim + 1 :]))
+
+    return infinity_aware(rule)
+
+
+@infinity_aware
+def top(site: Site, x: Interval, k: np.ndarray) -> tuple[Interval, Interval]:
+    """Bound `TopK`: the k-th largest element lies between the k-th largest lower and upper bounds."""
+    dim = site.op.axis % len(x.shape)
+    # Runtimes refuse other counts; bounds must only be there.
+    count = min(max(int(np.asarray(k).reshape(-1)[0]), 0), x.shape[dim])
+    shape = (*x.shape[:dim], count, *x.shape[dim + 1 :])
+    positions = Interval.fill(0, max(x.shape[dim] - 1, 0), shape, torch.int64)
+    if x.lower.shape[dim] == 1 or not count:
+        low, high = (bound.narrow(dim, 0, min(count, 1)) for bound in (x.lower, x.upper))
+        return Interval(low, high, shape, gap=x.gap), positions
+    descending = True if site.op.largest is None else bool(site.op.largest)
+    low, high = (
+        bound.sort(dim=dim, descending=descending).values for bound in (make_ordered(x.lower), make_ordered(x.upper))
+    )
+    low, high = low.narrow(dim, 0, count), high.narrow(dim, 0, count)
+    if site.op.sorted == 0:
+        low, high = low.amin(dim, True), high.amax(dim, True)
+    return Interval(restore(low, x.dtype), restore(high, x.dtype), shape, gap=x.gap), positions

@@ -1,4 +1,4 @@
-"""Distances between rows, as converters of nearest neighbours and Gaussian processes write them."""
+"""Distances between rows, as converters of classical models write them, and inverses of matrices."""
 
 from __future__ import annotations
 
@@ -11,13 +11,16 @@ from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.rounding import round_outward
+from ranum_falsify.domain.rules.matrix.elimination import inverse
 from ranum_falsify.domain.site import Site
 from ranum_falsify.domain.slack import gamma, tiny
 from ranum_falsify.errors import UnsupportedAttributeError
-from ranum_falsify.operators.support.families import plain
+from ranum_falsify.operators.support.families import opaque, plain
 from ranum_falsify.operators.support.microsoft_schemas import DOMAIN, schema
+from ranum_falsify.validity import Bounds, Condition, NotZero, Operands
 
-__all__ = ["CDist"]
+__all__ = ["CDist", "Inverse"]
+
 
 _METRICS = ("euclidean", "sqeuclidean")
 
@@ -64,3 +67,39 @@ def _distance_bounds(site: Site, a: Interval, b: Interval) -> Interval:
 )
 class CDist(Operation):
     """Distances of all rows of one matrix from all rows of another."""
+
+
+_NOT_ZERO = NotZero("determinant", reason="")
+
+
+def _inverse(op: Operation, x: Tensor) -> Tensor:
+    work = torch.promote_types(x.dtype, torch.float32)
+    y, info = torch.linalg.inv_ex(x.to(work))
+    return torch.where(info[..., None, None] > 0, math.nan, y).to(x.dtype)
+
+
+def _determinant(op: Operation, operands: Operands) -> Tensor:
+    x = operands["x"]
+    found: Tensor = torch.linalg.det(x.to(torch.promote_types(x.dtype, torch.float32)))
+    return found
+
+
+def _margin(op: Operation, operands: Operands) -> Tensor:
+    return _NOT_ZERO.margin(op, {"determinant": _determinant(op, operands)})
+
+
+def _is_regular(op: Operation, bounds: Bounds) -> bool:
+    return not bounds["output"].nan
+
+
+@opaque(
+    schema=schema("Inverse", "X:T", "Y:T", {"T": ("float", "double", "float16")}),
+    torch=_inverse,
+    interval=inverse,
+    kernel=None,
+    valid=[
+        Condition("det(x) != 0", "a matrix without an inverse", _margin, crossing_of=_determinant, holds_of=_is_regular)
+    ],
+)
+class Inverse(Operation):
+    """Inverse of each matrix in the last two dimensions."""

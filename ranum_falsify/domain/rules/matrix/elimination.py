@@ -1,14 +1,4 @@
-"""Inverses of matrices, which kernels compute by elimination with pivots.
-
-With B close to the inverse of the centre C of a box of radius R, and E >= |I - B C| + |B| R, every matrix X of the box
-is B^-1 (I - F) with |F| <= E, and X^-1 = (I + F + F^2 + ...) B; so |X^-1 - B| <= E |B| + e^2 / (1 - e) m, where e < 1
-is the greatest row sum of E, and m the greatest element of a column of |B|.
-
-Kernels find an inverse Y of X up to a matrix D of elements of at most d = n 2^(n-1) gamma times the largest of X
-(Higham, theorem 9.4 and section 14.3, with the growth factor of partial pivoting): column by column, or with a residual
-of at most |Y| D.  Either way, |Y - X^-1| <= d s t in each place, where s and t are the sums of all elements of |X^-1|
-and |Y|, and t <= s + d s t.  The reciprocal of a pivot is a sum of elements of X^-1, each times one of at most 1.
-"""
+"""Determinants and inverses of matrices, which kernels compute by elimination with pivots."""
 
 from __future__ import annotations
 
@@ -21,12 +11,40 @@ from torch import Tensor
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.rounding import round_outward
 from ranum_falsify.domain.site import Site
-from ranum_falsify.domain.slack import gamma, tiny, unit
+from ranum_falsify.domain.slack import accumulation, gamma, tiny, unit
 
-__all__ = ["inverse"]
+__all__ = ["determinant", "inverse"]
+
 
 _LARGEST = 32
 """Size of matrices from which on nothing is said: the growth of elimination is bounded by 2^(n-1) alone."""
+
+
+def determinant(site: Site, x: Interval) -> Interval:
+    """Bound the determinants of the last two dimensions."""
+    n, work = x.shape[-1], accumulation(x.dtype)
+    if not x.size or n == 1:
+        return x.move(lambda bound: bound[..., 0, 0]) if n else Interval.fill(1, 1, site.shape, x.dtype)
+    rank = len(x.shape)
+    low, high = x.split(rank - 2, rank - 1).doubles()
+    size = torch.maximum(low.abs(), high.abs())
+    largest = size.amax((-2, -1))
+    growth = 2.0 ** (n - 1)
+    bits = n * math.log2(growth * n * max(float(largest.amax()), 1.0))
+    if n > _LARGEST or bits >= math.log2(torch.finfo(work).max):
+        return replace(Interval.fill(-math.inf, math.inf, site.shape, x.dtype), nan=True, overflows=True)
+    centre, radius = low + (high - low) / 2, (high - low) / 2
+    error = (n * growth * gamma(n + 2, work) * largest)[..., None] * math.sqrt(n)
+    norms = centre.square().sum(-1).sqrt()
+    # Pivots that vanish lose the smallest normal number each, times what is left of the product.
+    moved = norms + radius.square().sum(-1).sqrt() + error + n * growth * tiny(work)
+    stray = (moved.prod(-1) - norms.prod(-1)).clamp(min=0) + moved.prod(-1) * (gamma(n, work) + n * 2.0**-48)
+    stray = stray + n * tiny(work) * (growth * n * largest).clamp(min=1) ** n
+    y = torch.linalg.det(centre)
+    # LAPACK multiplies with reciprocals of pivots, the product of which is the determinant.
+    rest = (growth * largest).clamp(min=1) ** (n - 1)
+    tame = "torch" not in site.runtimes or bool(((y.abs() - stray) / rest > 4 * tiny(work)).all())
+    return replace(round_outward(y - stray, y + stray, x.dtype, site.shape), nan=not tame)
 
 
 def inverse(site: Site, x: Interval) -> Interval:
