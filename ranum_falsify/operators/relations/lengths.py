@@ -83,30 +83,35 @@ def cosine_by_squares(site: Site, a: Interval, b: Interval) -> Interval | None:
     factors = None if product is None else is_a(product[0], "Mul")
     if whole is None or product is None or factors is None or a.may_be_infinite or rounds_apart(site, a):
         return None
-    count = product[1]
+    count, dtypes = product[1], [product[-1]]
     least: list[float] = []
     squared: list[Field] = []
     for field in fields_of(whole):
         epsilon, inner = find_lower_limit(field) if is_a(field, "Add") else (0.0, field)
         squares = _find_sum(site, inner)
-        if squares is None or squares[1:] != product[1:]:
+        if squares is None or squares[1:-1] != product[1:-1]:
             return None
         squared.append(square_of(squares[0]))
         least.append(epsilon)
+        dtypes.append(squares[-1])
     (x, y), (one, other) = fields_of(factors), squared
     if not ((is_same(x, one) and is_same(y, other)) or (is_same(x, other) and is_same(y, one))):
         return None
-    error = sum_error(count, a.dtype, ELEMENTWISE_ROUNDINGS)
+    # Products may be rounded to a narrower type before they are added up.
+    coarsest = max((a.dtype, *dtypes), key=unit)
+    error = sum_error(count, a.dtype, ELEMENTWISE_ROUNDINGS) + 2 * unit(coarsest)
+    smallest = max(tiny(dtype) for dtype in (a.dtype, *dtypes))
     # Squares below the smallest normal number may be lost, which epsilon far exceeds.
-    if error > 0.1 or min(*least, math.prod(least)) < 1e6 * count * tiny(a.dtype):
+    if error > 0.1 or min(*least, math.prod(least)) < 1e6 * count * smallest:
         return None
     limit = (1 + error) / (1 - error) * (1 + 16 * unit(a.dtype))
-    return _within(limit + 2 * count * tiny(a.dtype) / math.sqrt(math.prod(least)), site.shape, a.dtype)
+    return _within(limit + 2 * count * smallest / math.sqrt(math.prod(least)), site.shape, a.dtype)
 
 
-def _find_sum(site: Site, field: Field) -> tuple[Field, int, list[int], int] | None:
-    """Return what a field is the sum of, how many of it, along which dimensions, and of what rank it is.
+def _find_sum(site: Site, field: Field) -> tuple[Field, int, list[int], int, int, torch.dtype] | None:
+    """Return what a field is the sum of, how many of it, along which dimensions, the ranks of both, and its type.
 
+    Where counts, dimensions and ranks agree, sums of products and of squares stand beside each other as their rows do.
     Wider types of sums do not matter.
     """
     cast = is_a(field, "Cast")
@@ -120,7 +125,9 @@ def _find_sum(site: Site, field: Field) -> tuple[Field, int, list[int], int] | N
     if cast is not None and (whole.dtype, y.dtype) not in WIDENING:
         return None
     dims = reduced_dims(op, len(x.shape), axes[0] if axes and isinstance(axes[0], np.ndarray) else None)
-    return undo_widening(site, operand), math.prod(x.shape[dim] for dim in dims), dims, len(x.shape)
+    summed = undo_widening(site, operand)
+    narrow = site.find_known(summed) or x
+    return summed, math.prod(x.shape[dim] for dim in dims), dims, len(x.shape), len(y.shape), narrow.dtype
 
 
 def _is_fit(*operands: Interval) -> bool:
