@@ -47,7 +47,11 @@ def _deviation(
     x: Tensor, dim: list[int] | None = None, correction: float | None = None, keepdim: bool = False
 ) -> Tensor:
     # The kernel adds up in float64: of numbers whose squares are 0 in float32, the deviation is not.
-    variance: Tensor = torch.ops.aten.var.correction(x.double(), dim, correction=correction, keepdim=keepdim)
+    wide = x.double()
+    if dim is None or len({i % max(x.dim(), 1) for i in dim}) in (0, x.dim()):
+        # That of all elements takes the mean first, which may overflow.
+        wide = wide - (x if x.dtype is torch.float64 else x.float()).mean().double()
+    variance: Tensor = torch.ops.aten.var.correction(wide, dim, correction=correction, keepdim=keepdim)
     return variance.sqrt().to(x.dtype)
 
 

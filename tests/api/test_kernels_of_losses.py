@@ -86,3 +86,13 @@ def test_a_negative_variance_gives_nan() -> None:
         refused = F.gaussian_nll_loss(x[0], x[1], -x[2])
     torch.testing.assert_close(found, F.gaussian_nll_loss(*x, full=True))
     assert bool(refused.isnan())
+
+
+@pytest.mark.parametrize("size", [1e-40, 1e-20, 1.0, 1e19, 1e37, 3e38])
+@pytest.mark.parametrize("dims", [None, [0, 1], [1]])
+def test_where_the_kernel_of_a_deviation_overflows_so_does_ours(size: float, dims: list[int] | None) -> None:
+    kernel = torch.ops.aten.std.correction
+    ours = list_kernels()[kernel]
+    generator = torch.Generator().manual_seed(0)
+    for x in (torch.full((3, 4), 0.6 * size), (torch.rand(3, 4, generator=generator) * 2 - 1) * size):
+        assert not bool((~kernel(x, dims, correction=1).isfinite() & ours(x, dims, 1).isfinite()).any())

@@ -143,9 +143,10 @@ def _choose(inner: View, outer: View) -> View | None:
 
 
 def _broadcast(view: View, shape: tuple[int, ...]) -> View | None:
-    size = math.prod(view.shape)
-    if max(size, math.prod(shape)) > _LARGEST:
-        return None
+    size, sides = math.prod(view.shape), zip(reversed(view.shape), reversed(shape), strict=False)
+    fits = len(view.shape) <= len(shape) and all(own in (1, other) for own, other in sides)
+    if not fits or max(size, math.prod(shape)) > _LARGEST:
+        return None  # an operand that is not read element by element, such as one of a fused operator
     places = torch.arange(size).reshape(view.shape).expand(shape).reshape(-1)
     return View(view.field, shape, places)
 
