@@ -17,7 +17,7 @@ import torch
 from ranum_falsify.config import ProveConfig, library_of
 from ranum_falsify.domain import Interval, IntervalAnalysis
 from ranum_falsify.domain.kernels import Envelope, envelope, families, sums_in_half
-from ranum_falsify.domain.kernels.records import read_record, write_record
+from ranum_falsify.domain.kernels.records import read_record, shipped, write_record
 from ranum_falsify.domain.rounding import round_outward
 from ranum_falsify.network import read
 from ranum_falsify.selfcheck import family as family_module
@@ -120,3 +120,14 @@ def test_where_sums_of_float16_are_rounded_at_every_step() -> None:
     assert not rounds_half_sums() and not sums_in_half(("onnxruntime", "torch", "exact"))
     found = {f: sums_in_half((f"onnxruntime-arm64:{f}",)) for f in ("neon", "neon_fp16", "sve")}
     assert found == {"neon": False, "neon_fp16": True, "sve": True} and sums_in_half(("onnxruntime-arm64",))
+
+
+def test_what_was_measured_on_x86_64_was_measured_on_each_family_of_arm64() -> None:
+    there = [record for record in shipped() if record.runtime == "onnxruntime-arm64"]
+    assert len(there) == 3
+    for record in there:
+        for other in shipped():
+            if other.runtime == "onnxruntime":
+                # A kernel without a record would count as one that does not stray.
+                lacking = {f: dtypes.keys() - record.rows.get(f, {}).keys() for f, dtypes in other.rows.items()}
+                assert not any(lacking.values()), (record.family, other.family)
