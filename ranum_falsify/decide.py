@@ -32,8 +32,6 @@ from ranum_falsify.search.operator_search import OperatorSearch
 from ranum_falsify.search.result import Answer, OperatorResult
 from ranum_falsify.search.search import Budget, Progress, SearchContext
 
-__all__ = ["Progress", "falsify"]
-
 _REPLAY_THREADS = 1
 """The search uses the other cores while a child process replays."""
 

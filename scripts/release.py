@@ -158,7 +158,9 @@ def find_pythons() -> Iterator[str]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Make the release."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--python", nargs="+", default=[], metavar="PATH", help="interpreters to try it with")
+    parser.add_argument(
+        "--python", nargs="+", action="extend", default=[], metavar="PATH", help="interpreters to try it with"
+    )
     parser.add_argument("--no-trial", action="store_true", help="build and check only")
     options = parser.parse_args(arguments)
     try:

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from ranum_falsify.config import SearchConfig
-from ranum_falsify.decide import Progress, falsify
+from ranum_falsify.decide import falsify
 from ranum_falsify.errors import DeviceError, MemoryShortageError, ReplayCrashError
 from ranum_falsify.network import read
 from ranum_falsify.properties.problem.problem import Problem
@@ -18,6 +18,7 @@ from ranum_falsify.replay.confirmer import Confirmer
 from ranum_falsify.replay.replayer import Finding
 from ranum_falsify.search import search as search_module
 from ranum_falsify.search.result import Answer
+from ranum_falsify.search.search import Progress
 from tests.search.search_kit import NETWORKS, check, found, natural, network, problem, search, valid_in_box
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -8,9 +8,10 @@ import sys
 import pytest
 
 from ranum_falsify.config import RUNTIMES, SearchConfig
-from ranum_falsify.decide import Progress, falsify
+from ranum_falsify.decide import falsify
 from ranum_falsify.properties.problem.problem import Problem
 from ranum_falsify.search.result import Answer
+from ranum_falsify.search.search import Progress
 from tests.search.search_kit import check, found, natural, network, problem, valid_in_box
 
 pytestmark = pytest.mark.usefixtures("one_thread")

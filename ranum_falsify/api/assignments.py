@@ -20,8 +20,6 @@ from ranum_falsify.report.places import SUFFIX
 from ranum_falsify.saving import Content, save_together
 from ranum_falsify.search.result import Answer, Counterexample
 
-__all__ = ["assignment_of", "check_expressible", "differences", "save_assignments", "split_inputs"]
-
 _TOLERANCE = 1e-4
 """The competition's."""
 

@@ -18,8 +18,6 @@ from ranum_falsify.api.weights import DEFAULT_WEIGHTS, FreeLike, WeightsLike
 from ranum_falsify.config import Options
 from ranum_falsify.errors import UsageError
 
-__all__ = ["check"]
-
 
 @show_keywords
 def check(

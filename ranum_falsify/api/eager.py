@@ -25,8 +25,6 @@ from ranum_falsify.network.source import Source
 from ranum_falsify.network.tensors import to_torch
 from ranum_falsify.turns import turn
 
-__all__ = ["Fault", "ModuleRun", "compare_export", "run_module"]
-
 _TOLERANCE, _ROUNDINGS = 1e-2, 16
 """Share of the greatest number by which results may differ: more than rounding, less than another formula.
 

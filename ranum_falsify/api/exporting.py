@@ -22,8 +22,6 @@ from ranum_falsify.network.tensors import to_numpy
 from ranum_falsify.starting import pause_collector, shorten_end
 from ranum_falsify.turns import turn
 
-__all__ = ["Exported", "export"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Exported:

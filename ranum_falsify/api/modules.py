@@ -22,8 +22,6 @@ from ranum_falsify.network import Graph
 from ranum_falsify.network.functions import first_line
 from ranum_falsify.search.result import KIND_NAMES, Answer, Counterexample, OperatorResult
 
-__all__ = ["check_module"]
-
 
 def check_module(
     module: torch.nn.Module,

@@ -31,8 +31,6 @@ from ranum_falsify.search.result import Oracle
 from ranum_falsify.search.standing import describe_failing, describe_shown, describe_steep
 from ranum_falsify.validity import Constraint
 
-__all__ = ["Beside", "Playback", "ReplayCase", "Shown"]
-
 _OF_TORCH = ("torch", "module", "autograd-torch")
 """Oracles that are PyTorch."""
 

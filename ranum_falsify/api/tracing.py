@@ -23,8 +23,6 @@ from ranum_falsify.api.decompositions import list_decompositions
 from ranum_falsify.api.sources import is_machinery
 from ranum_falsify.network.source import BACKWARD
 
-__all__ = ["FlatCall", "TrainingStep", "keep_stacks", "trace_training", "unchecked"]
-
 
 class FlatCall(torch.nn.Module):
     """A module called on the tensors among its arguments; returns those in its outputs.

@@ -28,8 +28,6 @@ from ranum_falsify.report.names import unique_names
 from ranum_falsify.saving import Content
 from ranum_falsify.search.search import Progress
 
-__all__ = ["TrainedOperator", "TrainingWorkshop"]
-
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TrainedOperator:

@@ -20,8 +20,6 @@ from ranum_falsify.config import ProveConfig
 from ranum_falsify.errors import UsageError
 from ranum_falsify.option import Argument
 
-__all__ = ["Command", "find_command", "make_parser", "parse"]
-
 
 @dataclass(frozen=True)
 class Command:

@@ -24,9 +24,6 @@ from ranum_falsify.properties.problem.problem import InputVariable, Problem
 from ranum_falsify.properties.problem.targets import Target
 from ranum_falsify.validity import GreaterThan, LessThan
 
-__all__ = ["Watched", "expose_operators", "make_repeatable", "notices_of", "watch_operator"]
-
-
 Limit = tuple[str, str, float]
 """A tensor, `at most` or `at least`, and a number from which on a derivative is not finite."""
 

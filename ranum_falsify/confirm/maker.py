@@ -30,8 +30,6 @@ from ranum_falsify.search.converter import TorchModel, convert
 from ranum_falsify.search.device import bytes_per_sample, device_of, settings
 from ranum_falsify.search.search import Budget, SearchContext
 
-__all__ = ["Attempt", "Question", "TestMaker"]
-
 _ATTEMPTS = 4
 """Number of triggers of one run around which a span is looked for."""
 

@@ -18,8 +18,6 @@ from ranum_falsify.properties.problem.targets import Target
 from ranum_falsify.replay.confirmer import Confirmer, feeds_of, meets_conditions
 from ranum_falsify.replay.gradients import steep_point
 
-__all__ = ["Oracle"]
-
 
 class Oracle:
     """Replays candidates; a context manager that starts and ends the child processes."""

@@ -23,8 +23,6 @@ from ranum_falsify.properties.problem.targets import Target
 from ranum_falsify.prove.failing import analysis_up_to, surely_fails
 from ranum_falsify.validity import Constraint, GreaterThan
 
-__all__ = ["SpanProver"]
-
 _RADII = tuple(2.0**-exponent for exponent in range(22, 0, -2))
 """Reach of spans to each side, as shares of the box's width; the narrowest is about one ulp of float32."""
 

@@ -17,8 +17,6 @@ from ranum_falsify.transform.model import to_proto
 from ranum_falsify.transform.naming import NodeNames, all_nodes
 from ranum_falsify.validity import largest
 
-__all__ = ["Edited", "insert_clips", "insert_guards"]
-
 _LIMITS_ARE_INPUTS = 11  # opset
 _EXTREMES_BROADCAST = 8  # opset
 _CONSTANTS_ARE_INPUTS = 3  # last version of the representation in which initializers must be inputs

@@ -11,8 +11,6 @@ from ranum_falsify.network import Graph
 from ranum_falsify.network.nesting import NodeOrigin
 from ranum_falsify.network.order import operands_in
 
-__all__ = ["GuardSite", "GuardSites"]
-
 
 @dataclass(frozen=True)
 class GuardSite:

@@ -23,8 +23,6 @@ from ranum_falsify.prove.prover import Prover
 from ranum_falsify.transform.naming import name_nodes
 from ranum_falsify.validity import Constraint
 
-__all__ = ["Assessment", "RepairSubject"]
-
 Reload = Callable[[onnx.ModelProto], Problem]
 """Reads a model as the original was read, and reduces the property over it."""
 

@@ -39,8 +39,6 @@ from ranum_falsify.network.tensors import details_of, to_numpy, torch_dtype
 from ranum_falsify.network.trace import Run, Scope, Traced, constant
 from ranum_falsify.network.unrolling import MOST_NODES, NotUnrolledError, TooLargeError, is_loop, unroll
 
-__all__ = ["GraphBuilder"]
-
 _ADVICE = "write it with operators of ONNX, as the body of a local function of the model for instance"
 
 

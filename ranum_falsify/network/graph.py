@@ -28,8 +28,6 @@ from ranum_falsify.network.slicing import find_positions, parse_slice, slice_tex
 from ranum_falsify.network.tensors import to_numpy, to_torch
 from ranum_falsify.network.writer import to_onnx
 
-__all__ = ["Graph", "ReadAgain", "ReadOptions", "Watch"]
-
 Watch = Callable[[Operation, Sequence[Value], tuple[Tensor, ...]], None]
 """Called with each node of an evaluation, its operands in the order of its row, and its outputs."""
 

@@ -19,25 +19,6 @@ from ranum_falsify.network.trace import UnfitBranch
 if TYPE_CHECKING:
     from ranum_falsify.network.graph import Graph
 
-__all__ = [
-    "NodeOrigin",
-    "SubgraphPath",
-    "attribute_graphs",
-    "black_boxes_of",
-    "has_subgraphs",
-    "has_unfit_branches",
-    "is_evaluated_outside",
-    "list_makers",
-    "name_of",
-    "names_captured",
-    "names_in",
-    "names_read",
-    "nested_nodes",
-    "nodes_with_branches",
-    "pass_on",
-    "rename_captured",
-]
-
 
 def attribute_graphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
     """Yield the subgraphs that a node holds as attributes (`If`, `Loop`, `Scan`)."""

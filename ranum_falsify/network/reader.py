@@ -36,8 +36,6 @@ from ranum_falsify.network.tensors import ONNX_TO_NUMPY, to_torch, torch_dtype
 from ranum_falsify.network.texts import describe_strings, number_strings
 from ranum_falsify.network.trace import Run, Scope
 
-__all__ = ["read", "read_inputs"]
-
 
 def read(
     source: Path | str | onnx.ModelProto,

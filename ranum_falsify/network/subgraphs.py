@@ -32,15 +32,6 @@ from ranum_falsify.network.unrolling import NotUnrolledError, check_branch
 if TYPE_CHECKING:
     from ranum_falsify.network.builder import GraphBuilder
 
-__all__ = [
-    "build_body",
-    "build_branches",
-    "choose_condition",
-    "describe_written",
-    "hands_on_condition",
-    "inline_branch",
-]
-
 
 _MOST_BYTES = 2**28
 """Size of what a loop may collect: each sample of a search has rows of its own."""

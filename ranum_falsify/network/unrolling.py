@@ -24,17 +24,6 @@ from ranum_falsify.network.trace import Scope, Traced, constant
 if TYPE_CHECKING:
     from ranum_falsify.network.builder import GraphBuilder
 
-__all__ = [
-    "MOST_NODES",
-    "NotUnrolledError",
-    "TooLargeError",
-    "check_branch",
-    "find_counting",
-    "is_loop",
-    "is_well_defined",
-    "unroll",
-]
-
 
 def find_counting(body: onnx.GraphProto) -> frozenset[int]:
     """Return the positions, among the outputs of the body of a Loop, of those that are the number of the iteration.

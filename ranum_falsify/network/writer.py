@@ -29,8 +29,6 @@ from ranum_falsify.network.trace import UnfitBranch
 if TYPE_CHECKING:
     from ranum_falsify.network.graph import Graph
 
-__all__ = ["to_onnx"]
-
 _Tensor = tuple[int, int]
 """Identity of a node and index of its output."""
 

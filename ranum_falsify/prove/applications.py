@@ -24,8 +24,6 @@ from ranum_falsify.prove.stored_nan import reach_of_nan
 from ranum_falsify.prove.term_bounds import BoundsFrame
 from ranum_falsify.validity import Constraint
 
-__all__ = ["Applications", "Box", "box_of", "select_operators"]
-
 Box = Mapping[str, Interval]
 """Bounds of each input variable, by name."""
 

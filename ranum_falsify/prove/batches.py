@@ -19,8 +19,6 @@ from ranum_falsify.prove.analyses import Analyses, make_linear
 from ranum_falsify.prove.applications import Applications
 from ranum_falsify.prove.term_bounds import BoundsFrame
 
-__all__ = ["LinearBatches"]
-
 _WORK = 2e8
 """Multiplications for linear bounds of the hull."""
 

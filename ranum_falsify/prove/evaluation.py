@@ -19,9 +19,6 @@ from ranum_falsify.properties.formula.frame import Frame
 from ranum_falsify.properties.problem.problem import InputVariable, Problem
 from ranum_falsify.prove.departures import REPORT, Stack, restore
 
-__all__ = ["Evaluation", "WatchedRuns", "make_points"]
-
-
 _MOST = 64
 """Points of a box that is more than a point."""
 

@@ -22,8 +22,6 @@ from ranum_falsify.prove.analyses import Analyses
 from ranum_falsify.prove.applications import Applications, box_of
 from ranum_falsify.prove.varying import describe_varying, find_varying
 
-__all__ = ["LayerBounds", "NodeSurroundings", "histories", "list_layers", "list_varying", "surroundings"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class LayerBounds:

@@ -22,8 +22,6 @@ from ranum_falsify.prove.applications import Applications, Box
 from ranum_falsify.prove.batches import LinearBatches
 from ranum_falsify.prove.term_bounds import BoundsFrame, margin_bounds
 
-__all__ = ["Decided", "decide_together"]
-
 _FEWEST = 32
 """Boxes; fewer are analysed one by one."""
 

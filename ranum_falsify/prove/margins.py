@@ -26,8 +26,6 @@ from ranum_falsify.prove.analyses import Analyses
 from ranum_falsify.prove.applications import Box
 from ranum_falsify.prove.term_bounds import BoundsFrame, margin_bounds
 
-__all__ = ["MarginProof"]
-
 _SIDES = 256
 """Bounds of rows that are tried at once."""
 

@@ -14,8 +14,6 @@ from ranum_falsify.properties.problem.problem import Problem
 from ranum_falsify.prove.applications import select_operators
 from ranum_falsify.prove.stored_nan import reach_of_nan
 
-__all__ = ["describe_constants", "describe_outputs", "list_steep"]
-
 _MOST_NAMED = 4
 
 

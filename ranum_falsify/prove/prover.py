@@ -30,8 +30,6 @@ from ranum_falsify.prove.unconditional import keeps_outputs_finite
 from ranum_falsify.prove.varying import describe_varying
 from ranum_falsify.prove.watch import Drive, Observed, ProvedBounds, watch
 
-__all__ = ["Prover"]
-
 _WORK_PER_SECOND = 6e8
 """Multiplications that a second of linear bounds of a whole box counts for."""
 

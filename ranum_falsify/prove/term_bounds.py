@@ -34,8 +34,6 @@ from ranum_falsify.properties.formula.terms import (
     Variable,
 )
 
-__all__ = ["FUNCTION_BOUNDS", "BoundsFrame", "margin_bounds", "propagate_nan"]
-
 
 def propagate_nan(x: Enclosure) -> Enclosure:
     """Return bounds, with both NaN where one is."""

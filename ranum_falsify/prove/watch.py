@@ -29,8 +29,6 @@ from ranum_falsify.prove.applications import Applications
 from ranum_falsify.prove.departures import REPORT, Stack, Tensors, find_departure, find_unequal, list_bounds
 from ranum_falsify.prove.evaluation import Evaluation, Point, WatchedRuns, make_points
 
-__all__ = ["Drive", "Observed", "ProvedBounds", "watch"]
-
 Drive = Callable[[Sequence[InputVariable]], Sequence[Point]]
 """Returns points of a box at which tensors are near their extremes."""
 

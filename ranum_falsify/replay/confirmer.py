@@ -23,8 +23,6 @@ from ranum_falsify.properties.formula.applications import NetworkCall, ValidityG
 from ranum_falsify.properties.problem.problem import Problem
 from ranum_falsify.replay.replayer import Finding, Replay, Replayer
 
-__all__ = ["Confirmer", "feeds_of", "is_in_question", "meets_conditions"]
-
 _STEERING = frozenset({"If", "Loop", "Scan"})
 """Operators with subgraphs, which fail where an operator in there does."""
 

@@ -24,8 +24,6 @@ from ranum_falsify.report.run_report import ReportedOperator, RunReport, report_
 from ranum_falsify.report.text import reported_lines
 from ranum_falsify.suite.record import InstanceRecord
 
-__all__ = ["make_page"]
-
 _PARTS = ("base", "plots", "graph", "detail", "overview", "main")
 """The scripts, in the order in which they are read."""
 

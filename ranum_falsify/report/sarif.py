@@ -13,8 +13,6 @@ from ranum_falsify.report.findings import ReportedFinding, findings_of
 from ranum_falsify.report.run_report import Files, RunReport, report_of
 from ranum_falsify.suite.record import InstanceRecord
 
-__all__ = ["as_sarif"]
-
 _SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 _NAME = "ranum-falsify"
 

@@ -10,8 +10,6 @@ from importlib.metadata import PackageNotFoundError, version
 from ranum_falsify import __version__
 from ranum_falsify.bundle import UPSTREAM, version_of_upstream
 
-__all__ = ["versions"]
-
 _PACKAGES = ("numpy", "onnx", "onnxruntime", "torch")
 
 

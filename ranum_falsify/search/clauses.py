@@ -22,8 +22,6 @@ from ranum_falsify.search.objective import Objective
 from ranum_falsify.search.result import Counterexample
 from ranum_falsify.search.search import Progress, Region, SearchContext, descend, find_worst_vertices
 
-__all__ = ["ClauseSearch"]
-
 _PATIENCE = 5
 """Evaluations to wait after a candidate that ONNX Runtime did not confirm."""
 

@@ -16,8 +16,6 @@ from ranum_falsify.properties.formula.applications import NetworkCall
 from ranum_falsify.properties.problem.problem import InputVariable
 from ranum_falsify.search.converter import TorchModel
 
-__all__ = ["find_extremes"]
-
 _MOST = 8
 """Tensors, spread over the network, of each of which one element is driven up and down."""
 

@@ -17,8 +17,6 @@ from ranum_falsify.search.converter import TorchModel
 from ranum_falsify.search.device import chunks
 from ranum_falsify.search.slopes import Estimates
 
-__all__ = ["Evaluated", "Objective"]
-
 
 @dataclass(frozen=True)
 class Evaluated:

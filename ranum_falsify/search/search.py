@@ -25,17 +25,6 @@ from ranum_falsify.search.device import batch_limit, bytes_per_sample
 from ranum_falsify.search.objective import Objective
 from ranum_falsify.search.starts import Box, Crossings, find_crossings, sample_crossings, sample_starts
 
-__all__ = [
-    "Budget",
-    "Progress",
-    "Region",
-    "SearchContext",
-    "descend",
-    "find_downhill_vertices",
-    "find_worst_vertices",
-]
-
-
 _PORTION_BYTES = 1 << 30
 """Memory of the samples that are evaluated at once where no gradients are needed."""
 

@@ -9,8 +9,6 @@ import torch
 
 from ranum_falsify.config import library_of
 
-__all__ = ["HERE", "family_here", "processor", "processor_flags"]
-
 HERE = "here"
 """Name of the family of what was found on this machine beyond the records of its own family."""
 

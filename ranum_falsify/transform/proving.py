@@ -24,8 +24,6 @@ from ranum_falsify.transform.model import to_proto
 from ranum_falsify.transform.naming import name_nodes
 from ranum_falsify.transform.stable_chain import apply_stable, equal_passes, infer_shapes
 
-__all__ = ["RewriteProofs", "prove_after_rewriting"]
-
 
 @dataclass(frozen=True)
 class RewriteProofs:

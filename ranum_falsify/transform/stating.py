@@ -43,8 +43,6 @@ from ranum_falsify.validity import InvalidRange
 if TYPE_CHECKING:
     from dnnv.nn import Operation
 
-__all__ = ["StatedProperty", "state_property"]
-
 _SLICE_HAS_INPUTS = 10  # opset
 _MOST_NAMED = 3
 _MOST_NUMBERS = 500_000

@@ -26,8 +26,6 @@ from ranum_falsify.search.converter import Probe, TorchModel, convert
 from ranum_falsify.search.starts import Box
 from ranum_falsify.search.target_state import margin_and_crossing_of, probe_of
 
-__all__ = ["Datum", "TrainingTask"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Datum:

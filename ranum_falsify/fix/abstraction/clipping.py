@@ -28,8 +28,6 @@ from ranum_falsify.prove.analyses import Analyses, analyses_of
 from ranum_falsify.prove.applications import Applications, box_of, select_operators
 from ranum_falsify.prove.prover import Prover
 
-__all__ = ["find_clips", "list_clippable", "narrow"]
-
 Place = Literal["input", "weight", "tensor"]
 
 

@@ -11,8 +11,6 @@ from torch import Tensor
 from ranum_falsify.network import Graph
 from ranum_falsify.properties.formula.terms import Term
 
-__all__ = ["Evaluator", "NetworkCall", "Trainable", "ValidityGoal"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Trainable:

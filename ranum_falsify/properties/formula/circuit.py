@@ -28,8 +28,6 @@ from ranum_falsify.properties.formula.leaves import (
 )
 from ranum_falsify.properties.formula.terms import Const, Gather, Term
 
-__all__ = ["Circuit"]
-
 Hinge = Callable[[Tensor], Tensor]
 
 

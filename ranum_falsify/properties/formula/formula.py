@@ -13,20 +13,6 @@ from ranum_falsify.properties.formula.applications import ValidityGoal
 from ranum_falsify.properties.formula.terms import Term
 from ranum_falsify.properties.language.walk import shorten
 
-__all__ = [
-    "Comparison",
-    "Formula",
-    "Goal",
-    "Junction",
-    "Kind",
-    "Truth",
-    "applies_network",
-    "conjunction",
-    "describe",
-    "disjunction",
-    "negate",
-]
-
 Kind = Literal["<=", "<", "=="]
 
 

@@ -11,8 +11,6 @@ from ranum_falsify.network.tensors import torch_dtype
 from ranum_falsify.properties.formula.applications import Evaluator, NetworkCall, ValidityGoal
 from ranum_falsify.properties.formula.terms import Term
 
-__all__ = ["Frame"]
-
 
 class Frame:
     """The values of one evaluation, each computed once."""

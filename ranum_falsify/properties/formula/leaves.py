@@ -14,20 +14,6 @@ from ranum_falsify.properties.formula.formula import Goal, Kind, Truth
 from ranum_falsify.properties.formula.frame import Frame
 from ranum_falsify.properties.formula.terms import Arg, Const, Elementwise, Gather, Term
 
-__all__ = [
-    "EPS",
-    "ArgEquality",
-    "Columns",
-    "ComparisonLeaf",
-    "Differences",
-    "GoalLeaf",
-    "Leaf",
-    "TruthLeaf",
-    "arg_equality",
-    "flatten",
-]
-
-
 _LARGEST_PRODUCT = 4096
 """Elements of a matrix up to which a product takes no longer than picking elements."""
 

@@ -27,20 +27,6 @@ if TYPE_CHECKING:
     from ranum_falsify.properties.formula.formula import Formula
     from ranum_falsify.properties.formula.frame import Frame
 
-__all__ = [
-    "AffineForm",
-    "Arg",
-    "Choice",
-    "Const",
-    "Elementwise",
-    "Gather",
-    "Output",
-    "Reduce",
-    "Term",
-    "Variable",
-    "rearrange",
-]
-
 _MOST_EXACT = 2**53  # up to here every integer is a float64 number
 _GREATEST = {2**63 - 1, 2**64 - 1}
 

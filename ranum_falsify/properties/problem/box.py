@@ -15,8 +15,6 @@ from ranum_falsify.properties.formula.frame import Frame
 from ranum_falsify.properties.formula.terms import AffineForm, Const, Gather, Term, Variable
 from ranum_falsify.properties.problem.problem import InputVariable
 
-__all__ = ["BoxBuilder", "conjuncts"]
-
 _TOGETHER = 1 << 20
 """Elements of the boxes that are rounded in one step."""
 

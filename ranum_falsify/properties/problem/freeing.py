@@ -11,8 +11,6 @@ from ranum_falsify.properties.formula.applications import Trainable
 from ranum_falsify.properties.language.vocabulary import LossName
 from ranum_falsify.properties.language.walk import shorten
 
-__all__ = ["check_free"]
-
 
 def check_free(expression: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Graph, Trainable]:
     """Return the network of `free(N, "W", loss=loss("cost"))`, and what is said about its training.

@@ -17,8 +17,6 @@ from ranum_falsify.properties.formula.circuit import Circuit
 from ranum_falsify.properties.formula.formula import Formula, Goal, describe
 from ranum_falsify.properties.formula.frame import Frame
 
-__all__ = ["InputVariable", "Margins", "Problem"]
-
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class InputVariable:

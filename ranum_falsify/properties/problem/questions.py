@@ -16,8 +16,6 @@ from ranum_falsify.properties.formula.terms import Const, Output
 from ranum_falsify.properties.language.vocabulary import FiniteOutputs, NoInvalidInput, check_operators, names_option
 from ranum_falsify.properties.language.walk import shorten
 
-__all__ = ["finite_outputs", "validity_goal"]
-
 
 def validity_goal(call: NetworkCall, options: Mapping[str, Any], source: Any) -> ValidityGoal:
     """Return what `no_invalid_input` asks of an application.

@@ -30,8 +30,6 @@ from ranum_falsify.properties.problem.problem import InputVariable, Problem
 from ranum_falsify.properties.problem.robustness import Interpreter
 from ranum_falsify.starting import pause_collector
 
-__all__ = ["reduce"]
-
 
 def reduce(phi: Expression, networks: Mapping[str, Graph], *, may_be_empty: bool = False) -> Problem:
     """Reduce a property to boxes, network applications and margins.

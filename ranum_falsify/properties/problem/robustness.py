@@ -41,9 +41,6 @@ from ranum_falsify.properties.problem.freeing import check_free
 from ranum_falsify.properties.problem.inputs import AllInputs, pair
 from ranum_falsify.properties.problem.questions import finite_outputs, validity_goal
 
-__all__ = ["Interpreter"]
-
-
 _SYMBOLIC = (Term, AllInputs, Truth, Comparison, Goal, Junction)
 
 

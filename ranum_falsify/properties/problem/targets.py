@@ -17,8 +17,6 @@ from ranum_falsify.operators.support.conditions import gradient_conditions, list
 from ranum_falsify.properties.formula.applications import ValidityGoal
 from ranum_falsify.validity import Constraint, Finite
 
-__all__ = ["Target", "operators_of", "targets_of"]
-
 
 @dataclass(frozen=True)
 class Target:

@@ -22,8 +22,6 @@ from ranum_falsify.suite.cluster.there import answer_there, end_there, hold
 from ranum_falsify.suite.local import LOST
 from ranum_falsify.suite.task import Answered, Task
 
-__all__ = ["DaskCrew", "connect", "local_cluster"]
-
 _MOST_FILES = 256
 """Files that the cluster keeps for instances to come."""
 _PATIENCE = 10.0

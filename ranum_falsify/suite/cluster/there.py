@@ -17,8 +17,6 @@ from ranum_falsify.suite.local import LOST
 from ranum_falsify.suite.task import Answered, Task
 from ranum_falsify.suite.worker import Worker, WorkerDeathError
 
-__all__ = ["answer_there", "end_there", "hold"]
-
 _workers: dict[tuple[str, int], Worker] = {}
 """By suite and thread."""
 
