@@ -191,6 +191,7 @@ def test_repairs_of_a_model_become_rows(tmp_path: Path, capsys: pytest.CaptureFi
     assert (tmp_path / "REPAIRS.md").read_text() == text
 
 
+@pytest.mark.slow
 def test_a_hazardous_model_becomes_a_row(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options = ["--hazardous", "--only", "arc cosine", "--folder", str(tmp_path)]
     assert script("bench_repairs").main(options) == 0

@@ -64,12 +64,14 @@ def hard() -> Problem:
     return valid_in_box(network(HARD), [(-1.0, 1.0)])
 
 
+@pytest.mark.slow
 def test_timeout_ends_an_endless_search() -> None:
     result = falsify(hard(), SearchConfig(n_starts=-1, timeout=1.5, processors=1, prove=False))
     assert (result.verdict, result.interrupted) == ("unknown", "timeout")
     assert result.starts > 100 and result.steps > 0
 
 
+@pytest.mark.slow
 def test_timeout_ends_a_batch_that_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(search_module, "batch_limit", lambda size, device: 1)
     result = falsify(hard(), SearchConfig(n_starts=20_000, timeout=1.0, processors=1, prove=False))

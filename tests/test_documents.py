@@ -20,7 +20,7 @@ PAGES = [*(ROOT / name for name in ("README.md", "CONTRIBUTING.md")), *sorted((R
 every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 
 
-@pytest.mark.few(6)
+@pytest.mark.few(1)
 @every_page
 def test_the_examples_print_what_is_shown(page: Path, tmp_path: Path) -> None:
     text = page.read_text(encoding="utf-8")

@@ -70,6 +70,7 @@ class TestMetadata:
     def test_every_direct_dependency_is_pinned(self, metadata: configparser.ConfigParser, pins: dict[str, str]) -> None:
         assert declared(metadata, "distributed", "slurm", "kubernetes", "test", "bench") == set(pins)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         ("folder", "extras"),
         [

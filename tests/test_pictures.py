@@ -28,6 +28,7 @@ def rounded(graph: dict[str, Any]) -> Any:
     return json.loads(json.dumps(graph), parse_float=lambda text: f"{float(text):.3g}")
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_picture_is_current(script: Any, name: str, tmp_path: Path) -> None:
     shown = script.recorded(name)

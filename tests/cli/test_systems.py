@@ -39,6 +39,7 @@ def test_a_system_without_them_gives_the_same_verdicts(workshop: Workshop) -> No
     assert done.stdout.endswith("statuses 0 1\n"), done.stdout
 
 
+@pytest.mark.slow
 def test_a_suite_there_is_refused_in_one_line_and_a_report_is_none_the_worse(workshop: Workshop) -> None:
     workshop.model(SAFE, "safe.onnx")
     done = on_another_system("sys.exit(main(['suite', sys.argv[1]]))", str(workshop.folder))

@@ -305,6 +305,7 @@ def test_a_loop_that_ends_only_within_the_box_is_not_run_outside_of_it() -> None
     assert result.verdict == "holds"
 
 
+@pytest.mark.slow
 def test_a_sample_on_which_a_loop_does_not_end_leaves_time_to_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blackbox, "_SECONDS", 8.0)
     body = "b (int64 i, bool c, float s) => (bool d, float t) { t = Add(s, s) d = Less(t, top) }"
