@@ -49,7 +49,7 @@ def test_the_readme_is_one_page_and_its_first_example_short() -> None:
 
 
 def test_the_figures_of_the_readme_are_measured() -> None:
-    shown = re.findall(r"\[(\d+ of \d+)\]\((\w+\.md)\)", PAGES[0].read_text(encoding="utf-8"))
+    shown = re.findall(r"\[(\d+ of \d+)\]\(([\w/]+\.md)\)", PAGES[0].read_text(encoding="utf-8"))
     assert shown
     assert [figure for figure, page in shown if f"| {figure} |" not in (ROOT / page).read_text(encoding="utf-8")] == []
 

@@ -23,7 +23,7 @@ needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is ins
 
 WIDTHS = (1400, 400)
 # Pages between which all that pages are made of occurs.
-KINDS = ("index.html", "gallery.html", "api.html", "json.html", "training.html", "BENCHMARKS.html")
+KINDS = ("index.html", "gallery.html", "api.html", "json.html", "training.html", "benchmarks/zoo.html")
 READY = "location.href !== 'about:blank' && document.readyState === 'complete'"
 RULES = ["color-contrast", "document-title", "heading-order", "html-has-lang", "image-alt", "link-name"]
 LAYOUT = """({
