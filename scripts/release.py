@@ -80,7 +80,7 @@ def version() -> str:
     Raises:
         ReleaseFault: The changelog or the citation has another.
     """
-    found = re.findall(r'^__version__ = "(.*)"', (ROOT / "ranum_falsify" / "__init__.py").read_text(), re.MULTILINE)[0]
+    found = re.findall(r'^__version__ = "(.*)"', (ROOT / "ranum_falsify" / "version.py").read_text(), re.MULTILINE)[0]
     newest = re.findall(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)[0]
     cited = re.findall(r"^version: (\S+)", (ROOT / "CITATION.cff").read_text(encoding="utf-8"), re.MULTILINE)[0]
     if not found == newest == cited:

@@ -63,7 +63,7 @@ def pins() -> dict[str, str]:
 
 class TestMetadata:
     def test_the_version_is_said_once_and_released(self, metadata: configparser.ConfigParser) -> None:
-        assert metadata["metadata"]["version"] == "attr: ranum_falsify.__version__"
+        assert metadata["metadata"]["version"] == "attr: ranum_falsify.version.__version__"
         releases = re.findall(r"^## (\d\S*)", text("CHANGELOG.md"), re.MULTILINE)
         assert releases[0] == ranum_falsify.__version__
 

@@ -22,7 +22,7 @@ from ranum_falsify.confirm.unproved import Unproved
 from ranum_falsify.deadline import Deadline
 from ranum_falsify.errors import PropertyError
 from ranum_falsify.lazy import cached_property
-from ranum_falsify.properties.formula.applications import NetworkCall
+from ranum_falsify.properties.formula.terms import NetworkCall
 from ranum_falsify.properties.problem.problem import Problem
 from ranum_falsify.properties.problem.targets import Target, targets_of
 from ranum_falsify.prove.proof import Proof

@@ -11,7 +11,7 @@ import onnx_ir as ir
 
 from ranum_falsify.fix.abstraction.ranges import KeptRange
 from ranum_falsify.fix.guards import OperandGuard
-from ranum_falsify.network.nesting import NodeOrigin
+from ranum_falsify.network.shaped import NodeOrigin
 from ranum_falsify.network.tensors import numpy_dtype
 from ranum_falsify.transform.model import to_proto
 from ranum_falsify.transform.naming import NodeNames, all_nodes

@@ -16,7 +16,7 @@ from ranum_falsify.domain.neighbours import Neighbours, neighbours_of
 from ranum_falsify.errors import PropertyError, name_near
 from ranum_falsify.network import spec_of
 from ranum_falsify.network.order import topological_order
-from ranum_falsify.properties.formula.applications import NetworkCall
+from ranum_falsify.properties.formula.terms import NetworkCall
 from ranum_falsify.properties.problem.problem import Problem
 from ranum_falsify.prove.analyses import Analyses
 from ranum_falsify.prove.applications import Applications, box_of

@@ -9,8 +9,8 @@ from itertools import islice
 from dnnv.nn.operations import Input
 
 from ranum_falsify.network import Graph
-from ranum_falsify.properties.formula.applications import NetworkCall
-from ranum_falsify.properties.formula.terms import Choice, Output, Term
+from ranum_falsify.properties.formula.circuit import Choice
+from ranum_falsify.properties.formula.terms import NetworkCall, Output, Term
 from ranum_falsify.properties.problem.problem import Problem
 
 _MOST = 16

@@ -11,7 +11,7 @@ from ranum_falsify.network import Graph, spec_of
 from ranum_falsify.network.blackbox import BlackBox
 from ranum_falsify.network.order import topological_order
 from ranum_falsify.network.subgraphs import hands_on_condition
-from ranum_falsify.properties.formula.applications import NetworkCall
+from ranum_falsify.properties.formula.terms import NetworkCall
 from ranum_falsify.properties.problem.problem import InputVariable, Problem
 
 _MOST = 3

@@ -22,7 +22,7 @@ from ranum_falsify.deadline import Deadline
 from ranum_falsify.network import Graph, spec_of
 from ranum_falsify.network.runs import Level, ModelRunner, RunError, find_size
 from ranum_falsify.network.tensors import stored_once
-from ranum_falsify.properties.formula.applications import NetworkCall
+from ranum_falsify.properties.formula.terms import NetworkCall
 from ranum_falsify.properties.problem.problem import InputVariable, Problem
 from ranum_falsify.prove.analyses import Analyses
 from ranum_falsify.prove.applications import Applications

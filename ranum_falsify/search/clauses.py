@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ranum_falsify.errors import ReplayCrashError, ReplayError, ReplayRefusalError, ReplayTimeoutError
 from ranum_falsify.network import spec_of
-from ranum_falsify.properties.formula.applications import NetworkCall, ValidityGoal
+from ranum_falsify.properties.formula.terms import NetworkCall, ValidityGoal
 from ranum_falsify.properties.problem.problem import Problem
 from ranum_falsify.properties.problem.targets import Target
 from ranum_falsify.replay.confirmer import is_in_question

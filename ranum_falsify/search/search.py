@@ -14,7 +14,7 @@ from torch import Tensor
 from ranum_falsify.config import SearchConfig
 from ranum_falsify.deadline import Deadline, OutOfTime
 from ranum_falsify.network.tensors import to_numpy, to_torch
-from ranum_falsify.properties.formula.applications import NetworkCall
+from ranum_falsify.properties.formula.terms import NetworkCall
 from ranum_falsify.properties.problem.problem import InputVariable, Problem
 from ranum_falsify.properties.problem.targets import Target, targets_of
 from ranum_falsify.prove.proof import NOTHING, Proof

@@ -16,7 +16,7 @@ from ranum_falsify.config import ProveConfig
 from ranum_falsify.deadline import Deadline, OutOfTime
 from ranum_falsify.errors import RanumFalsifyError, is_interruption
 from ranum_falsify.network import read
-from ranum_falsify.properties.formula.applications import NetworkCall
+from ranum_falsify.properties.formula.terms import NetworkCall
 from ranum_falsify.properties.problem.problem import Problem
 from ranum_falsify.prove.proof import Proof
 from ranum_falsify.prove.prover import Prover

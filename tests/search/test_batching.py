@@ -17,7 +17,7 @@ from torch import Tensor
 from ranum_falsify.errors import RanumFalsifyError
 from ranum_falsify.network import Graph, list_supported, read, spec_of
 from ranum_falsify.network.tensors import to_torch
-from ranum_falsify.properties.formula.applications import NetworkCall, ValidityGoal
+from ranum_falsify.properties.formula.terms import NetworkCall, ValidityGoal
 from ranum_falsify.properties.problem.targets import Target, targets_of
 from ranum_falsify.search.batching import BatchedModel
 from ranum_falsify.search.converter import TorchModel, convert

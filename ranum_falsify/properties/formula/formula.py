@@ -9,8 +9,7 @@ from typing import Literal
 import numpy as np
 
 from ranum_falsify.errors import PropertyError
-from ranum_falsify.properties.formula.applications import ValidityGoal
-from ranum_falsify.properties.formula.terms import Term
+from ranum_falsify.properties.formula.terms import Term, ValidityGoal
 from ranum_falsify.properties.language.walk import shorten
 
 Kind = Literal["<=", "<", "=="]

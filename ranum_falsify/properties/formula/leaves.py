@@ -11,8 +11,7 @@ from torch import Tensor
 
 from ranum_falsify.lazy import cached_property
 from ranum_falsify.properties.formula.formula import Goal, Kind, Truth
-from ranum_falsify.properties.formula.frame import Frame
-from ranum_falsify.properties.formula.terms import Arg, Const, Elementwise, Gather, Term
+from ranum_falsify.properties.formula.terms import Arg, Const, Elementwise, Frame, Gather, Term
 
 _LARGEST_PRODUCT = 4096
 """Elements of a matrix up to which a product takes no longer than picking elements."""
