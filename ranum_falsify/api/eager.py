@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from ranum_falsify.api.casting import casts_of_cuda
 from ranum_falsify.api.exporting import Exported
 from ranum_falsify.api.sources import StackFrame, find_innermost, own_folder
 from ranum_falsify.api.tracing import unchecked
@@ -99,7 +100,7 @@ def _run(
     step, inputs = exported.step, exported.arguments.tensors
     given = {name: to_torch(array) for name, array in values.items()}
     # The module holds these tensors while it runs, and threads may share it.
-    with turn(), torch.random.fork_rng(devices=[]), unchecked():
+    with turn(), torch.random.fork_rng(devices=[]), unchecked(), casts_of_cuda(exported.autocast):
         state = {name: given.get(name, x).detach().to(x.device, copy=True) for name, x in step.state.items()}
         tensors = [given.get(name, x).detach().to(x.device, copy=True) for name, x in inputs.items()]
         if exported.gradient:
