@@ -56,7 +56,7 @@ def casts_of_cuda(dtype: torch.dtype | None) -> Iterator[None]:
 @contextmanager
 def under_autocast(dtype: torch.dtype | None) -> Iterator[None]:
     """Compute under autocast where a type is given."""
-    with torch.autocast("cpu", dtype) if dtype is not None else ExitStack():
+    with torch.autocast("cpu", dtype, cache_enabled=False) if dtype is not None else ExitStack():
         yield
 
 

@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from ranum_falsify.api import casting
 from ranum_falsify.api.casting import casts_of_cuda
 from ranum_falsify.api.exporting import Exported
 from ranum_falsify.api.sources import StackFrame, find_innermost, own_folder
@@ -192,7 +193,8 @@ def _frames(frame: FrameType | None) -> Iterator[StackFrame]:
     """Yield the frames of a call, the innermost first, up to where this package made it."""
     while frame is not None:
         file = frame.f_code.co_filename
-        if file.startswith(own_folder()) and frame.f_code.co_name != "_source" and file != __file__:
+        between = file in (__file__, casting.__file__) or frame.f_code.co_name == "_source"
+        if file.startswith(own_folder()) and not between:
             return
         yield StackFrame(file, frame.f_lineno, linecache.getline(file, frame.f_lineno).strip())
         frame = frame.f_back

@@ -13,6 +13,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 import ranum_falsify as rf
 from ranum_falsify.api.casting import HALF, REFUSED, WIDEST, casts_of_cuda, names_of, under_autocast
+from tests.api.losses import LOSSES
 
 CALLS: dict[str, Callable[[Tensor, Tensor], Any]] = {
     "addcmul": lambda x, y: torch.addcmul(x, y, y),
@@ -144,6 +145,14 @@ def test_a_backward_pass_is_that_of_autocast(dtype: torch.dtype) -> None:
     options: dict[str, Any] = {"box": (-1, 1), "gradient": True, "autocast": dtype, "self_check": False}
     result = rf.check(Loss(), (torch.randn(2, 4),), **options)
     assert result.verdict == "holds" and str(dtype).removeprefix("torch.") in result.assumptions.element_types
+
+
+@pytest.mark.few(2)
+@pytest.mark.parametrize("name", ["soft_margin_loss", "cross_entropy, ignore_index", "poisson_nll_loss, full"])
+def test_losses_that_fail_in_float32_fail_at_their_line(name: str) -> None:
+    loss = LOSSES[name]
+    result = rf.check(loss.module(), loss.args, box=loss.box, self_check=False, autocast=torch.bfloat16)
+    assert result.verdict == "violated"
 
 
 def test_what_is_no_type_of_it_is_refused() -> None:
