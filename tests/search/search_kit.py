@@ -86,7 +86,7 @@ def check(reduced: Problem, result: Answer) -> None:
     proved = {node for (_, node), operator in proof.operators.items() if operator.proved}
     assert not proved & found(result).keys()
     for operator in result.operators:
-        if operator.verdict != "violated":
+        if operator.verdict not in ("violated", "masked"):
             assert operator.counterexample is None
             continue
         example = operator.counterexample
