@@ -22,7 +22,7 @@ from ranum_falsify.option import (
 )
 
 Runtime = str
-ARM64: Mapping[Runtime, Runtime] = {"onnxruntime": "onnxruntime-arm64"}
+ARM64: Mapping[Runtime, Runtime] = {"onnxruntime": "onnxruntime-arm64", "torch": "torch-arm64"}
 """Libraries on ARM64 processors that were measured there, by their names as runtimes on x86-64 ones."""
 _IS_ARM64 = platform.machine().lower() in ("aarch64", "arm64")
 RUNTIMES: tuple[Runtime, ...] = ("onnxruntime", "torch", "exact", *(ARM64.values() if _IS_ARM64 else ()))

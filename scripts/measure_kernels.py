@@ -5,7 +5,7 @@
     scripts/measure_kernels.py --every 1             # every float32 value
     scripts/measure_kernels.py --only Tanh --inner 997 --every 997 --into /tmp/records
     scripts/measure_kernels.py --emulate avx         # ONNX Runtime on an older processor: needs qemu-x86_64
-    scripts/measure_kernels.py --emulate sve         # on ARM64: needs qemu-aarch64 and scripts/make_arm64.py
+    scripts/measure_kernels.py --emulate neon        # on ARM64: needs qemu-aarch64 and scripts/make_arm64.py
     ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 scripts/measure_kernels.py --runtimes torch
 
 `ranum_falsify.selfcheck.measuring.sweep` says what is run.  A version that the record of a family has not yet widens
@@ -26,7 +26,6 @@ from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 
 import torch
@@ -35,10 +34,11 @@ from lab.kernels.emulator import MACHINES, emulator
 from lab.kernels.files import path_of, update
 from ranum_falsify.config import library_of
 from ranum_falsify.domain.kernels.records import FOLDER, Record, write_record
+from ranum_falsify.selfcheck import release_of
 from ranum_falsify.selfcheck.family import family_here, processor
 from ranum_falsify.selfcheck.measuring import EVERYTHING, Measurement, Sweep, make_record, measure, rounds_half_sums
 from ranum_falsify.selfcheck.measuring.saturation import correct_rounding
-from ranum_falsify.selfcheck.running import SessionOf, native
+from ranum_falsify.selfcheck.running import SessionOf, session_in
 
 VARIABLES = ("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS", "GLIBC_TUNABLES")
 
@@ -48,7 +48,7 @@ class Task:
     """What to measure.
 
     Attributes:
-        runtime: `onnxruntime` or `torch`, or what runs on an emulated machine.
+        runtime: The runtime, of either library.
         emulate: Family of the machine to emulate, empty for none.
         sweep: Which float32 values to run.
         note: Addition to the record's statement of how it was measured.
@@ -61,8 +61,9 @@ class Task:
 
     @property
     def session_of(self) -> SessionOf:
-        """How to load models in ONNX Runtime."""
-        return emulator(self.emulate) if self.emulate else native
+        """How to load models."""
+        library = library_of(self.runtime)
+        return emulator(self.emulate, library) if self.emulate else session_in(library)
 
 
 def _measure(index: int, *, task: Task) -> Measurement:
@@ -82,9 +83,9 @@ def measure_all(task: Task, family: str, chosen: list[int], jobs: int) -> Record
             for dtype, errors in part.errors.items():
                 if errors.invalid:
                     print(f"  {dtype}: NaN at {errors.invalid[:5]}", file=sys.stderr)
-    module = import_module(library_of(task.runtime))
-    version = MACHINES[task.emulate].version if task.emulate else str(module.__version__).split("+")[0]
-    half_sums = module.__name__ == "onnxruntime" and rounds_half_sums(task.session_of)
+    library = library_of(task.runtime)
+    version = MACHINES[task.emulate].version_of(library) if task.emulate else release_of(library)
+    half_sums = rounds_half_sums(task.session_of)
     return make_record(task.runtime, family, {version: _describe_how(task)}, task.sweep, found, half_sums)
 
 
@@ -134,7 +135,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     chosen = [i for i, f in enumerate(EVERYTHING) if not options.only or f.key in options.only]
     options.into.mkdir(parents=True, exist_ok=True)
-    for runtime in [MACHINES[options.emulate].runtime] if options.emulate else options.runtimes:
+    for library in options.runtimes:
+        machine = MACHINES[options.emulate] if options.emulate else None
+        if machine is not None and library not in machine.libraries:
+            continue
+        runtime = machine.runtime_of(library) if machine else library
         sweep = Sweep(inner=options.inner, every=options.every)
         task = Task(runtime=runtime, emulate=options.emulate, note=options.note, sweep=sweep)
         family = options.family or options.emulate or family_here(runtime)

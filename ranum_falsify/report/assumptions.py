@@ -32,20 +32,27 @@ def scope(runtimes: Sequence[Runtime], *, forward: bool, assumptions: Assumption
     """
     libraries = {} if assumptions is None else {of.runtime: of for of in assumptions.libraries}
     listed = [name for name in runtimes if name == library_of(name) or not libraries[library_of(name)].arm64]
-    named = ", ".join(_place(name, libraries.get(name)) for name in listed)
-    obstacles = [libraries[name].obstacle for name in listed if name in libraries and libraries[name].obstacle]
-    elsewhere = f"; not proved on arm64 ({'; '.join(obstacles)})" if obstacles else ""
+    places = {name: _place(libraries.get(name)) for name in listed}
+    alike = {place: [name for name in listed if places[name] == place] for place in places.values()}
+    named = ", ".join(f"{_join_names(names)}{place}" if place else ", ".join(names) for place, names in alike.items())
+    tried = {name: libraries[name] for name in listed if places[name]}
+    # What stands against a proof is said of a library where it does not of all.
+    against = {of.obstacle for of in tried.values()}
+    obstacles = [
+        of.obstacle if len(against) == 1 else f"{name}: {of.obstacle}" for name, of in tried.items() if of.obstacle
+    ]
+    elsewhere = f"; not proved on arm64 ({'; '.join(dict.fromkeys(obstacles))})" if obstacles else ""
     return (
         f"{f' for {named}' if named else ''}{', on the forward pass' if forward else ''}{_conditions(assumptions)}"
         f"{elsewhere}"
     )
 
 
-def _place(runtime: Runtime, of: Library | None) -> str:
-    """Return a runtime's name, with the processors that a proof is about where they are not those of x86-64 alone."""
+def _place(of: Library | None) -> str:
+    """Return the processors that a proof is about; "" where it was tried for those of x86-64 alone."""
     if of is None or not (of.arm64 or of.obstacle):
-        return runtime
-    return f"{runtime} on x86-64{' and arm64' if of.arm64 else ''}"
+        return ""
+    return f" on x86-64{' and arm64' if of.arm64 else ''}"
 
 
 def _conditions(assumptions: Assumptions | None) -> str:

@@ -20,8 +20,8 @@ def family_here(runtime: str) -> str:
     machine, system = platform.machine().lower(), platform.system().lower()
     if system != "linux":  # other compilers and mathematical libraries make other kernels
         return f"{system}_{machine}_{_capability()}"
-    if machine in ("aarch64", "arm64") and library_of(runtime) == "onnxruntime":
-        return _of_arm64(_cpuinfo("Features").split())
+    if machine in ("aarch64", "arm64"):
+        return _of_arm64(_cpuinfo("Features").split(), library_of(runtime))
     if machine not in ("x86_64", "amd64"):
         return f"{machine}_{_capability()}"
     if runtime == "onnxruntime":
@@ -49,9 +49,13 @@ def _of_onnxruntime(flags: list[str]) -> str:
     return "avx" if "avx" in flags else "sse"
 
 
-def _of_arm64(features: list[str]) -> str:
-    if "sve" in features:
-        return "sve"
+def _of_arm64(features: list[str], library: str) -> str:
+    # PyTorch's kernels are for one size of vectors; with others, or forbidden, it runs those without SVE.
+    chosen = "sve" if "sve" in features else ""
+    if library == "torch":
+        chosen = name if (name := _capability()).startswith("sve") else ""
+    if chosen:
+        return chosen
     return "neon_fp16" if {"fphp", "asimdhp"} <= set(features) else "neon"
 
 
