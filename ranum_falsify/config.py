@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import platform
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal, get_args
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any, Literal, Self, get_args
 
 from ranum_falsify.errors import UsageError
 from ranum_falsify.option import (
@@ -32,6 +32,9 @@ _CHOICES = tuple(dict.fromkeys((*RUNTIMES, *ARM64.values())))
 
 Reach = Literal["output", "masked"]
 """Whether a violation shows at an output of the network, or no output shows it."""
+
+FailOn = Literal["output", "any", "open"]
+"""The least that makes a run fail: an output that is not finite, any operator with invalid input, or no proof."""
 
 Optimisations = Literal["any", "off", "default"]
 
@@ -104,6 +107,11 @@ def _unite_places(names: Iterable[str]) -> tuple[str, ...]:
     return _PLACES if "any" in chosen else chosen
 
 
+def defaults_of_check(runtime: Runtime = "onnxruntime", *, gradient: bool = False) -> Mapping[str, Any]:
+    """Return options of `check` that depend on what is asked: derivatives see what no output shows."""
+    return {"runtime": runtime, "fail_on": "any" if gradient else "output"}
+
+
 def _parse_backend(text: str) -> str:
     if text == "pgd" or text.startswith(_FOREIGN_BACKENDS):
         return text
@@ -159,8 +167,8 @@ class SearchConfig(ProveConfig):
         device: PyTorch device, such as cuda:1.
         backend: Attack back ends, tried in order: pgd, dnnf.pgd, foolbox.NAME, cleverhans.NAME.
         backend_parameters: Set a parameter of a back end, such as pgd n_steps 200; may be repeated.
-        reach: Count only violations that show at an output, which proofs take into account; or only those that a later
-            operator hides.
+        fail_on: What violates: output, NaN or infinity that an output shows; any, also what a later operator hides;
+            open, as any, and what is undecided fails, too. By default output for check without derivatives, else any.
         processors: Threads of PyTorch and ONNX Runtime; by default one per core.
         prove: Prove what can be proved, and search the rest; without it, only search.
     """
@@ -175,7 +183,7 @@ class SearchConfig(ProveConfig):
         Mapping[str, Mapping[str, Any]],
         Option("--set", group="search", metavar=("BACKEND", "PARAM", "VALUE"), gather=to_settings),
     ] = field(default_factory=dict)
-    reach: Annotated[Reach | None, Option(group="search")] = None
+    fail_on: Annotated[FailOn | None, Option("--fail-on --reach", group="search")] = None
     processors: Annotated[int | None, Option("-p --processors --n_proc", group="search", least=1)] = None
     prove: Annotated[bool, Option(group="proof", off="--no-prove")] = True
 
@@ -194,8 +202,8 @@ class SearchConfig(ProveConfig):
         if self.timeout is not None:
             _check_number("timeout", self.timeout, 0)
             _put(self, timeout=None if math.isinf(self.timeout) else float(self.timeout))
-        if self.reach is not None:
-            _check_choices("reach", (self.reach,), get_args(Reach))
+        if self.fail_on is not None:
+            _check_choices("fail_on", (self.fail_on,), get_args(FailOn))
         _put(self, backend=(self.backend,) if isinstance(self.backend, str) else tuple(self.backend))
 
     @property
@@ -224,6 +232,10 @@ class SearchConfig(ProveConfig):
     def is_paced(self) -> bool:
         """Whether there are as many rounds of our own search as a time limit allows, and nothing else."""
         return (self.n_starts is None or self.is_endless) and self.timeout is not None and self.backend == ("pgd",)
+
+    def counts(self, reach: Reach | None) -> bool:
+        """Tell whether a violation of this reach, None for a derivative, violates what is asked."""
+        return self.fail_on != "output" or reach != "masked"
 
     @property
     def judge(self) -> Runtime:
@@ -265,6 +277,10 @@ class Options(SearchConfig):
             known = ", ".join(get_args(HalfPrecision))
             raise UsageError(f"dtype={self.dtype!r}: is not half precision; give one of {known}")
         _put(self, dims=dict(self.dims or {}))
+
+    def with_defaults(self, **defaults: Any) -> Self:
+        """Return these options with values in place of None."""
+        return replace(self, **{name: value for name, value in defaults.items() if getattr(self, name) is None})
 
     @property
     def sizes(self) -> dict[str, int]:

@@ -148,7 +148,8 @@ def _decide(
     if config.prove and proves:
         graphs = {id(call): model.graph for call, model in zip(context.problem.calls, context.models, strict=True)}
         drive = _drive(context)
-        prover = Prover(context.problem, config, graphs, tick=budget.check, drive=drive, reach=config.reach)
+        outputs_alone = not config.counts("masked")
+        prover = Prover(context.problem, config, graphs, tick=budget.check, drive=drive, outputs_alone=outputs_alone)
         context.report(Progress(stage="prove", done=0.0, text="interval analysis"))
         with budget.time_proof():
             context.proof = prover.analyse()
@@ -354,7 +355,8 @@ def _result(
     notices: list[str] = []
     if isinstance(search, OperatorSearch):
         results, unconfirmed = search.results(), search.list_unconfirmed()
-        found = next((r.counterexample for r in results if r.counterexample is not None), None)
+        shown = (r.counterexample for r in results if r.verdict == "violated")
+        found = next((example for example in shown if example is not None), None)
         notices += search.notices()
     else:
         found, unconfirmed = search.counterexample, tuple(search.unconfirmed)

@@ -330,15 +330,15 @@ def test_invalid_inputs_inside_a_branch_are_violations_of_the_if() -> None:
     assert search(problem(text.format(-2, -1), networks={"N": graph})).verdict == "unknown"
 
 
-def test_mixed_properties_respect_the_wanted_reach() -> None:
+def test_mixed_properties_respect_what_counts() -> None:
     graph = network(
         "(float[2] x) => (float[2] y) { l = Log(x) o = Constant<value = float {0}>() b = Greater(x, o) "
         "y = Where(b, l, o) }"
     )
     text = "Forall(x, Implies(-1 <= x <= 1, And(no_invalid_input(N(x)), N(x)[0] < 5)))"
     mixed = problem(text, networks={"N": graph})
-    assert search(mixed, reach="masked").verdict == "violated"
-    assert search(mixed, reach="output").verdict == "unknown"
+    assert search(mixed, fail_on="any").verdict == "violated"
+    assert search(mixed, fail_on="output").verdict == "unknown"
 
 
 def test_side_conditions_of_classic_properties() -> None:

@@ -17,7 +17,7 @@ from ranum_falsify.api.running import answer, keep_list, kernel_notices, take_ti
 from ranum_falsify.api.samples import load_networks
 from ranum_falsify.api.sizes import UNREAD, ask_each, join_answers, list_sizes
 from ranum_falsify.api.timekeeper import Exit, TimeUp, time_limit
-from ranum_falsify.config import Options, Runtime
+from ranum_falsify.config import Options
 from ranum_falsify.errors import UsageError
 from ranum_falsify.report.progress import follow
 
@@ -25,12 +25,12 @@ F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 
 
-def take(options: Mapping[str, Any], runtime: Runtime | None = None) -> Options:
+def take(options: Mapping[str, Any], **defaults: Any) -> Options:
     """Return options that were given by keyword.
 
     Args:
         options: The options.
-        runtime: The runtime that the answer is about where they name none, None for all.
+        **defaults: Values in place of None.
 
     Raises:
         TypeError: There is no such option.
@@ -43,7 +43,7 @@ def take(options: Mapping[str, Any], runtime: Runtime | None = None) -> Options:
             hint = f"did you mean {near[0]!r}?" if near else f"options: {', '.join(known)}"
             raise TypeError(f"there is no option {name!r}; {hint}")
     given = Options(**options)
-    return replace(given, runtime=runtime) if given.runtime is None else given
+    return given.with_defaults(**defaults)
 
 
 def show_keywords(function: F) -> F:

@@ -15,7 +15,7 @@ from ranum_falsify.api.question import ValidityQuestion
 from ranum_falsify.api.result import Result
 from ranum_falsify.api.samples import sample_box
 from ranum_falsify.api.weights import DEFAULT_WEIGHTS, FreeLike, WeightsLike
-from ranum_falsify.config import Options
+from ranum_falsify.config import Options, defaults_of_check
 from ranum_falsify.errors import UsageError
 
 
@@ -81,7 +81,9 @@ def check(
     if isinstance(model, torch.nn.Module):
         from ranum_falsify.api.modules import check_module  # imports the exporter
 
-        return check_module(model, args, kwargs, question, take(options, "torch"), wrt, autocast)
+        return check_module(
+            model, args, kwargs, question, take(options, **defaults_of_check("torch", gradient=gradient)), wrt, autocast
+        )
     if callable(model):
         raise UsageError(
             f"model: {getattr(model, '__name__', model)!r} is a function; give a torch.nn.Module whose forward calls it"
@@ -93,4 +95,4 @@ def check(
         find_samples = partial(sample_box, box=box)
         return question.ask(lambda: model_of(model, one.sizes, strict=one.strict, find_samples=find_samples), one)
 
-    return ask_all_sizes(take(options, "onnxruntime"), ask)
+    return ask_all_sizes(take(options, **defaults_of_check(gradient=gradient)), ask)

@@ -42,7 +42,7 @@ def replay_claim(instance: Instance, fingerprint: str, counterexample: Path) -> 
         networks={name or _NETWORK: Runnable(Path(path)) for name, path in instance.networks.items()},
         property=None if prop is None else Path(prop),
         vnnlib=True,
-        playback=Playback(reach=None, threads=1, reading=memory_limit),
+        playback=Playback(threads=1, reading=memory_limit),
     )
     try:
         return request.replay_file(counterexample).violated, ""

@@ -26,7 +26,7 @@ from ranum_falsify.api.result import Result
 from ranum_falsify.api.running import take_time
 from ranum_falsify.api.samples import load_networks, sample_box
 from ranum_falsify.building import ModelBuilder
-from ranum_falsify.config import Options
+from ranum_falsify.config import Options, defaults_of_check
 from ranum_falsify.errors import RanumFalsifyError, SaveError
 from ranum_falsify.network.guards import memory_limit
 from ranum_falsify.network.optimised import optimiser
@@ -151,13 +151,12 @@ class _Places:
 
 def _options_of(task: Task) -> Options:
     instance = task.instance
-    runtime = None if instance.property_path is not None else "onnxruntime"
     options = {"processors": task.processors, **instance.options, "timeout": instance.timeout}
     if options.get("n_starts", 0) < 0 and instance.timeout is not None:
         options.setdefault("prove_timeout", _PROOFS * instance.timeout)
     if isinstance(options.get("dims"), Mapping):
         options["dims"] = {name: _size_of(size) for name, size in options["dims"].items()}
-    return take(options, runtime)
+    return take(options) if instance.property_path is not None else take(options, **defaults_of_check())
 
 
 def _size_of(size: Any) -> Any:

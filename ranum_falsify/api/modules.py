@@ -97,7 +97,9 @@ class _Blame:
             if operator.counterexample is not None and self.options.dtype is None:
                 operator = self._show(operator, operator.counterexample, notices)
             operators.append(operator)
-        found = next((o.counterexample for o in operators if o.counterexample is not None), None)
+        found = next(
+            (o.counterexample for o in operators if o.verdict == "violated" and o.counterexample is not None), None
+        )
         lost = answer.verdict == "violated" and found is None
         return replace(
             answer,

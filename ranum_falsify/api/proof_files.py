@@ -21,7 +21,7 @@ def proof_of(answer: Answer, loaded: Loaded, config: SearchConfig) -> bytes:
     if answer.verdict != "holds" or not config.prove:
         raise UsageError(f"no proof file is written: the verdict is {answer.verdict}")
     if any(operator.verdict != "proved" for operator in answer.operators):
-        raise UsageError("no proof file is written: the verdict is about outputs alone; ask without --reach output")
+        raise UsageError("no proof file is written: the verdict is about outputs alone; ask with --fail-on any")
     if loaded.sources.dtype is not None:
         raise UsageError("no proof file can be written: the network is converted; ask about the model as it is")
     grounds = as_json(grounds_of(answer.assumptions)) or {}

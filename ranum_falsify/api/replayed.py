@@ -82,14 +82,18 @@ class Playback:
     """How to replay.
 
     Attributes:
-        reach: Count only violations of this reach, None for all.
         threads: Threads of ONNX Runtime.
         reading: Makes the context in which models are read.
+        outputs_alone: Whether only violations count that an output shows.
     """
 
-    reach: Reach | None
     threads: int
     reading: Callable[[], AbstractContextManager[None]]
+    outputs_alone: bool = False
+
+    def counts(self, reach: Reach) -> bool:
+        """Tell whether a violation of this reach counts."""
+        return not self.outputs_alone or reach == "output"
 
     def replay_model(self, runnable: Runnable, case: ReplayCase) -> Shown:
         """Replay on a model as it is; initializers may be among the arrays.
@@ -175,8 +179,7 @@ class Playback:
             def is_valid(goal: ValidityGoal, arguments: tuple[np.ndarray, ...]) -> bool:
                 found = confirmer.findings(goal.call, name(goal.call, arguments), inside=MOST_NODES)
                 return not any(
-                    self.reach in (None, finding.reach) and is_in_question(goal, finding, confirmer)
-                    for finding in found
+                    self.counts(finding.reach) and is_in_question(goal, finding, confirmer) for finding in found
                 )
 
             violated = not problem.holds(arrays, run, is_valid)
@@ -191,7 +194,7 @@ class Playback:
             case: The inputs.
             beside: What PyTorch shows; None where it cannot run them.
         """
-        counted = [finding for finding in findings if self.reach in (None, finding.reach)]
+        counted = [finding for finding in findings if self.counts(finding.reach)]
         lines: list[str] = []
         alike = ((_name(one), (one.op_type, one.kind, one.reach, one.optimisations), one) for one in counted)
         for finding, others in group_iterations(alike):
@@ -201,10 +204,10 @@ class Playback:
             lines += finding_lines(replace(failing, runtimes=runtimes), values=finding.values)
             lines += [f"    {describe_iterations(others)}"] if others else []
         if len(counted) < len(findings):
-            lines.append(f"  {len(findings) - len(counted)} of another reach left out")
+            lines.append(f"  {len(findings) - len(counted)} that no output shows left out")
         alone = {} if beside is None else beside.find_torch_alone(findings)
         of_torch = {node: op for node, op in case.shown_by_torch.items() if node in alone}
-        shown = {node: op for node, op in of_torch.items() if self.reach in (None, alone[node].reach)}
+        shown = {node: op for node, op in of_torch.items() if self.counts(alone[node].reach)}
         for node, op_type in shown.items():
             lines += finding_lines(describe_failing(replace(alone[node], op_type=op_type), node))
         seen = {finding.op_type for finding in findings}

@@ -12,6 +12,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
@@ -24,7 +25,6 @@ from ranum_falsify.api.replayed import Playback, ReplayCase, Shown
 from ranum_falsify.api.result import Result
 from ranum_falsify.api.runnable import Runnable, share_dims
 from ranum_falsify.api.samples import load_networks
-from ranum_falsify.config import Reach
 from ranum_falsify.errors import UsageError
 from ranum_falsify.escaping import escape
 from ranum_falsify.network import Graph
@@ -82,7 +82,7 @@ def replay(
     *,
     property: PropertyLike | None = None,
     parameters: Mapping[str, object] | None = None,
-    reach: Reach | None = None,
+    fail_on: Literal["output", "any"] = "any",
     processors: int | None = None,
 ) -> ReplayReport:
     """Run inputs on ONNX Runtime, and say which operators fail; of what PyTorch showed, PyTorch says it again.
@@ -93,7 +93,7 @@ def replay(
             the file of a counterexample, `cex.npy` or `cex.json`.
         property: The property, where it is about outputs: it then decides.
         parameters: Values of its parameters that the file does not hold.
-        reach: Count only violations of this reach, `output` or `masked`; None for all.
+        fail_on: `output` to count only violations that an output shows.
         processors: Threads of ONNX Runtime.
 
     Raises:
@@ -104,7 +104,7 @@ def replay(
         networks={name: Runnable(one) for name, one in _name_models(model, inputs).items()},
         property=property,
         parameters={name: str(value) for name, value in (parameters or {}).items()},
-        playback=Playback(reach=reach, threads=processors or 1, reading=nullcontext),
+        playback=Playback(outputs_alone=fail_on == "output", threads=processors or 1, reading=nullcontext),
     )
     if counterexample is not None:
         return request.replay_file(counterexample)

@@ -93,7 +93,8 @@ def ask(
     with show_progress(options.verbosity) as progress:
         result = ask_all_sizes(replace(options, progress=progress), ask_one)
     reporter.report(result.answer, result.read, result.kept)
-    return STATUS[result.verdict]
+    undecided = result.verdict == "unknown" and options.fail_on == "open"
+    return STATUS["violated" if undecided else result.verdict]
 
 
 def _show(options: AskOptions, loaded: Loaded | None, reporter: _Reporter) -> int:

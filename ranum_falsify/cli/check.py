@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +15,7 @@ from ranum_falsify.cli.parser import list_options
 from ranum_falsify.cli.reports import write_reports
 from ranum_falsify.cli.streams import complain
 from ranum_falsify.cli.usage import PROGRAM
+from ranum_falsify.config import defaults_of_check
 from ranum_falsify.errors import RanumFalsifyError, UsageError
 from ranum_falsify.option import MODELS
 from ranum_falsify.report.forms import error_record
@@ -44,7 +44,7 @@ def run(options: CheckOptions, *, owns_process: bool = False) -> int:
     Raises:
         RanumFalsifyError: The user's input is invalid.
     """
-    options = options if options.runtime is not None else replace(options, runtime="onnxruntime")
+    options = options.with_defaults(**defaults_of_check(gradient=options.gradient))
     models = list(_list_models(options.models))
     if len(models) > 1:
         return _check_all(options, models)

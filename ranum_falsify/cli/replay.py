@@ -30,7 +30,9 @@ def run(options: ReplayOptions) -> int:
         vnnlib=options.vnnlib,
         parameters=options.parameters,
         playback=Playback(
-            reach=options.reach, threads=options.processors or 1, reading=partial(memory_limit, options.memory)
+            outputs_alone=options.fail_on == "output",
+            threads=options.processors or 1,
+            reading=partial(memory_limit, options.memory),
         ),
     )
     if options.inputs:

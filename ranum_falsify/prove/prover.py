@@ -10,7 +10,7 @@ import torch
 from dnnv.nn import Operation
 from torch import Tensor
 
-from ranum_falsify.config import ProveConfig, Reach, Runtime
+from ranum_falsify.config import ProveConfig, Runtime
 from ranum_falsify.deadline import NEVER, Deadline, OutOfTime
 from ranum_falsify.domain import Interval, IntervalAnalysis
 from ranum_falsify.lazy import cached_property
@@ -66,7 +66,7 @@ class Prover:
         graphs: Mapping[int, Graph] | None = None,
         tick: Callable[[], None] = lambda: None,
         drive: Drive = lambda box: (),
-        reach: Reach | None = None,
+        outputs_alone: bool = False,
         runtimes: tuple[Runtime, ...] | None = None,
         watches: bool = True,
     ) -> None:
@@ -78,12 +78,12 @@ class Prover:
             graphs: The graph that runs for each application, by `id` of the application, if that is not its own.
             tick: Called at every operator; may raise to end the proof.
             drive: See `watch`.
-            reach: `output` where only invalid outputs count.
+            outputs_alone: Whether only invalid outputs count.
             runtimes: Runtimes that the proof must cover, if not those of the settings.
             watches: Whether ONNX Runtime runs what is proved for it, before that counts.
         """
         self.runtimes, self._watches = config.runtimes if runtimes is None else runtimes, watches
-        self.problem, self.config, self.reach = problem, config, reach
+        self.problem, self.config, self.outputs_alone = problem, config, outputs_alone
         self.graphs = {id(call): (graphs or {}).get(id(call), call.graph) for call in problem.calls}
         self.proof = Proof(runtimes=self.runtimes)
         self.is_exhausted = False
@@ -110,7 +110,13 @@ class Prover:
     def for_runtimes(self, runtimes: tuple[Runtime, ...]) -> Prover:
         """Return what proves the same for other runtimes, none of which is here to be watched."""
         return Prover(
-            self.problem, self.config, self.graphs, self._tick, reach=self.reach, runtimes=runtimes, watches=False
+            self.problem,
+            self.config,
+            self.graphs,
+            self._tick,
+            outputs_alone=self.outputs_alone,
+            runtimes=runtimes,
+            watches=False,
         )
 
     def refine(self, deadline: Deadline, violated: Collection[tuple[int, str]] = (), *, cuts: bool = True) -> Proof:
@@ -345,7 +351,7 @@ class _Region:
     def _hides(self, known: Applications) -> bool:
         """Tell whether no output shows what is invalid, where only outputs count."""
         goals, calls = self._problem.goals, self._problem.calls
-        if self._prover.reach != "output" or len(calls) > 1 or any(goal.gradient for goal in goals):
+        if not self._prover.outputs_alone or len(calls) > 1 or any(goal.gradient for goal in goals):
             return False
         inputs, analyses = known.inputs(calls[0]), self._prover.analyses_of(calls[0])
         return inputs is not None and keeps_outputs_finite(analyses, inputs, self._prover.tick)

@@ -23,7 +23,7 @@ from ranum_falsify.domain.infinities import Value
 from ranum_falsify.domain.rules.support.building import is_infinity_aware
 from ranum_falsify.network import spec_of
 from ranum_falsify.network.nesting import black_boxes_of, has_subgraphs
-from ranum_falsify.operators.relations.discarded import find_without_nan, list_doubtful
+from ranum_falsify.operators.relations.discarded import list_doubtful, takes_no_nan
 from ranum_falsify.operators.support.conditions import conditions_of, name_bounds
 from ranum_falsify.prove.analyses import Analyses
 from ranum_falsify.prove.stored_nan import reach_of_nan
@@ -70,9 +70,9 @@ class Unconditional(IntervalAnalysis):
 
     def operands(self, op: Operation) -> tuple[Value, ...]:
         """Return the operands of a node; anything in place of those that may be NaN."""
-        kept, read = find_without_nan(op), super().operands(op)
+        read = super().operands(op)
         fields = (*spec_of(op).operands_of(op), *[None] * len(read))
-        return tuple(x if field is kept else _widen(x) for field, x in zip(fields, read, strict=False))
+        return tuple(x if takes_no_nan(op, field) else _widen(x) for field, x in zip(fields, read, strict=False))
 
     def find_known(self, field: Operation | np.ndarray) -> Interval | None:
         """Return the bounds of a field of some node, which may look behind an operator that hides NaN."""
@@ -84,13 +84,11 @@ class Unconditional(IntervalAnalysis):
 
     def select(self, op: Operation, outputs: tuple[Interval, ...], operands: Sequence[Value]) -> tuple[Interval, ...]:
         """Return bounds of all results, valid or not."""
-        kept = find_without_nan(op)
-        known = (
-            super(Unconditional, self).find_known(field)
-            for field in spec_of(op).operands_of(op)
-            if field is not None and field is not kept
-        )
-        reads_nan = any(x is not None and x.nan for x in known)
+        read = [field for field in spec_of(op).operands_of(op) if field is not None]
+        may_be_nan = [x is not None and x.nan for x in map(super().find_known, read)]
+        reads_nan = any(nan and not takes_no_nan(op, x) for nan, x in zip(may_be_nan, read, strict=True))
+        if any(may_be_nan):
+            outputs = tuple(y if y.is_floating else _without_test(y) for y in outputs)
         bounds = name_bounds(spec_of(op), Visited(op=op, operands=tuple(operands), outputs=outputs))
         failing = [c for c in conditions_of(op) if not c.holds(op, bounds)]
         if any(condition.refuses for condition in failing):
@@ -109,6 +107,11 @@ def _mark(y: Interval, *, keeps: bool) -> Interval:
     if not y.is_floating:
         return Interval.top(y.shape, y.dtype)
     return replace(y, nan=True, overflows=False) if keeps and not (y.overflows or y.may_be_infinite) else _anything(y)
+
+
+def _without_test(y: Interval) -> Interval:
+    """Return the results of a test, which NaN may fail although all numbers there pass it."""
+    return replace(y, lower=torch.zeros_like(y.lower)) if y.dtype is torch.bool else y
 
 
 def _anything(y: Interval) -> Interval:

@@ -83,8 +83,9 @@ class Finding:
         returned: where the reference evaluator is the oracle: least and greatest element that ONNX Runtime returns in
             place of NaN.
         oracle: who saw it.
-        reach: ``output`` when a path of non-finite tensors leads to a graph output that is not
-            finite at the default level either, or when ONNX Runtime stops at the node; else ``masked``.
+        reach: ``output`` when a graph output depends on what the node writes that is not finite at the
+            default level either, or when ONNX Runtime stops at the node; else ``masked``. What a choice or a
+            test leaves out goes no further.
         optimisations: with which graph optimisations of ONNX Runtime it shows; None where they
             cannot be compared, as in a model that draws random numbers or would end the process.
         fused: if it shows at the default level alone: the operator that the optimiser put in the

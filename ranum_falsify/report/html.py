@@ -11,8 +11,15 @@ from ranum_falsify.prove.operand_bounds import OperandBounds, OperandRanges
 from ranum_falsify.search.result import Answer, OperatorResult
 
 _MOST_ROWS = 50
-_RANKS = {"violated": 0, "open": 1, "proved": 2}
-_COLOURS = {"violated": "#c0392b", "holds": "#1e8449", "proved": "#1e8449", "unknown": "#b9770e", "open": "#b9770e"}
+_RANKS = {"violated": 0, "open": 1, "masked": 2, "proved": 3}
+_COLOURS = {
+    "violated": "#c0392b",
+    "unknown": "#b9770e",
+    "open": "#b9770e",
+    "masked": "#b9770e",
+    "holds": "#1e8449",
+    "proved": "#1e8449",
+}
 _HEADINGS = ("operator", "verdict", "valid where", "operands over the box", "margin", "shown")
 _LEFT = 'style="text-align: left"'
 _FRAME = (

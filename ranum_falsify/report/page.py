@@ -33,7 +33,7 @@ _AT_ONCE = 50
 _MOST_OPERATORS = 400
 """Operators of an instance that are listed."""
 
-_VERDICTS = ("proved", "violated", "open")
+_VERDICTS = ("proved", "violated", "masked", "open")
 
 _SHOWN = (
     *("verdict", "seconds", "ended_early", "notices", "unconfirmed"),
@@ -156,7 +156,7 @@ def _facts(operator: ReportedOperator) -> list[str]:
 
 
 def _ranked(report: RunReport) -> Sequence[ReportedOperator]:
-    ranks = {"violated": 0, "open": 1, "proved": 2}
+    ranks = {"violated": 0, "open": 1, "masked": 2, "proved": 3}
     return sorted(report.operators, key=lambda operator: ranks[operator.verdict])
 
 

@@ -11,7 +11,7 @@ import torch
 from ranum_falsify.errors import UsageError
 from ranum_falsify.prove.explaining import LayerBounds
 
-_COLOURS = {"violated": "#c0392b", "open": "#b9770e", "proved": "#1e8449"}
+_COLOURS = {"violated": "#c0392b", "open": "#b9770e", "masked": "#b9770e", "proved": "#1e8449"}
 _OTHER = "#5c6067"
 _MOST_NAMES = 40
 """Layers that are named below the axis."""

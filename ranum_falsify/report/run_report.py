@@ -141,11 +141,10 @@ def _judges(result: Answer) -> tuple[str, ...]:
 
 def _operator(operator: OperatorResult, result: Answer, saved: Saved, folder: Path, several: bool) -> ReportedOperator:
     violated_on = operator.runtimes or ((operator.oracle,) if operator.oracle else ())
-    about = {"proved": result.runtimes, "violated": violated_on, "open": ()}
     changed = {
         # Names are unique within a network only.
         "node": f"{operator.network}:{operator.node}" if several else operator.node,
-        "runtimes": about[operator.verdict],
+        "runtimes": result.runtimes if operator.verdict == "proved" else violated_on,
         "counterexample": _make_relative(saved.of(operator.counterexample), folder),
     }
     return ReportedOperator(**(vars(operator) | changed))

@@ -57,6 +57,7 @@ def report(result: Answer, saved: Saved, *, verbosity: int = 0, network_count: i
         yield from _classic(result, saved)
     if verbosity >= 0:
         yield from _write_open(result, "proved", verbosity, network_count)
+        yield from _write_open(result, "masked", verbosity, network_count)
         yield from _write_open(result, "open", verbosity, network_count)
         if result.unconfirmed:
             seen = "in a batch, not alone" if result.runtimes == ("torch",) else "by torch, not by ONNX Runtime"
@@ -162,8 +163,10 @@ def _verdict(result: Answer) -> str:
         ended = f"; proved after rewriting{ended}"
     about = scope(runtimes, forward=_is_forward(result), assumptions=result.assumptions)
     ranged = f", for {sizes.ranged(result.sizes)}" if result.sizes and result.verdict != "violated" else ""
-    shown = " on outputs" if result.verdict == "holds" and left else ""
-    return f"{result.verdict}{shown}{about}{ranged}{ended}"
+    masked = sum(operator.verdict == "masked" and not operator.after for operator in left)
+    shown = " on outputs" if masked and result.verdict != "violated" else ""
+    beside = f"; {plural(masked, 'masked operator')}" if masked else ""
+    return f"{result.verdict}{shown}{about}{ranged}{beside}{ended}"
 
 
 def _is_forward(result: Answer) -> bool:
@@ -199,7 +202,7 @@ def _files(files: Mapping[str, Path] | None, indent: str) -> Iterator[str]:
 
 
 def _write_violated(result: Answer, saved: Saved, network_count: int) -> Iterator[str]:
-    violated = [operator for operator in result.operators if operator.verdict == "violated"]
+    violated = [operator for operator in result.operators if operator.kind is not None]
     for operator, others in group_iterations((one.node, _likeness(one), one) for one in violated):
         yield from finding_lines(operator, title=_title(operator, network_count))
         if others:
@@ -237,7 +240,7 @@ def _classic(result: Answer, saved: Saved) -> Iterator[str]:
 
 
 def _write_open(result: Answer, verdict: str, verbosity: int, network_count: int) -> Iterator[str]:
-    operators = [operator for operator in result.operators if operator.verdict == verdict]
+    operators = [operator for operator in result.operators if operator.verdict == verdict and operator.kind is None]
     if not operators:
         return
     counts = Counter(operator.op_type for operator in operators)

@@ -214,7 +214,7 @@ class ClauseSearch:
         feeds = dict(zip(goal.call.graph.input_names, arguments, strict=True))
         findings = self.context.confirmer.findings(goal.call, feeds)
         return not any(
-            self.context.config.reach in (None, finding.reach) and is_in_question(goal, finding, self.context.confirmer)
+            self.context.config.counts(finding.reach) and is_in_question(goal, finding, self.context.confirmer)
             for finding in findings
         )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -72,7 +73,7 @@ class OperatorSearch:
         self.found: dict[tuple[int, str], OperatorResult] = {}
         self._seen: set[tuple[bytes, int | None]] = set()
         self._failures: dict[str, None] = {}
-        self._unwanted: set[tuple[int, str]] = set()
+        self._masked: dict[tuple[int, str], OperatorResult] = {}
         self._violated: Target | None = None
         self._witness = Witness(context, self.targets)
 
@@ -351,8 +352,8 @@ class OperatorSearch:
 
     def _add(self, number: int, shown: OperatorResult) -> None:
         """Add an operator that is invalid, unless more is known of it."""
-        if self.context.config.reach not in (None, shown.reach):
-            self._unwanted.add((number, shown.node))
+        if not self.context.config.counts(shown.reach):
+            self._masked.setdefault((number, shown.node), replace(shown, verdict="masked"))
             return
         known = self.found.get((number, shown.node))
         if known is None or _weight(known) < _weight(shown):
@@ -363,12 +364,12 @@ class OperatorSearch:
 
     def results(self) -> tuple[OperatorResult, ...]:
         """Return every operator in question in topological order, and those found besides."""
-        listed: dict[tuple[int, str], OperatorResult] = {}
+        listed, seen = dict[tuple[int, str], OperatorResult](), self._masked | self.found
         for target in self.targets:
             key = (target.goal, target.op.name)
             if key not in listed:
-                listed[key] = self.found.get(key) or describe_standing(target, self.context.proof)
-        return (*listed.values(), *(result for key, result in self.found.items() if key not in listed))
+                listed[key] = seen.get(key) or describe_standing(target, self.context.proof)
+        return (*listed.values(), *(result for key, result in seen.items() if key not in listed))
 
     def list_unconfirmed(self) -> tuple[str, ...]:
         """Return what the search saw and the replay did not confirm, one line per operator."""
@@ -377,15 +378,13 @@ class OperatorSearch:
             f"{s.target.spec.op_type} {s.target.op.name}: {s.target.constraint.describe()} fails in torch, "
             f"which {judge} does not confirm"
             for s in self.states
-            if s.doubtful and not self._is_found(s.target) and (s.target.goal, s.target.op.name) not in self._unwanted
+            if s.doubtful and not self._is_found(s.target) and (s.target.goal, s.target.op.name) not in self._masked
         )
         return (*refused, *self._failures)
 
     def notices(self) -> tuple[str, ...]:
-        """Return what `--reach` hides, one line, and what only a runtime shows that the answer is not about."""
-        hidden = sorted(name for _, name in self._unwanted - self.found.keys())
-        left_out = (f"violated with another reach, left out: {', '.join(hidden)}",) if hidden else ()
-        return (*left_out, *self._witness.notices(self.found.keys()))
+        """Return what only a runtime shows that the answer is not about."""
+        return self._witness.notices(self.found.keys())
 
     def _report(self, text: str, done: float) -> None:
         self.context.report(Progress(stage="search", done=done, text=f"{text} ({len(self.found)} found)"))

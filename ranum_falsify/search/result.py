@@ -79,7 +79,8 @@ class OperatorRecord(Generic[Example]):
         node: Its name in the graph: the ONNX name where that is unique.
         op_type: ONNX operator.
         verdict: `open` says that no counterexample was found and no proof either; `proved`, that no input of the
-            property's box makes it invalid, whatever other operators do.
+            property's box makes it invalid, whatever other operators do; `masked`, where only outputs count, that it is
+            not proved, but no output shows what it makes: by a proof, or, with a counterexample, on that input.
         constraint: The condition on its operands, in words.
         reason: Why a violation is invalid.
         kind: What came out on violation; `error` where ONNX Runtime refuses to go on, `crash` where its process ends,
@@ -112,7 +113,7 @@ class OperatorRecord(Generic[Example]):
     network: str
     node: str
     op_type: str
-    verdict: Literal["proved", "violated", "open"]
+    verdict: Literal["proved", "violated", "masked", "open"]
     constraint: str
     reason: str = ""
     kind: ViolationKind | None = None

@@ -25,7 +25,7 @@ def describe_standing(target: Target, proof: Proof) -> OperatorResult:
         network=target.network,
         node=target.op.name,
         op_type=target.spec.op_type,
-        verdict="proved" if known is not None and known.proved else "open",
+        verdict="proved" if known is not None and known.proved else "masked" if proof.holds else "open",
         constraint=condition.as_read(target.dtype).describe(),
         reason=condition.reason,
         after=known.after if known is not None and not known.open else (),

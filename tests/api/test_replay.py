@@ -104,7 +104,7 @@ def test_what_fails_on_pytorch_alone_is_said_but_not_counted() -> None:
     alone = beside.find_torch_alone(())
     assert [(node, failure.kind) for node, failure in alone.items()] == [("root", "nan")]
     case = ReplayCase(network="N", load=dict)
-    shown = Playback(reach=None, threads=1, reading=nullcontext).show((), case, beside)
+    shown = Playback(threads=1, reading=nullcontext).show((), case, beside)
     assert not shown.violated
     assert shown.lines == ["  only on PyTorch, and so not counted: root (Sqrt) gives NaN"]
 

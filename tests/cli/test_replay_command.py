@@ -82,8 +82,8 @@ def test_inputs_by_name(workshop: Workshop) -> None:
 def test_reach(workshop: Workshop, zeros: str) -> None:
     model = workshop.model(MASKED)
     assert "reach: masked (no output shows it)" in workshop.run("replay", zeros, "-N", "N", model).out
-    run = workshop.run("replay", zeros, "-N", "N", model, "--reach", "output")
-    assert run.status == 0 and "1 of another reach left out" in run.out
+    run = workshop.run("replay", zeros, "-N", "N", model, "--fail-on", "output")
+    assert run.status == 0 and "1 that no output shows left out" in run.out
 
 
 class TestDescription:

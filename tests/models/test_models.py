@@ -159,7 +159,7 @@ def test_basic_pitch_divides_silence_by_silence_behind_a_where(only: str, fetche
     (signal,) = div.counterexample.inputs.values()
     assert len(np.unique(signal)) == 1
     assert_replays(path, div)
-    assert violated(search(reduced, n_starts=2, n_steps=0, timeout=4.0, reach="output")) == []
+    assert violated(search(reduced, n_starts=2, n_steps=0, timeout=4.0, fail_on="output")) == []
 
 
 @pytest.mark.slow

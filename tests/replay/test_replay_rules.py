@@ -195,6 +195,27 @@ def test_reach_needs_a_path_of_its_own() -> None:
     assert [(f.node, f.reach) for f in findings] == [("swallowed", "masked"), ("seen", "output")]
 
 
+def test_an_infinity_that_is_swallowed_and_then_divides_reaches_the_output() -> None:
+    nodes = [
+        helper.make_node("Log", ["x"], ["a"], name="log"),
+        helper.make_node("Exp", ["a"], ["b"]),
+        helper.make_node("Reciprocal", ["b"], ["y"], name="quotient"),
+    ]
+    findings = replay(nodes, {"x": f32(0)}, ["y"]).findings
+    assert [(f.node, f.reach) for f in findings] == [("log", "output"), ("quotient", "output")]
+
+
+def test_what_a_choice_leaves_out_does_not_reach_an_output_that_another_node_spoils() -> None:
+    nodes = [
+        helper.make_node("Div", ["x", "x"], ["q"], name="left_out"),
+        helper.make_node("IsNaN", ["q"], ["n"]),
+        helper.make_node("Where", ["n", "x", "q"], ["w"]),
+        helper.make_node("Reciprocal", ["w"], ["y"], name="seen"),
+    ]
+    findings = replay(nodes, {"x": f32(0)}, ["y"]).findings
+    assert [(f.node, f.reach) for f in findings] == [("left_out", "masked"), ("seen", "output")]
+
+
 @pytest.mark.parametrize("swallow", ["MaxPool", "ArgMax", "ArgMin", "QuantizeLinear", "Cast"])
 def test_operators_that_swallow_nan_mask_the_finding_before(swallow: str) -> None:
     attributes: dict[str, dict[str, Any]] = {

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
 from ranum_falsify.cli.options.shared import MemoryOptions, PropertyOptions, VerboseOptions
-from ranum_falsify.config import Reach
 from ranum_falsify.errors import UsageError
 from ranum_falsify.option import PROPERTY, Argument, Option, parse_pair, to_paths
 
@@ -26,7 +25,7 @@ class ReplayOptions(VerboseOptions, MemoryOptions, PropertyOptions):
         inputs: Input of the model as an .npy file, in place of a counterexample; once for each input.
         property_path: The property, if it is about outputs. A .py file is a program and runs.
         vnnlib: Read the property as VNN-LIB, even if it is not named .vnnlib.
-        reach: Count only violations that show at an output, or only those that a later operator hides.
+        fail_on: What violates: output, NaN or infinity that an output shows; any, also what a later operator hides.
         processors: Threads of ONNX Runtime; by default one per core.
     """
 
@@ -47,7 +46,7 @@ exit status: 0 nothing fails, 1 violated, 2 usage or input error"""
     ] = field(default_factory=dict)
     property_path: Annotated[Path | None, Option("--property", metavar="PATH", in_files=False, reads=PROPERTY)] = None
     vnnlib: Annotated[bool, Option()] = False
-    reach: Annotated[Reach | None, Option()] = None
+    fail_on: Annotated[Literal["output", "any"], Option("--fail-on --reach")] = "any"
     processors: Annotated[int | None, Option("-p --processors --n_proc", least=1)] = None
 
     def __post_init__(self) -> None:

@@ -44,19 +44,36 @@ def list_doubtful(analysis: IntervalAnalysis) -> tuple[str, ...]:
     return tuple(visited.op.name for visited in unproved.values())
 
 
-def find_without_nan(op: Operation) -> Operation | np.ndarray | None:
-    """Return the operand that an operator hands on where it is not NaN, `x` of `Where(IsNaN(x), 0, x)`."""
-    if spec_of(op).op_type != "Where":
-        return None
+def takes_no_nan(op: Operation, field: object) -> bool:
+    """Tell whether an operator hands on no NaN of an operand, `x` of `Where(IsNaN(x), 0, x)`, or knows it from numbers.
+
+    What it writes is then of the operand's other values alone, or is false for NaN.
+    """
+    if _is(op, "IsInf"):
+        return True
+    if not _is(op, "Where"):
+        return False
     condition, when, otherwise = spec_of(op).operands_of(op)
+    taken = [truth for branch, truth in ((when, True), (otherwise, False)) if branch is field]
+    return field is not condition and all(_rules_out_nan(condition, field, truth) for truth in taken)
+
+
+def _rules_out_nan(condition: object, field: object, truth: bool) -> bool:
+    """Tell whether a tensor is not NaN wherever a condition is true, or wherever it is false.
+
+    Only tests for NaN say so: what a comparison makes of it is the kernel's choice.
+    """
+    if _is(condition, "IsNaN"):
+        return not truth and spec_of(condition).operands_of(condition)[0] is field
     if _is(condition, "Not"):
-        (condition,), otherwise = spec_of(condition).operands_of(condition), when
-    tested = spec_of(condition).operands_of(condition)[0] if _is(condition, "IsNaN") else None
-    return tested if tested is otherwise else None
+        return _rules_out_nan(spec_of(condition).operands_of(condition)[0], field, not truth)
+    parts = spec_of(condition).operands_of(condition) if _is(condition, "And", "Or") else ()
+    tell = [_rules_out_nan(part, field, truth) for part in parts]
+    return bool(tell) and (any(tell) if _is(condition, "And" if truth else "Or") else all(tell))
 
 
-def _is(field: object, op_type: str) -> TypeGuard[Operation]:
-    return isinstance(field, Operation) and not isinstance(field, Input) and spec_of(field).op_type == op_type
+def _is(field: object, *op_types: str) -> TypeGuard[Operation]:
+    return isinstance(field, Operation) and not isinstance(field, Input) and spec_of(field).op_type in op_types
 
 
 def _follow(

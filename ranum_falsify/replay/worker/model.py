@@ -46,7 +46,7 @@ class Look:
     Attributes:
         outputs: the graph outputs that are arrays.
         findings: the fields of `ranum_falsify.replay.replayer.Finding`, by node, in topological order.
-        reaches: for each finding, the graph outputs that a path of non-finite tensors leads to, or `STOP`.
+        reaches: for each finding, the non-finite graph outputs that depend on what it writes, or `STOP`.
         bad: names of the tensors that are not finite.
         ends: status of each graph output that is not finite, or of `STOP`.
         traps: whether going on would have ended the process.
@@ -306,7 +306,11 @@ class InspectedModel:
         return {"operands": limits, "values": elements, "arrays": told}
 
     def _reaches(self, known: Mapping[str, Status], stops: Iterable[int]) -> dict[int, set[str]]:
-        """Return, for each node, the outputs that a path of non-finite tensors leads to; `STOP` from ``stops``."""
+        """Return, for each node, the non-finite outputs that depend on what it writes; `STOP` from ``stops``.
+
+        What is not finite goes no further at operators that compute nothing, where they leave it out: `Where`, `IsNaN`.
+        An operator that computes with it may return a number, 0 = 1 / inf, by which another one then divides.
+        """
         bad = {name for name, status in known.items() if any(status)}
         live = {value.name: {value.name} for value in self.proto.graph.output if value.name in bad}
         reaches: dict[int, set[str]] = {}
@@ -315,7 +319,10 @@ class InspectedModel:
             reached = reached.union(*(live.get(name, ()) for name in self._nodes[k].output))
             if reached:
                 reaches[k] = reached
-                for name in bad.intersection(self._reads[k]):
+                leaves_out = bad.isdisjoint(self._nodes[k].output) and not self._operators.computes(self._nodes[k])
+                for name in self._reads[k]:
+                    if leaves_out and name in bad:
+                        continue
                     live.setdefault(name, set()).update(reached)
         return reaches
 
