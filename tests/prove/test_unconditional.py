@@ -50,8 +50,8 @@ SHOWN = {
         False,
     ),
     "nan_to_num as PyTorch exports it": (
-        f"<{ATTENTION}, float most = {{3.4e38}}, float least = {{-3.4e38}}> {{ {MASKED} q = IsNaN(p) r = Where(q, z, p) "
-        "l = Less(p, z) i = IsInf(p) li = And(l, i) s = Where(li, least, r) g = Greater(p, z) gi = And(g, i) "
+        f"<{ATTENTION}, float most = {{3.4e38}}, float least = {{-3.4e38}}> {{ {MASKED} q = IsNaN(p) "
+        "r = Where(q, z, p) l = Less(p, z) i = IsInf(p) li = And(l, i) s = Where(li, least, r) g = Greater(p, z) gi = And(g, i) "
         "t = Where(gi, most, s) y = MatMul(t, w) }",
         True,
     ),

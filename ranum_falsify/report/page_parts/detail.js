@@ -48,7 +48,7 @@ function drawOperators(row, detail) {
     const one = drawn.find((candidate) => isAbout(candidate, operator));
     if (!one && operator.verdict !== "violated") return null;
     const title = [status(operator.verdict), ` ${operator.op_type} `, h("span", { class: "soft", title: operator.node }, shorten(operator.node, 90))];
-    if (operator.verdict === "open") {
+    if (operator.verdict === "open" || operator.verdict === "masked") {
       const condition = operator.condition ? h("p", {}, `valid where ${operator.condition}`) : null;
       return h("details", {}, h("summary", {}, title), condition, drawSurroundings(one, operator));
     }

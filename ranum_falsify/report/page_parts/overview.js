@@ -20,20 +20,21 @@ function drawTimes(rows) {
 function drawOperatorTypes(operators) {
   if (!operators.length) return null;
   const most = 14;
-  const sorted = [...operators].sort((a, b) => b[2] - a[2] || b[3] - a[3] || b[1] - a[1]);
-  const line = ([name, proved, violated, open]) =>
+  const sorted = [...operators].sort((a, b) => b[2] - a[2] || b[4] - a[4] || b[3] - a[3] || b[1] - a[1]);
+  const line = ([name, proved, violated, masked, open]) =>
     h(
       "tr",
       {},
       h("th", { scope: "row" }, name),
       h("td", { class: "number c-count" }, String(violated)),
       h("td", { class: "number c-count" }, String(open)),
+      h("td", { class: "number c-count" }, String(masked)),
       h("td", { class: "number c-count" }, String(proved)),
-      h("td", { class: "wide c-bar" }, stackedBar([["violated", violated], ["open", open], ["proved", proved]], 150, 10, `${violated} violated, ${open} open, ${proved} proved`)),
+      h("td", { class: "wide c-bar" }, stackedBar([["violated", violated], ["open", open], ["masked", masked], ["proved", proved]], 150, 10, `${violated} violated, ${open} open, ${masked} masked, ${proved} proved`)),
     );
   const body = h("tbody", {}, sorted.slice(0, most).map(line));
   const more = h("button", { type: "button", onclick: () => { body.append(...sorted.slice(most).map(line)); more.remove(); } }, `Show all ${sorted.length}`);
-  const head = ["violated", "open", "proved"].map((name) => h("th", { scope: "col", class: "number c-count" }, name));
+  const head = ["violated", "open", "masked", "proved"].map((name) => h("th", { scope: "col", class: "number c-count" }, name));
   return h(
     "section",
     {},
