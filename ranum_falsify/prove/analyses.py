@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
-from ranum_falsify.config import Runtime, library_of
+from ranum_falsify.config import CUDA, Runtime, library_of
 from ranum_falsify.domain import Interval, IntervalAnalysis
 from ranum_falsify.domain.kernels import sums_in_half
 from ranum_falsify.domain.linear.bounds import LinearAnalysis
@@ -15,6 +15,7 @@ from ranum_falsify.network.nesting import black_boxes_of
 from ranum_falsify.network.optimised import Optimised, optimise
 from ranum_falsify.operators.relations.halves import describe_unknown_halves
 from ranum_falsify.operators.relations.rewrites import is_rewritten
+from ranum_falsify.operators.relations.unpublished import describe_unpublished
 from ranum_falsify.prove.checked import Checked, check
 from ranum_falsify.prove.executed import Execution
 
@@ -58,6 +59,8 @@ def notices_of(network: str, graph: Graph, runtimes: Sequence[Runtime]) -> Itera
         graph: The network as written.
         runtimes: The requested runtimes.
     """
+    if CUDA in runtimes and (unpublished := describe_unpublished(graph)):
+        yield f"nothing is proved about network {network} for PyTorch on CUDA: no error is published of {unpublished}"
     if REWRITING not in runtimes:
         return
     if sums_in_half(tuple(runtimes)) and (unknown := find_unknown_halves(graph)):
@@ -84,6 +87,8 @@ def analyses_of(
         make: Makes the analysis of a graph for some runtimes.
     """
     written = make(graph, runtimes)
+    if CUDA in runtimes and (unpublished := describe_unpublished(graph)):
+        return Analyses(written, None, Execution(graph, Optimised(), unpublished))
     if sums_in_half(tuple(runtimes)) and (unknown := find_unknown_halves(graph)):
         return without_execution(Analyses(written), graph, unknown)
     execution = execution_of(graph) if REWRITING in runtimes else None

@@ -21,7 +21,7 @@ from ranum_falsify.network.order import operands_in
 from ranum_falsify.prove.checked import Checked
 from ranum_falsify.validity import Bounds, Constraint, Finite
 
-__all__ = ["AsExecuted", "Execution"]
+__all__ = ["AsExecuted", "Execution", "Unpublished"]
 
 _PLAIN_CAST = "InsertedPrecisionFreeCast_"
 """Prefix that ONNX Runtime gives the name of a tensor that it holds in float32 instead of float16."""
@@ -47,6 +47,26 @@ class AsExecuted(Finite):
         return f"valid as ONNX Runtime runs it ({self.rewritten})"
 
 
+@dataclass(frozen=True)
+class Unpublished(Finite):
+    """The operator is valid on CUDA.
+
+    Attributes:
+        kernel: A kernel of its network of which no error is published.
+    """
+
+    kernel: str = ""
+    reason: str = "no error is published of a kernel that the network runs on CUDA"
+
+    def holds(self, op: Operation, operands: Bounds) -> bool:
+        """See :meth:`Constraint.holds`; no bounds are about that kernel."""
+        return False
+
+    def describe(self) -> str:
+        """See :meth:`Constraint.describe`."""
+        return f"valid on CUDA ({self.kernel})"
+
+
 class Execution:
     """The graph that runs in place of a written one.
 
@@ -54,9 +74,10 @@ class Execution:
         graph: The graph; None if it is not known, so that nothing is proved for it.
     """
 
-    def __init__(self, written: Graph, optimised: Optimised) -> None:
+    def __init__(self, written: Graph, optimised: Optimised, unpublished: str = "") -> None:
         self.graph = optimised.graph
-        self._fault = optimised.fault or optimised.refusal
+        fault = AsExecuted(rewritten=optimised.fault or optimised.refusal)
+        self._fault = Unpublished(kernel=unpublished) if unpublished else fault
         # It is kept as long as the written graph, so it must not keep that in turn.
         self._inputs = written.input_names
         self._nodes = [id(op) for op in written.nodes]
@@ -103,7 +124,7 @@ class Execution:
     def _faults(self, executed: Checked | None) -> Iterator[tuple[int, Constraint]]:
         """Yield each written operator, by `id`, that runs as part of an operator that may fail."""
         if self.graph is None or executed is None:
-            yield from ((key, AsExecuted(rewritten=self._fault)) for key in self._nodes)
+            yield from ((key, self._fault) for key in self._nodes)
             return
         for op in self.graph.nodes:
             if id(op) in executed.open or id(op) in self._broken:

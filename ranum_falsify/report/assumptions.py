@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ranum_falsify.config import Runtime, library_of
+from ranum_falsify.config import CUDA, Runtime, library_of
 from ranum_falsify.network.fingerprint import Fingerprint
 from ranum_falsify.network.messages import show_range
 from ranum_falsify.network.tensors import has_one_value, stored_once
@@ -34,7 +34,7 @@ def scope(runtimes: Sequence[Runtime], *, forward: bool, assumptions: Assumption
     """
     libraries = {} if assumptions is None else {of.runtime: of for of in assumptions.libraries}
     listed = [name for name in runtimes if name == library_of(name) or not libraries[library_of(name)].arm64]
-    named = ", ".join(_place(name, libraries.get(name)) for name in listed)
+    named = ", ".join(_place(name, libraries.get(library_of(name))) for name in listed)
     obstacles = [libraries[name].obstacle for name in listed if name in libraries and libraries[name].obstacle]
     elsewhere = f"; not proved on arm64 ({'; '.join(obstacles)})" if obstacles else ""
     return (
@@ -45,7 +45,9 @@ def scope(runtimes: Sequence[Runtime], *, forward: bool, assumptions: Assumption
 
 def _place(runtime: Runtime, of: Library | None) -> str:
     """Return a runtime's name, with the processors that a proof is about where they are not those of x86-64 alone."""
-    if of is None or not (of.arm64 or of.obstacle):
+    if of is not None and runtime == CUDA:
+        return f"{runtime} ({of.cuda})"
+    if of is None or runtime != of.runtime or not (of.arm64 or of.obstacle):
         return runtime
     return f"{runtime} on x86-64{' and arm64' if of.arm64 else ''}"
 
@@ -170,7 +172,10 @@ def _kernels(libraries: Sequence[Library]) -> str:
     without = [of.runtime for of in covered if not of.arm64]
     if without:
         left.append("arm64" if len(without) == len(covered) else f"{_join_names(without)} on arm64")
-    return f"as measured of {', and of '.join(map(_measured, covered))}; not of {' or '.join([*left, 'GPUs'])}"
+    graphics = [f"{of.runtime} on CUDA, {of.cuda}" for of in covered if of.cuda]
+    left.append("other GPUs" if graphics else "GPUs")
+    named = ", and of ".join([*map(_measured, covered), *graphics])
+    return f"as measured of {named}; not of {' or '.join(left)}"
 
 
 def _measured(of: Library) -> str:

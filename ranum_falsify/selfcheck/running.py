@@ -13,7 +13,7 @@ from onnx import TensorProto, helper
 from torch import Tensor
 
 import ranum_falsify.operators  # noqa: F401 - fills the registry
-from ranum_falsify.config import library_of
+from ranum_falsify.config import CUDA, library_of
 from ranum_falsify.network import read, spec_of
 from ranum_falsify.network.evaluate import apply
 from ranum_falsify.network.tensors import to_numpy, to_torch
@@ -74,13 +74,14 @@ def ways_to_run(
     Args:
         subject: The function.
         dtype: Element type of the operand.
-        runtime: `onnxruntime` or `torch`.
+        runtime: `onnxruntime`, `torch` or `torch-cuda`.
         rank: Number of axes of the operand.
         session_of: How to load a model in ONNX Runtime.
     """
     model = _model(subject, dtype, rank)
     is_torch = library_of(runtime) == "torch"
-    return _of_torch(subject, dtype, model, rank) if is_torch else _of_onnxruntime(model, session_of)
+    device = torch.device("cuda" if runtime == CUDA else "cpu")
+    return _of_torch(subject, dtype, model, rank, device) if is_torch else _of_onnxruntime(model, session_of)
 
 
 def _of_onnxruntime(model: onnx.ModelProto, session_of: SessionOf) -> Ways:
@@ -95,18 +96,18 @@ def _run(session: Session) -> Run:
     return lambda x: to_torch(session(to_numpy(x)))
 
 
-def _of_torch(subject: Subject, dtype: torch.dtype, model: onnx.ModelProto, rank: int) -> Ways:
+def _of_torch(subject: Subject, dtype: torch.dtype, model: onnx.ModelProto, rank: int, device: torch.device) -> Ways:
     if subject.op_domain:
         return {}
     op = read(model).nodes[0]
     spec = spec_of(op)
-    rest = [to_torch(y) for y in spec.operands_of(op)[1:]]
+    rest = [to_torch(y).to(device) for y in spec.operands_of(op)[1:]]
 
     def contiguous(x: Tensor) -> Tensor:
-        return apply(spec, op, [x, *rest])[0]
+        return apply(spec, op, [x.to(device), *rest])[0].to(x.device)
 
     def strided(x: Tensor) -> Tensor:
-        return contiguous(torch.stack([x, x], -1)[..., 0])
+        return contiguous(torch.stack([x, x], -1)[..., 0])  # copies to another device keep the strides
 
     try:
         contiguous(torch.ones((3,) * rank, dtype=dtype))

@@ -1,0 +1,124 @@
+"""Errors of PyTorch's kernels on NVIDIA's graphics processors, from what NVIDIA publishes of CUDA's functions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+
+from lab.kernels.files import path_of
+from ranum_falsify.config import CUDA
+from ranum_falsify.domain.kernels.records import Record, Row, write_record
+
+__all__ = ["PUBLISHED", "documented", "write_documented"]
+
+SOURCE = "CUDA C Programming Guide, appendix Mathematical Functions, Standard Functions"
+_API = "CUDA Math API"
+
+PUBLISHED = {
+    "sqrt": (0, 0),
+    "exp": (2, 1),
+    "expm1": (1, 1),
+    "log": (1, 1),
+    "log1p": (1, 1),
+    "sin": (2, 1),
+    "cos": (2, 1),
+    "tan": (4, 2),
+    "asin": (4, 2),
+    "acos": (3, 1),
+    "atan": (2, 2),
+    "sinh": (3, 1),
+    "cosh": (2, 1),
+    "tanh": (2, 1),
+    "asinh": (3, 2),
+    "acosh": (4, 2),
+    "atanh": (3, 2),
+    "pow": (8, 2),
+    "erf": (2, 2),
+}
+"""Largest distance of results from the correctly rounded ones, in units in the last place, in float32 and float64, of
+programs without fast mathematics."""
+
+_TYPES = {"float32": (2.0**-23, 2.0**-149), "float64": (2.0**-52, 2.0**-1074)}
+"""Distance of 1 to the next number, and the least positive number."""
+
+_DIRECT = {
+    "Exp": ("exp", 0.0, math.inf),
+    "Log": ("log", -math.inf, math.inf),
+    "Erf": ("erf", -math.inf, math.inf),
+    "Sin": ("sin", -math.inf, math.inf),
+    "Cos": ("cos", -math.inf, math.inf),
+    "Tan": ("tan", -math.inf, math.inf),
+    "Atan": ("atan", -1.5707963705062866, 1.5707963705062866),
+    "Asin": ("asin", -1.5707963705062866, 1.5707963705062866),
+    "Acos": ("acos", 0.0, 3.1415927410125732),
+    "Sinh": ("sinh", -math.inf, math.inf),
+    "Cosh": ("cosh", -math.inf, math.inf),
+    "Tanh": ("tanh", -math.inf, math.inf),
+    "Asinh": ("asinh", -math.inf, math.inf),
+    "Acosh": ("acosh", 0.0, math.inf),
+    "Atanh": ("atanh", -math.inf, math.inf),
+}
+"""Function of CUDA, and the range that the Math API states."""
+
+_COMPOSED: dict[str, tuple[str, tuple[float, float], tuple[float, float], tuple[float, float]]] = {
+    "Sigmoid": ("1 / (1 + exp(-x)): exp, sum, quotient", (4, 3), (6e-45, 2e-323), (0.0, 1.0)),
+    "Softplus": ("log1p(exp(x)), or x beyond 20: exp, log1p", (5, 4), (6e-45, 2.1e-9), (-math.inf, math.inf)),
+    "HardSwish": ("x min(max(x + 3, 0), 6) / 6: four roundings", (3, 3), (6e-45, 2e-323), (-math.inf, math.inf)),
+    "Mish": ("x tanh(log1p(exp(x))): exp, log1p, tanh", (8, 6), (2e-42, 4e-320), (-math.inf, math.inf)),
+    "Elu": ("expm1(x)", (2, 2), (3e-45, 1e-323), (-math.inf, math.inf)),
+    "Softsign": ("x / (1 + |x|): sum, quotient", (1.5, 1.5), (6e-45, 2e-323), (-1.0, 1.0)),
+    "Swish": ("x / (1 + exp(-x)): 0 where exp(-x) overflows", (4, 3), (3e-37, 4e-306), (-math.inf, math.inf)),
+    "Pow": ("pow; sqrt, rsqrt and products for some exponents", (9, 4), (2e-44, 3e-323), (-math.inf, math.inf)),
+    "Softmax": ("exp(x - max) / sum, rows of up to 4096", (2200, 2900), (6e-45, 2e-323), (0.0, 1.0)),
+    "LogSoftmax": ("x - max - log(sum), rows of up to 4096", (3, 3), (3e-4, 6e-13), (-math.inf, math.inf)),
+}
+"""How PyTorch's kernel computes it; its error in units in the last place and what it may lose beyond, in float32 and
+float64; and its range.
+
+A function of error n in the last place strays by n + 1/2; errors in a row add up, since none of the functions that
+follow makes a relative error larger.  `1 / (x x)` for the exponent -2 loses two units where x x is denormal.
+"""
+
+
+def documented() -> Record:
+    """Return the record of what is published."""
+    rows: dict[str, dict[str, Row]] = {
+        "Sqrt": dict.fromkeys(_TYPES, (0.0, 0.0, 0.0, math.inf, True)),
+        "Reciprocal": dict.fromkeys(_TYPES, (0.0, 0.0, -math.inf, math.inf, True)),
+    }
+    sources = {"Sqrt": f"sqrt, {SOURCE}: IEEE 754", "Reciprocal": f"1 / x, {SOURCE}: IEEE 754"}
+    for name, source, found in (*_list_direct(), *_list_composed()):
+        sources[name], rows[name] = source, found
+    return Record(
+        runtime=CUDA, family="documented", versions={}, safety={}, swept=sources, rows=rows, saturation={}
+    )
+
+
+def _list_direct() -> Iterator[tuple[str, str, dict[str, Row]]]:
+    for name, (function, low, high) in _DIRECT.items():
+        found = {}
+        for ulps, (dtype, (spacing, least)) in zip(PUBLISHED[function], _TYPES.items(), strict=True):
+            found[dtype] = (_round_up((ulps + 0.5) * spacing), (ulps + 1) * least, low, high, False)
+        single, double = PUBLISHED[function]
+        ranged = "" if math.isinf(low) and math.isinf(high) else f"; range: {_API}"
+        ranged = "; taken not to be negative" if name == "Exp" else ranged
+        yield name, f"{function}: {single} ulp in float32, {double} in float64; {SOURCE}{ranged}", found
+
+
+def _list_composed() -> Iterator[tuple[str, str, dict[str, Row]]]:
+    for name, (form, shares, lost, (low, high)) in _COMPOSED.items():
+        parts = zip(_TYPES.items(), shares, lost, strict=True)
+        found = {d: (_round_up(n * spacing), absolute, low, high, False) for (d, (spacing, _)), n, absolute in parts}
+        yield name, f"PyTorch computes {form}; errors of these: {SOURCE}", found
+
+
+def _round_up(value: float) -> float:
+    """Return the next larger number of two digits."""
+    digit = 10.0 ** (math.floor(math.log10(value)) - 1)
+    return float(f"{math.ceil(value / digit + 1e-9) * digit:.1e}")
+
+
+def write_documented(folder: Path) -> None:
+    """Write the record of what is published, which needs no run."""
+    write_record(documented(), path_of(folder, CUDA, "documented"))
