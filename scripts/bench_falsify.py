@@ -46,13 +46,15 @@ class Settings:
     dnnf_steps: int
 
 
-def bare_loop(case: Case, starts: int) -> Callable[[int], float]:
+def bare_loop(case: Case, starts: int, device: torch.device = torch.device("cpu")) -> Callable[[int], float]:
     """Return a function that runs the bare loop for a number of steps and returns its seconds."""
-    x = case.inputs(starts).requires_grad_()
+    x = case.inputs(starts).to(device).requires_grad_()
 
     def loop(steps: int) -> None:
         for _ in range(steps):
             torch.autograd.grad(case.bare(x).sum(), x)
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
 
     return lambda steps: seconds_of(lambda: loop(steps))
 

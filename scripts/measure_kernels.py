@@ -98,7 +98,9 @@ def _describe_how(task: Task) -> str:
     variables = [f"{name}={os.environ[name]}" for name in VARIABLES if name in os.environ]
     notes = [task.note] if task.note else []
     if task.runtime == CUDA:
-        return ", ".join([f"on {torch.cuda.get_device_name()}, CUDA {torch.version.cuda}", *([task.note] if task.note else [])])
+        return ", ".join(
+            [f"on {torch.cuda.get_device_name()}, CUDA {torch.version.cuda}", *([task.note] if task.note else [])]
+        )
     return ", ".join([f"natively, on {processor()}", *notes, *(variables if task.runtime == "torch" else [])])
 
 

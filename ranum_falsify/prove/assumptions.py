@@ -124,9 +124,7 @@ def assumptions_of(
     )
 
 
-def library(
-    runtime: Runtime, *, covered: bool = False, arm64: str | None = None, cuda: bool = False
-) -> Library:
+def library(runtime: Runtime, *, covered: bool = False, arm64: str | None = None, cuda: bool = False) -> Library:
     """Return the installed library of a runtime, with what proofs cover of it if they do.
 
     Args:

@@ -104,10 +104,10 @@ def _of_torch(subject: Subject, dtype: torch.dtype, model: onnx.ModelProto, rank
     rest = [to_torch(y).to(device) for y in spec.operands_of(op)[1:]]
 
     def contiguous(x: Tensor) -> Tensor:
-        return apply(spec, op, [x.to(device), *rest])[0].to(x.device)
+        return apply(spec, op, [x.to(device), *rest])[0].cpu()
 
     def strided(x: Tensor) -> Tensor:
-        return contiguous(torch.stack([x, x], -1)[..., 0])  # copies to another device keep the strides
+        return contiguous(torch.stack([x.to(device), x.to(device)], -1)[..., 0])
 
     try:
         contiguous(torch.ones((3,) * rank, dtype=dtype))

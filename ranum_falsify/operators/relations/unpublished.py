@@ -71,7 +71,9 @@ def _is_published(op: Operation, spec: OperatorSpec, dtypes: set[torch.dtype]) -
     if kind(op) == "Cast":  # integers beyond the range of their type are not what they are on a CPU
         return bool(op.to in (1, 9, 11))
     is_known = spec.op_type in _MOVING | _CHOOSING | _ROUNDED | _SUMS or (spec.elementwise and bool(spec.kernel))
-    return is_known and all(find_envelope(name, dtype, CUDA) is not None for name in _kernels(op, spec) for dtype in dtypes)
+    return is_known and all(
+        find_envelope(name, dtype, CUDA) is not None for name in _kernels(op, spec) for dtype in dtypes
+    )
 
 
 def _kernels(op: Operation, spec: OperatorSpec) -> tuple[str, ...]:

@@ -6,11 +6,17 @@ import math
 from collections.abc import Iterator
 from pathlib import Path
 
-from lab.kernels.files import path_of
-from ranum_falsify.config import CUDA
-from ranum_falsify.domain.kernels.records import Record, Row, write_record
+import torch
 
-__all__ = ["PUBLISHED", "documented", "write_documented"]
+from lab.kernels.files import path_of
+from ranum_falsify.config import CUDA, Runtime
+from ranum_falsify.domain.kernels import find_envelope
+from ranum_falsify.domain.kernels.records import Record, Row, write_record
+from ranum_falsify.domain.slack import FUNCTION_SHARE, tiny
+from ranum_falsify.selfcheck.running import ways_to_run
+from ranum_falsify.selfcheck.subjects import Subject
+
+__all__ = ["PUBLISHED", "documented", "find_outside", "write_documented"]
 
 SOURCE = "CUDA C Programming Guide, appendix Mathematical Functions, Standard Functions"
 _API = "CUDA Math API"
@@ -90,9 +96,7 @@ def documented() -> Record:
     sources = {"Sqrt": f"sqrt, {SOURCE}: IEEE 754", "Reciprocal": f"1 / x, {SOURCE}: IEEE 754"}
     for name, source, found in (*_list_direct(), *_list_composed()):
         sources[name], rows[name] = source, found
-    return Record(
-        runtime=CUDA, family="documented", versions={}, safety={}, swept=sources, rows=rows, saturation={}
-    )
+    return Record(runtime=CUDA, family="documented", versions={}, safety={}, swept=sources, rows=rows, saturation={})
 
 
 def _list_direct() -> Iterator[tuple[str, str, dict[str, Row]]]:
@@ -122,3 +126,36 @@ def _round_up(value: float) -> float:
 def write_documented(folder: Path) -> None:
     """Write the record of what is published, which needs no run."""
     write_record(documented(), path_of(folder, CUDA, "documented"))
+
+
+def find_outside(
+    subject: Subject, dtype: torch.dtype, runtime: Runtime, *, points: int = 4096, narrowed: float = 1.0
+) -> list[float]:
+    """Return operands for which kernels leave what is published of CUDA.
+
+    Args:
+        subject: The function.
+        dtype: Type of the operands.
+        runtime: Whose kernels run.
+        points: How many operands to draw.
+        narrowed: Factor on the published errors, 1 but to see that this finds something.
+    """
+    kernel = find_envelope(subject.key, dtype, CUDA)
+    if kernel is None:
+        return []
+    generator = torch.Generator().manual_seed(0)
+    size = torch.exp2(torch.rand(points, dtype=torch.float64, generator=generator) * 48 - 40)
+    sign = torch.randint(2, size.shape, generator=generator) * 2.0 - 1
+    x = (size * sign).clamp(*subject.domain).to(dtype)
+    exact = subject.value(x)
+    room = narrowed * (kernel.relative * exact.abs() + kernel.absolute) + tiny(dtype)
+    if dtype is torch.float64:  # our own reference errs, too, and its operands are rounded
+        room = room + 4 * FUNCTION_SHARE * exact.abs() + 1e-14
+    limit, most = float(torch.finfo(dtype).max), 1 + kernel.relative
+    outside: list[float] = []
+    for run in ways_to_run(subject, dtype, runtime).values():
+        y = run(x).double()
+        is_fine = ((y - exact).abs() <= room) | (y.isinf() & (exact.abs() * most > limit))
+        is_fine &= (y >= kernel.lowest) & (y <= kernel.highest)
+        outside += x[~is_fine].tolist()
+    return outside
