@@ -23,7 +23,7 @@ import torch
 
 from lab.bench import CASES, Case, Paired, load_text, time_pairs
 from lab.bench.dnnf_run import DnnfRun
-from lab.bench.ours import OurRun
+from lab.bench.ours import CPU, OurRun
 from lab.bench.timing import seconds_of
 
 __all__ = ["main"]
@@ -46,7 +46,7 @@ class Settings:
     dnnf_steps: int
 
 
-def bare_loop(case: Case, starts: int, device: torch.device = torch.device("cpu")) -> Callable[[int], float]:
+def bare_loop(case: Case, starts: int, device: torch.device = CPU) -> Callable[[int], float]:
     """Return a function that runs the bare loop for a number of steps and returns its seconds."""
     x = case.inputs(starts).to(device).requires_grad_()
 

@@ -23,6 +23,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from bench_falsify import bare_loop
+
 from lab.bench import CASES, Paired, time_pairs
 from lab.bench.ours import OurRun
 from lab.kernels.documented import find_outside

@@ -72,7 +72,7 @@ def test_rounded_functions_are_as_on_other_processors() -> None:
 
 # proofs -------------------------------------------------------------------------------------------------------------
 
-LOSS = "(float[2, 4] x, float[4, 3] w) => (float[2, 3] y) { p = MatMul(x, w) s = Softmax<axis = -1>(p) y = Log(s) }"
+LOSS = "g (float[2, 4] x, float[4, 3] w) => (float[2, 3] y) { p = MatMul(x, w) s = Softmax<axis = -1>(p) y = Log(s) }"
 
 
 def prove(text: str, until: float = 1.0, opset: int = 22) -> rf.Result:
@@ -103,7 +103,7 @@ def test_the_verdict_says_where_kernels_were_measured() -> None:
 )
 def test_wider_errors_count(limit: float, holds: bool) -> None:
     # On a processor, the hyperbolic tangent of PyTorch is at most 1.
-    text = f"(float[2] x) => (float[2] y) <float k = {{{limit}}}> {{ t = Tanh(x) d = Sub(k, t) y = Sqrt(d) }}"
+    text = f"g (float[2] x) => (float[2] y) <float k = {{{limit}}}> {{ t = Tanh(x) d = Sub(k, t) y = Sqrt(d) }}"
     assert (prove(text, 20.0).verdict == "holds") is holds
     assert rf.check(parse(text, 22), box=(-20, 20), runtime="torch", n_starts=4, timeout=10).verdict == "holds"
 
@@ -111,11 +111,11 @@ def test_wider_errors_count(limit: float, holds: bool) -> None:
 @pytest.mark.parametrize(
     ("text", "named"),
     [
-        ("(float[1, 1, 4] x) => (float[1, 1, 3] y) <float[1, 1, 2] w = {1, 1}> { y = Conv(x, w) }", "Conv"),
-        ("(float[2] x) => (float[2] y) { y = Gelu(x) }", "Gelu"),
-        ("(float16[2] x) => (float16[2] y) { y = Exp(x) }", "kernels of float16"),
-        ("(float[2] x) => (float[2] y) <float k = {3}> { y = Div(x, k) }", "by a single number"),
-        ("(float[2] x) => (int64[2] y) { y = Cast<to = 7>(x) }", "Cast"),
+        ("g (float[1, 1, 4] x) => (float[1, 1, 3] y) <float[1, 1, 2] w = {1, 1}> { y = Conv(x, w) }", "Conv"),
+        ("g (float[2] x) => (float[2] y) { y = Gelu(x) }", "Gelu"),
+        ("g (float16[2] x) => (float16[2] y) { y = Exp(x) }", "kernels of float16"),
+        ("g (float[2] x) => (float[2] y) <float k = {3}> { y = Div(x, k) }", "by a single number"),
+        ("g (float[2] x) => (int64[2] y) { y = Cast<to = 7>(x) }", "Cast"),
     ],
 )
 def test_what_has_no_published_error_is_left_open_by_name(text: str, named: str) -> None:
@@ -126,7 +126,7 @@ def test_what_has_no_published_error_is_left_open_by_name(text: str, named: str)
 
 
 def test_a_quotient_by_a_power_of_two_is_exact() -> None:
-    text = "(float[2] x) => (float[2] y) <float k = {8}> { q = Div(x, k) e = Exp(q) y = Log(e) }"
+    text = "g (float[2] x) => (float[2] y) <float k = {8}> { q = Div(x, k) e = Exp(q) y = Log(e) }"
     assert prove(text).verdict == "holds"
 
 

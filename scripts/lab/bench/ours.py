@@ -20,7 +20,9 @@ from ranum_falsify.search.clauses import ClauseSearch
 from ranum_falsify.search.converter import convert
 from ranum_falsify.search.search import Budget, SearchContext
 
-__all__ = ["OurRun"]
+__all__ = ["CPU", "OurRun"]
+
+CPU = torch.device("cpu")
 
 
 class OurRun:
@@ -29,7 +31,7 @@ class OurRun:
     A context manager; leaving it ends the child process for replays.
     """
 
-    def __init__(self, case: Case, starts: int, device: torch.device = torch.device("cpu")) -> None:
+    def __init__(self, case: Case, starts: int, device: torch.device = CPU) -> None:
         self._starts, self._device = starts, device
         graph = read(case.model)
         self._problem = reduce(parse_dnnp(case.property_text, Path("property.py")), {"N": graph})

@@ -12,7 +12,7 @@ from lab.kernels.files import path_of
 from ranum_falsify.config import CUDA, Runtime
 from ranum_falsify.domain.kernels import find_envelope
 from ranum_falsify.domain.kernels.records import Record, Row, write_record
-from ranum_falsify.domain.slack import FUNCTION_SHARE, tiny
+from ranum_falsify.domain.slack import FUNCTION_SHARE, tiny, unit
 from ranum_falsify.selfcheck.running import ways_to_run
 from ranum_falsify.selfcheck.subjects import Subject
 
@@ -148,7 +148,7 @@ def find_outside(
     sign = torch.randint(2, size.shape, generator=generator) * 2.0 - 1
     x = (size * sign).clamp(*subject.domain).to(dtype)
     exact = subject.value(x)
-    room = narrowed * (kernel.relative * exact.abs() + kernel.absolute) + tiny(dtype)
+    room = narrowed * ((kernel.relative or unit(dtype)) * exact.abs() + kernel.absolute) + tiny(dtype)
     if dtype is torch.float64:  # our own reference errs, too, and its operands are rounded
         room = room + 4 * FUNCTION_SHARE * exact.abs() + 1e-14
     limit, most = float(torch.finfo(dtype).max), 1 + kernel.relative
