@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from ranum_falsify.starting import pause_collector
+from ranum_falsify.version import __version__
 
 # ONNX Runtime 1.31 tells its makers how it is used, and keeps a database for it, unless this is set when it is
 # loaded; child processes inherit it.
@@ -48,7 +49,6 @@ if TYPE_CHECKING:
     from ranum_falsify.transform.outcome import PassReport, PostconditionError
     from ranum_falsify.watch.watching import FailedStep, Watch, WatchWarning, watch
 
-__version__ = "1.0.0"
 __all__ = [
     "BackendError",
     "BoxLike",

@@ -12,8 +12,6 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-__all__ = ["BoxedVariable", "ModelBuilder", "Operand", "Tensor"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class BoxedVariable:

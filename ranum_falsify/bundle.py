@@ -16,8 +16,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 
-__all__ = ["UPSTREAM", "bundled", "offer_upstream", "version_of_upstream"]
-
 UPSTREAM = ("dnnv", "dnnf")
 _PACKAGE = Path(__file__).resolve().parent
 

@@ -21,27 +21,6 @@ from ranum_falsify.option import (
     to_settings,
 )
 
-__all__ = [
-    "ARM64",
-    "CUDA",
-    "RUNTIMES",
-    "ConfirmConfig",
-    "FailureKind",
-    "FixConfig",
-    "HalfPrecision",
-    "Optimisations",
-    "Options",
-    "ProveConfig",
-    "Reach",
-    "Runtime",
-    "SearchConfig",
-    "TrainingConfig",
-    "ViolationKind",
-    "library_of",
-    "runtime_here",
-    "runtime_option",
-]
-
 Runtime = str
 ARM64: Mapping[Runtime, Runtime] = {"onnxruntime": "onnxruntime-arm64"}
 """Libraries on ARM64 processors that were measured there, by their names as runtimes on x86-64 ones."""

@@ -11,8 +11,6 @@ import mmap
 import zlib
 from pathlib import Path
 
-__all__ = ["is_compressed", "largest_content", "may_have_external_data", "name_foreign", "sha256"]
-
 _FOREIGN = {
     b"PK\x03\x04": (
         "is an archive, such as a model of PyTorch or Keras; export it to ONNX with torch.onnx.export or tf2onnx, "

@@ -11,8 +11,6 @@ from contextvars import ContextVar
 from types import ModuleType
 from typing import Any
 
-__all__ = ["repair_contexts"]
-
 _entered: ContextVar[tuple[Any, ...]] = ContextVar("_entered", default=())
 
 

@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Self, TypeVar
 
-__all__ = ["NEVER", "Deadline", "OutOfTime"]
-
 T = TypeVar("T")
 
 

@@ -15,7 +15,7 @@ from ranum_falsify.deadline import Deadline, OutOfTime
 from ranum_falsify.errors import OUT_OF_MEMORY, MemoryShortageError, is_interruption, is_out_of_memory
 from ranum_falsify.network.blackbox import evaluate_until
 from ranum_falsify.network.nesting import is_evaluated_outside
-from ranum_falsify.properties.formula.applications import NetworkCall
+from ranum_falsify.properties.formula.terms import NetworkCall
 from ranum_falsify.properties.problem.problem import InputVariable, Problem
 from ranum_falsify.prove.assumptions import assumptions_of
 from ranum_falsify.prove.elsewhere import prove_elsewhere
@@ -31,8 +31,6 @@ from ranum_falsify.search.extremes import find_extremes
 from ranum_falsify.search.operator_search import OperatorSearch
 from ranum_falsify.search.result import Answer, OperatorResult
 from ranum_falsify.search.search import Budget, Progress, SearchContext
-
-__all__ = ["Progress", "falsify"]
 
 _REPLAY_THREADS = 1
 """The search uses the other cores while a child process replays."""

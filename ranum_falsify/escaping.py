@@ -10,8 +10,6 @@ import json
 import re
 from typing import Any
 
-__all__ = ["escape", "json_text"]
-
 _HASHES = r"##(?=\w*\[)"  # Azure Pipelines (##vso[, ##[), GitHub Actions (##[) and TeamCity: anywhere in a line
 _ORDER = re.compile(
     rf"^\s*(?:::|--- |\+\+\+ |~~~ |\^\^\^ |section_\w+:|travis_\w+:)"  # GitHub Actions, Buildkite, GitLab, Travis CI

@@ -12,28 +12,6 @@ from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Any
 
-__all__ = [
-    "MODEL",
-    "MODELS",
-    "PROPERTY",
-    "Argument",
-    "Option",
-    "parse_duration",
-    "parse_gigabytes",
-    "parse_limit",
-    "parse_minutes",
-    "parse_pair",
-    "parse_rate",
-    "parse_seconds",
-    "parse_size",
-    "parse_sizes",
-    "parse_whole",
-    "to_mapping",
-    "to_names",
-    "to_paths",
-    "to_settings",
-]
-
 
 @dataclass(frozen=True)
 class Option:

@@ -10,8 +10,6 @@ from typing import BinaryIO
 
 from ranum_falsify.errors import SaveError, reason_of
 
-__all__ = ["Content", "check_place", "save_together"]
-
 Content = bytes | Callable[[BinaryIO], object]
 """The content of a file, or a function that writes it."""
 

@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 
-__all__ = ["pause_collector", "shorten_end"]
-
 
 @contextmanager
 def pause_collector() -> Iterator[None]:

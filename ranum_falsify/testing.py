@@ -71,11 +71,11 @@ def assert_no_invalid_input(
         RanumFalsifyError: The model, the box or an option is invalid.
     """
     __tracebackhide__ = True
-    import ranum_falsify
+    from ranum_falsify.api.checking import check
 
     test = _TEST.get()
     example = () if args is None else (args,)
-    result = ranum_falsify.check(model, *example, box=box, **options)
+    result = check(model, *example, box=box, **options)
     if test is not None and _find_results(test.config) is not None:
         test.stash.setdefault(_RECORDS, []).append(result.record(test.nodeid, illustrated=True).line())
     if result.verdict == "violated":

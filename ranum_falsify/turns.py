@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import threading
 
-__all__ = ["turn"]
-
 _locks: dict[int, threading.RLock] = {}
 """By process: one that is forked while another thread holds the lock has its own, which is free."""
 

@@ -42,8 +42,6 @@ from ranum_falsify.bundle import UPSTREAM, bundled, offer_upstream
 from ranum_falsify.contexts import repair_contexts
 from ranum_falsify.errors import UpstreamMissingError
 
-__all__ = ["load"]
-
 _LOCK = threading.RLock()
 
 

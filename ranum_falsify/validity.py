@@ -30,25 +30,6 @@ from ranum_falsify.network import spec_of
 if TYPE_CHECKING:
     from dnnv.nn import Operation
 
-__all__ = [
-    "AtLeast",
-    "AtMost",
-    "Bound",
-    "Bounds",
-    "Condition",
-    "Constraint",
-    "Finite",
-    "GreaterThan",
-    "InvalidRange",
-    "LessThan",
-    "NotInfinite",
-    "NotZero",
-    "Operands",
-    "largest",
-    "log_of_largest",
-    "surely_zero",
-]
-
 Operands = Mapping[str, Tensor]
 """Tensors that an operator reads, by operand name, and those that it writes as `output`, `output_1`, ..."""
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measure clips of the zoo's 79 real defects: how many are proved, how much of the ranges is kept, how long it takes.
 
-Writes CLIPS.json after every model, continues where it stopped, writes CLIPS.md from it, and prints its table.
+Writes clips.json after every model, continues where it stopped, writes clips.md from it, and prints its table.
 
     scripts/bench_fix.py
     scripts/bench_fix.py --only 3 --sets weights --folder /tmp
@@ -42,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", metavar="ID", help="models or defects; all by default")
     parser.add_argument("--sets", nargs="+", choices=list(SETS), default=list(SETS), help="what may be narrowed")
-    parser.add_argument("--folder", type=Path, default=_ROOT, help="where CLIPS.json and CLIPS.md go")
+    parser.add_argument("--folder", type=Path, default=_ROOT / "benchmarks", help="where clips.json and clips.md go")
     parser.add_argument("--again", action="store_true", help="measure anew what is known")
     parser.add_argument("--page", action="store_true", help="only write the page")
     given = parser.parse_args(argv)
@@ -51,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except RanumFalsifyError as error:
         print(error, file=sys.stderr)
         return 2
-    path = given.folder / "CLIPS.json"
+    path = given.folder / "clips.json"
     known = load(path)
     for model in wanted:
         entry = {"id": model.id, "program": model.program, "defects": [d.id for d in model.defects], "sets": {}}
@@ -61,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"{path}: nothing is measured yet; run this without --page", file=sys.stderr)
         return 2
     text = page(json.loads(path.read_text()))
-    write(given.folder / "CLIPS.md", text)
+    write(given.folder / "clips.md", text)
     print("\n".join(line for line in text.split("## ")[0].splitlines() if line.startswith("|")))
     return 0
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measure repairs of the zoo: what they repair, what they cost, how they compare with developers; and of small models.
 
-Writes REPAIRS.json after every model, continues where it stopped, writes REPAIRS.md from it, and prints its table.
+Writes repairs.json after every model, continues where it stopped, writes repairs.md from it, and prints its table.
 
     scripts/bench_repairs.py
     scripts/bench_repairs.py --only 3 --folder /tmp
@@ -53,7 +53,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", metavar="ID", help="models, defects or kinds; all by default")
     parser.add_argument("--hazardous", action="store_true", help="small hazardous models in place of the zoo's")
-    parser.add_argument("--folder", type=Path, default=_ROOT, help="where REPAIRS.json and REPAIRS.md go")
+    parser.add_argument(
+        "--folder", type=Path, default=_ROOT / "benchmarks", help="where repairs.json and repairs.md go"
+    )
     parser.add_argument("--seconds", type=float, default=6.0, help="for the draws of inputs to compare models on")
     parser.add_argument("--again", action="store_true", help="measure anew what is known")
     parser.add_argument("--page", action="store_true", help="only write the page")
@@ -63,7 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except RanumFalsifyError as error:
         print(error, file=sys.stderr)
         return 2
-    path = given.folder / "REPAIRS.json"
+    path = given.folder / "repairs.json"
     known = load(path)
     for model in wanted:
         if given.again or model.id not in known:
@@ -75,7 +77,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"{path}: nothing is measured yet; run this without --page", file=sys.stderr)
         return 2
     text = page(json.loads(path.read_text()))
-    write(given.folder / "REPAIRS.md", text)
+    write(given.folder / "repairs.md", text)
     print(
         "\n".join(line for line in text.split("## ")[-1 if given.hazardous else 0].splitlines() if line.startswith("|"))
     )

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measure how many runs of training data lead into the zoo's 79 defects: searched, drawn at random, and natural ones.
 
-Writes BENCHMARKS.training.json after every defect, continues where it stopped, and writes the section of BENCHMARKS.md.
+Writes benchmarks/training.json after every defect, continues where it stopped, and the section of zoo.md.
 
     scripts/bench_training.py
     scripts/bench_training.py --only 3 --levels strict --folder /tmp
@@ -120,7 +120,7 @@ def run(given: argparse.Namespace) -> None:
     Raises:
         ZooError: There is no such defect.
     """
-    path = given.folder / "BENCHMARKS.training.json"
+    path = given.folder / "training.json"
     known = {d["id"]: d for d in json.loads(path.read_text())["defects"]} if path.is_file() else {}
     chosen = MODELS if given.only is None else [model_of(name) for name in given.only]
     for model in () if given.page else dict.fromkeys(chosen):
@@ -136,7 +136,7 @@ def run(given: argparse.Namespace) -> None:
                     print(defect.id, column, entry["levels"][column], flush=True)
                     ids = [d.id for m in MODELS for d in m.defects]
                     write(path, {"facts": facts(), "defects": [known[i] for i in ids if i in known]})
-    page = given.folder / "BENCHMARKS.md"
+    page = given.folder / "zoo.md"
     if path.is_file():
         before = page.read_text(encoding="utf-8") if page.is_file() else ""
         page.write_text(replace_section(before, section(json.loads(path.read_text()))), encoding="utf-8")
@@ -149,7 +149,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--runs", type=int, default=10)
     parser.add_argument("--timeout", type=float, default=60.0, help="seconds of one search")
     parser.add_argument("--seconds", type=float, default=3600.0, help="seconds of one training without search")
-    parser.add_argument("--folder", type=Path, default=_ROOT, help="where BENCHMARKS.md is")
+    parser.add_argument("--folder", type=Path, default=_ROOT / "benchmarks", help="where zoo.md is")
     parser.add_argument("--again", action="store_true", help="measure anew what is known")
     parser.add_argument("--page", action="store_true", help="only write the section")
     given = parser.parse_args(argv)

@@ -3,7 +3,7 @@
 
 Detection, ranges and runtimes, repaired twins, precision, developers' changes, unit tests, random sampling.
 
-Writes BENCHMARKS.json after every model, continues where it stopped, and writes BENCHMARKS.md from it.
+Writes benchmarks/zoo.json after every model, continues where it stopped, and writes benchmarks/zoo.md from it.
 
     scripts/bench_zoo.py
     scripts/bench_zoo.py --only 3 --parts tests --folder /tmp
@@ -110,9 +110,9 @@ def measure(model: ZooModel, record: dict[str, Any], given: argparse.Namespace) 
 
 def write(folder: Path, measured: Mapping[str, Any]) -> None:
     """Write the measurements, whole or not at all."""
-    temporary = folder / "BENCHMARKS.json.tmp"
+    temporary = folder / "zoo.json.tmp"
     temporary.write_text(json.dumps(measured, indent=1) + "\n", encoding="utf-8")
-    temporary.replace(folder / "BENCHMARKS.json")
+    temporary.replace(folder / "zoo.json")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -122,7 +122,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--runs", type=int, default=10)
     parser.add_argument("--timeout", type=float, default=10.0, help="seconds of one run's search")
     parser.add_argument("-p", "--processors", type=int, default=1)
-    parser.add_argument("--folder", type=Path, default=_ROOT, help="where BENCHMARKS.json and BENCHMARKS.md go")
+    parser.add_argument("--folder", type=Path, default=_ROOT / "benchmarks", help="where zoo.json and zoo.md go")
     parser.add_argument("--again", action="store_true", help="measure anew what is known")
     parser.add_argument("--page", action="store_true", help="only write the page")
     given = parser.parse_args(argv)
@@ -131,7 +131,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except RanumFalsifyError as error:
         print(error, file=sys.stderr)
         return 2
-    path = given.folder / "BENCHMARKS.json"
+    path = given.folder / "zoo.json"
     read = json.loads(path.read_text()) if path.is_file() else {"models": []}
     known = {r["id"]: r for r in (*read["models"], *read.get("fuzzed", ()))}
     for model in wanted:
@@ -145,10 +145,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"{path}: nothing is measured yet; run this without --page", file=sys.stderr)
         return 2
     if complete:
-        text, trained = page({**measured, "models": complete}), given.folder / "BENCHMARKS.training.json"
+        text, trained = page({**measured, "models": complete}), given.folder / "training.json"
         if trained.is_file():
             text = replace_section(text, section(json.loads(trained.read_text())))
-        (given.folder / "BENCHMARKS.md").write_text(text, encoding="utf-8")
+        (given.folder / "zoo.md").write_text(text, encoding="utf-8")
     return 0
 
 

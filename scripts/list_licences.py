@@ -37,12 +37,16 @@ AGREED: Mapping[str, str] = {
 }
 """Licences that let this package require what has them, whatever its own licence is, and how metadata says them."""
 
+_OF_GPUS = re.compile(r"(nvidia|cuda|triton)\b")
+"""What only builds of PyTorch for GPUs bring along, under NVIDIA's terms for the most part."""
+
 _HEAD = """\
 # Licences
 
 `ranum-falsify` has the [MIT licence](../LICENSE). An installation brings along the packages below. \
 None is copied into the repository; wheels hold DNNV and DNNF, with their licences beside them. \
-`scripts/list_licences.py` makes this page, and a release stops at a licence that nobody has agreed to.
+`scripts/list_licences.py` makes this page, and a release stops at a licence that nobody has agreed to. \
+PyTorch's builds for GPUs bring packages of NVIDIA as well, under NVIDIA's terms; a build for CPUs is enough.
 
 | package | licence | required by |
 |---|---|---|
@@ -67,7 +71,7 @@ def walk(names: Sequence[str]) -> dict[str, tuple[Distribution, str]]:
         except PackageNotFoundError:
             continue  # for another system or another Python
         key = re.sub(r"[-_.]+", "-", one.metadata["Name"]).lower()
-        if key in found:
+        if key in found or _OF_GPUS.match(key):
             continue
         found[key] = one, owner
         inner = [] if key in BUNDLED else [text for text in one.requires or () if "extra ==" not in text]

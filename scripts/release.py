@@ -80,7 +80,7 @@ def version() -> str:
     Raises:
         ReleaseFault: The changelog or the citation has another.
     """
-    found = re.findall(r'^__version__ = "(.*)"', (ROOT / "ranum_falsify" / "__init__.py").read_text(), re.MULTILINE)[0]
+    found = re.findall(r'^__version__ = "(.*)"', (ROOT / "ranum_falsify" / "version.py").read_text(), re.MULTILINE)[0]
     newest = re.findall(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)[0]
     cited = re.findall(r"^version: (\S+)", (ROOT / "CITATION.cff").read_text(encoding="utf-8"), re.MULTILINE)[0]
     if not found == newest == cited:
@@ -158,7 +158,9 @@ def find_pythons() -> Iterator[str]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Make the release."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--python", nargs="+", default=[], metavar="PATH", help="interpreters to try it with")
+    parser.add_argument(
+        "--python", nargs="+", action="extend", default=[], metavar="PATH", help="interpreters to try it with"
+    )
     parser.add_argument("--no-trial", action="store_true", help="build and check only")
     options = parser.parse_args(arguments)
     try:

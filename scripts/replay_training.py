@@ -45,7 +45,7 @@ def make_environment(folder: Path) -> Path:
 
 def list_successes(levels: Sequence[str], seed: int) -> list[tuple[str, Level]]:
     """Return the defects and levels of which the benchmark knows training data, in random order."""
-    known = json.loads((_ROOT / "BENCHMARKS.training.json").read_text(encoding="utf-8"))["defects"]
+    known = json.loads((_ROOT / "benchmarks" / "training.json").read_text(encoding="utf-8"))["defects"]
     found = [
         (defect["id"], level)
         for defect in known

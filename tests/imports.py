@@ -63,13 +63,13 @@ def module_of(relative: str) -> str:
 
 
 def import_cycle(sources: Mapping[str, ast.AST]) -> list[str]:
-    """Modules each of which imports the next, in functions too, and the last the first; none if there are none."""
+    """Modules each of which imports the next; the last imports the first.  Imports in functions and for types count."""
     modules = {module_of(relative): relative for relative in sources}
     graph: dict[str, set[str]] = {}
     for module, relative in modules.items():
         package = module if relative.endswith("__init__.py") else module.rpartition(".")[0]
         named: set[str] = set()
-        for node in walk_run_time(sources[relative]):
+        for node in statements(sources[relative]):
             if isinstance(node, ast.Import):
                 named |= {alias.name for alias in node.names}
             elif isinstance(node, ast.ImportFrom):

@@ -120,10 +120,10 @@ def test_a_model_of_the_zoo_becomes_a_row(tmp_path: Path, monkeypatch: pytest.Mo
     options = ["--only", "4", "--runs", "2", "--timeout", "5", "--folder", str(tmp_path)]
     monkeypatch.setattr(sys, "argv", ["bench_zoo.py", *options])
     assert script("bench_zoo").main() == 0
-    row, changed = [line for line in (tmp_path / "BENCHMARKS.md").read_text().splitlines() if line.startswith("| 4 |")]
+    row, changed = [line for line in (tmp_path / "zoo.md").read_text().splitlines() if line.startswith("| 4 |")]
     assert "| Log `log` | yes | yes |" in row and "| proved | 2 (2) |  | 2 (" in row
     assert "unused: " in changed and "| no: `log` | 0 | yes | 0 |" in changed
-    page = (tmp_path / "BENCHMARKS.md").read_text()
+    page = (tmp_path / "zoo.md").read_text()
     assert "of 1 operators open in the unrepaired models, 1 are confirmed to fail" in page
     assert "| over the programs' data | 1 of 1 | 1 of 1 | 1 of 1 |" in page
 
@@ -133,7 +133,7 @@ def test_the_page_says_where_a_defect_exists(tmp_path: Path, monkeypatch: pytest
     options = ["--only", "37", "38", "saf7", "--parts", "detection", "ranges", "--folder", str(tmp_path)]
     monkeypatch.setattr(sys, "argv", ["bench_zoo.py", *options])
     assert script("bench_zoo").main() == 0
-    page = (tmp_path / "BENCHMARKS.md").read_text()
+    page = (tmp_path / "zoo.md").read_text()
     assert "inputs range more widely: 38." in page and "so that ONNX Runtime alone fails: 37." in page
     assert "| 37 | MachineLearning.lab05 | Log `log_p` | yes | onnxruntime alone |" in page
     assert "| 38 | MachineLearning.lab09 | Log `log_p` | yes | no |" in page
@@ -147,11 +147,11 @@ def test_points_by_hand_fail_at_the_operator() -> None:
 
 
 def test_the_page_of_results_says_what_was_measured() -> None:
-    measured = json.loads((SCRIPTS.parent / "BENCHMARKS.json").read_text())
-    trained = json.loads((SCRIPTS.parent / "BENCHMARKS.training.json").read_text())
+    measured = json.loads((SCRIPTS.parent / "benchmarks" / "zoo.json").read_text())
+    trained = json.loads((SCRIPTS.parent / "benchmarks" / "training.json").read_text())
     training = script("lab.bench.training_page")
     page = training.replace_section(script("lab.bench.zoo_page").page(measured), training.section(trained))
-    assert page == (SCRIPTS.parent / "BENCHMARKS.md").read_text()
+    assert page == (SCRIPTS.parent / "benchmarks" / "zoo.md").read_text()
     assert len([defect for model in measured["models"] for defect in model["defects"]]) == 79
 
 
@@ -161,15 +161,15 @@ def test_clips_of_a_model_become_rows(tmp_path: Path, capsys: pytest.CaptureFixt
     assert script("bench_fix").main(options) == 0
     table = capsys.readouterr().out
     assert "| inputs and weights | 2 of 2 (79) |" in table and "| inputs | 1 of 2 (37) |" in table
-    text = (tmp_path / "CLIPS.md").read_text()
+    text = (tmp_path / "clips.md").read_text()
     assert "`x` 6" in text and "fails whatever they are, for some weights: proved" in text
     assert script("bench_fix").main(["--page", "--folder", str(tmp_path)]) == 0
-    assert (tmp_path / "CLIPS.md").read_text() == text
+    assert (tmp_path / "clips.md").read_text() == text
 
 
 def test_the_page_of_clips_says_what_was_measured() -> None:
-    measured = json.loads((SCRIPTS.parent / "CLIPS.json").read_text())
-    assert script("lab.bench.clip_page").page(measured) == (SCRIPTS.parent / "CLIPS.md").read_text()
+    measured = json.loads((SCRIPTS.parent / "benchmarks" / "clips.json").read_text())
+    assert script("lab.bench.clip_page").page(measured) == (SCRIPTS.parent / "benchmarks" / "clips.md").read_text()
     assert len([defect for model in measured["models"] for defect in model["defects"]]) == 79
     found = [model["sets"]["all"] for model in measured["models"]]
     assert all(record["proved"] for record in found)
@@ -181,28 +181,29 @@ def test_repairs_of_a_model_become_rows(tmp_path: Path, capsys: pytest.CaptureFi
     assert script("bench_repairs").main(options) == 0
     printed = capsys.readouterr().out
     assert "| rewrites | 1 | 1 | 1 |" in printed and "| the best | 2 | 2 | 2 |" in printed
-    text = (tmp_path / "REPAIRS.md").read_text()
+    text = (tmp_path / "repairs.md").read_text()
     assert "| 3 | stable_log_softmax |" in text
     assert (
         "| 4 | theirs | log: x clipped to <= 10 (unused) | no: log" in text and "Ours: 1; equal: 0; theirs: 0." in text
     )
     assert "| 3 | not fixed; a similar defect was reported to TensorFlow-Examples |" in text
     assert script("bench_repairs").main(["--page", "--folder", str(tmp_path)]) == 0
-    assert (tmp_path / "REPAIRS.md").read_text() == text
+    assert (tmp_path / "repairs.md").read_text() == text
 
 
+@pytest.mark.slow
 def test_a_hazardous_model_becomes_a_row(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options = ["--hazardous", "--only", "arc cosine", "--folder", str(tmp_path)]
     assert script("bench_repairs").main(options) == 0
     printed = capsys.readouterr().out
     assert "| all | 1 | 1 | 1 | 1 | 1 |" in printed
     assert "| end of a domain: arc cosine | Clip(x, -1, 1) | - | - | - |" in printed
-    assert (tmp_path / "REPAIRS.md").read_text().startswith("## 1 small hazardous models")
+    assert (tmp_path / "repairs.md").read_text().startswith("## 1 small hazardous models")
 
 
 def test_the_page_of_repairs_says_what_was_measured() -> None:
-    measured = json.loads((SCRIPTS.parent / "REPAIRS.json").read_text())
-    assert script("lab.bench.repair_page").page(measured) == (SCRIPTS.parent / "REPAIRS.md").read_text()
+    measured = json.loads((SCRIPTS.parent / "benchmarks" / "repairs.json").read_text())
+    assert script("lab.bench.repair_page").page(measured) == (SCRIPTS.parent / "benchmarks" / "repairs.md").read_text()
     assert len([defect for model in measured["models"] for defect in model["defects"]]) == 79
     hazardous = measured["hazardous"]
     assert len(hazardous) == 60 and all(record["standing"] == "proved" for record in hazardous)

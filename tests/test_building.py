@@ -78,6 +78,7 @@ def bundled(wheel: zipfile.ZipFile, folder: str) -> dict[str, bytes]:
     return {name.removeprefix(start): wheel.read(name) for name in wheel.namelist() if name.startswith(start)}
 
 
+@pytest.mark.slow
 def test_the_source_distribution_holds_what_wheels_are_made_of(sdist: Path) -> None:
     with tarfile.open(sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
@@ -124,6 +125,7 @@ def test_the_page_of_an_index_has_no_link_into_the_repository(script: ModuleType
     assert "](docs/" not in page and "](LICENSE" not in page and "](CONTRIBUTING" not in page
 
 
+@pytest.mark.slow
 def test_a_wheel_that_was_changed_is_not_used(
     script: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

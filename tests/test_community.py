@@ -48,6 +48,7 @@ class TestAction:
         script: str = check["run"]
         return script
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         ("models", "arguments", "status"),
         [

@@ -130,6 +130,7 @@ def test_a_while_loop_is_proved_and_its_operators_are_named() -> None:
     assert violated(unsafe) and all("/body/node_log[" in name for name in violated(unsafe))
 
 
+@pytest.mark.slow
 def test_an_operator_in_a_branch_that_an_input_chooses_is_named() -> None:
     model = export(Chosen(), torch.ones(3))
     assert "If" in [node.op_type for node in model.graph.node]
@@ -312,7 +313,7 @@ SWALLOWING = steered(
 )
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("lengths", [(0, 100), (60, 60)], ids=str)
 def test_what_a_loop_of_any_length_swallows_is_found_and_replays(lengths: tuple[int, int]) -> None:
     result = rf.check(SWALLOWING, box={"x": (-1, 1), "n": lengths}, n_starts=20, prove_timeout=0)
@@ -347,6 +348,7 @@ def test_loops_of_any_length_may_nest() -> None:
     assert result.verdict == "holds" and verdicts(result) == {"loop": "proved", "Exp_z": "proved"}
 
 
+@pytest.mark.slow
 def test_rows_of_any_number_have_no_bounds() -> None:
     model = steered(
         "g (float[2] x, int64 n) => (float[k,2] z) { y, rows = Hole(x) z = Log(rows) }",

@@ -37,6 +37,7 @@ def halving(by: int) -> Callable[[int], float]:
     return run
 
 
+@pytest.mark.slow
 def test_jobs_that_crash_hang_or_raise_are_reported_and_the_others_run(crew: ModuleType) -> None:
     found = list(crew.run_jobs([17, 1, 13, 2, "x", 3, 4], halving, 2, workers=2, limit=2.0))
     lost = [outcome for outcome in found if isinstance(outcome, crew.Failure)]

@@ -23,7 +23,7 @@ STEERED = (
 RECIPROCAL = "f = Cast <to = 1> (i) e = Sub(f, %s) s = Abs(x) h = Add(e, s) t = Reciprocal(h)"
 
 
-@pytest.mark.few(7)
+@pytest.mark.few(3)
 @pytest.mark.parametrize(
     ("body", "verdict"),
     [

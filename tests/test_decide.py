@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from ranum_falsify.config import SearchConfig
-from ranum_falsify.decide import Progress, falsify
+from ranum_falsify.decide import falsify
 from ranum_falsify.errors import DeviceError, MemoryShortageError, ReplayCrashError
 from ranum_falsify.network import read
 from ranum_falsify.properties.problem.problem import Problem
@@ -18,6 +18,7 @@ from ranum_falsify.replay.confirmer import Confirmer
 from ranum_falsify.replay.replayer import Finding
 from ranum_falsify.search import search as search_module
 from ranum_falsify.search.result import Answer
+from ranum_falsify.search.search import Progress
 from tests.search.search_kit import NETWORKS, check, found, natural, network, problem, search, valid_in_box
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -63,12 +64,14 @@ def hard() -> Problem:
     return valid_in_box(network(HARD), [(-1.0, 1.0)])
 
 
+@pytest.mark.slow
 def test_timeout_ends_an_endless_search() -> None:
     result = falsify(hard(), SearchConfig(n_starts=-1, timeout=1.5, processors=1, prove=False))
     assert (result.verdict, result.interrupted) == ("unknown", "timeout")
     assert result.starts > 100 and result.steps > 0
 
 
+@pytest.mark.slow
 def test_timeout_ends_a_batch_that_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(search_module, "batch_limit", lambda size, device: 1)
     result = falsify(hard(), SearchConfig(n_starts=20_000, timeout=1.0, processors=1, prove=False))

@@ -20,7 +20,7 @@ PAGES = [*(ROOT / name for name in ("README.md", "CONTRIBUTING.md")), *sorted((R
 every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 
 
-@pytest.mark.few(6)
+@pytest.mark.few(1)
 @every_page
 def test_the_examples_print_what_is_shown(page: Path, tmp_path: Path) -> None:
     text = page.read_text(encoding="utf-8")
@@ -49,7 +49,7 @@ def test_the_readme_is_one_page_and_its_first_example_short() -> None:
 
 
 def test_the_figures_of_the_readme_are_measured() -> None:
-    shown = re.findall(r"\[(\d+ of \d+)\]\((\w+\.md)\)", PAGES[0].read_text(encoding="utf-8"))
+    shown = re.findall(r"\[(\d+ of \d+)\]\(([\w/]+\.md)\)", PAGES[0].read_text(encoding="utf-8"))
     assert shown
     assert [figure for figure, page in shown if f"| {figure} |" not in (ROOT / page).read_text(encoding="utf-8")] == []
 

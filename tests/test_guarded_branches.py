@@ -45,6 +45,7 @@ def test_a_test_of_an_input_bounds_what_a_branch_reads(name: str) -> None:
             assert np.isfinite(made.run(None, {"x": np.full(shape, number, np.float32)})[0]).all()
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("of", "test"),
     [
@@ -60,6 +61,7 @@ def test_a_test_of_something_else_proves_nothing(of: str, test: str) -> None:
     assert result.verdict == "violated"
 
 
+@pytest.mark.slow
 def test_a_result_that_may_be_flushed_is_not_positive() -> None:
     model = guard("float x", "c = Greater(x, zero)", "h = Mul(x, x) r = Log(h)")
     assert rf.check(model, box=(-2, 2), n_starts=0).verdict == "unknown"

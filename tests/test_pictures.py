@@ -13,8 +13,9 @@ import pytest
 from tests.snippets import ROOT
 
 PLOTS = ("bounds", "margins")
+LAYERS = "layers"
 EVERY = {path.stem for path in (ROOT / "docs" / "pictures").glob("*.svg")}
-NAMES = sorted(EVERY.difference(PLOTS))
+NAMES = sorted(EVERY.difference(PLOTS, [LAYERS]))
 
 
 @pytest.fixture
@@ -28,6 +29,7 @@ def rounded(graph: dict[str, Any]) -> Any:
     return json.loads(json.dumps(graph), parse_float=lambda text: f"{float(text):.3g}")
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_picture_is_current(script: Any, name: str, tmp_path: Path) -> None:
     shown = script.recorded(name)
@@ -38,8 +40,8 @@ def test_a_picture_is_current(script: Any, name: str, tmp_path: Path) -> None:
 
 
 def test_every_picture_is_drawn_and_shown(script: Any) -> None:
-    assert {*script.PICTURES, *PLOTS} == EVERY
-    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
+    assert {*script.PICTURES, *PLOTS, LAYERS} == EVERY
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]
     shown = {name for page in pages for name in re.findall(r"pictures/(\w+)\.svg", page.read_text(encoding="utf-8"))}
     assert shown == EVERY
 
@@ -56,3 +58,8 @@ def test_a_plot_is_current(script: Any, name: str) -> None:
     again = f"run scripts/draw_plots.py {name}, and look at it"
     assert rounded(kept["shown"]) == rounded(shown), again
     assert kept["drawn_by"] == plots.drawn_by(), again
+
+
+def test_the_layers_are_those_of_the_package(script: Any) -> None:
+    layers = importlib.import_module("draw_layers")
+    assert layers.draw(importlib.import_module("tests.test_layers").LAYERS) == layers.PICTURE.read_text()

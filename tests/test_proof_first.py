@@ -8,9 +8,10 @@ import sys
 import pytest
 
 from ranum_falsify.config import RUNTIMES, SearchConfig
-from ranum_falsify.decide import Progress, falsify
+from ranum_falsify.decide import falsify
 from ranum_falsify.properties.problem.problem import Problem
 from ranum_falsify.search.result import Answer
+from ranum_falsify.search.search import Progress
 from tests.search.search_kit import check, found, natural, network, problem, valid_in_box
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -90,6 +91,7 @@ def test_the_whole_box_is_bounded_before_most_of_the_search(timeout: float) -> N
     assert result.seconds["search"] < 15, "of all the time that its first round would take"
 
 
+@pytest.mark.slow
 def test_proof_and_search_go_on_while_there_is_time() -> None:
     graph = network("(float[1,2] x) => (float[1,1] y) { q = Mul(x, x) y = ReduceSum<keepdims = 1>(q) }")
     text = "Forall(x, Implies(-1 <= x <= 1, N(x)[0, 0] >= x[0, 0] * x[0, 1] - 1e-9))"
@@ -123,6 +125,7 @@ def test_no_time_for_a_proof() -> None:
     assert (result.verdict, result.interrupted) == ("unknown", "timeout")
 
 
+@pytest.mark.slow
 def test_the_timeout_ends_the_proof_too() -> None:
     graph = network("(float[1,2] x) => (float[1,1] y) { q = Mul(x, x) y = ReduceSum<keepdims = 1>(q) }")
     text = "Forall(x, Implies(-1 <= x <= 1, N(x)[0, 0] >= x[0, 0] + x[0, 1] - 0.49999999))"
@@ -137,6 +140,7 @@ def test_a_search_alone_proves_nothing() -> None:
     assert set(verdicts(result).values()) == {"open"}
 
 
+@pytest.mark.slow
 def test_a_proof_imports_nothing_that_is_slow_to_import() -> None:
     code = (
         "import sys; from tests.search.search_kit import natural; from ranum_falsify.config import SearchConfig; "

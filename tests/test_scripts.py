@@ -125,6 +125,7 @@ class TestFingerprint:
 
 
 class TestStableForms:
+    @pytest.mark.slow
     def test_defects_and_the_passes_that_repair_them(self, capsys: pytest.CaptureFixture[str]) -> None:
         main = importlib.import_module("table_stable_forms").main
         assert main(["2", "5", "13", "16a", "22"]) == 0
@@ -139,6 +140,7 @@ class TestStableForms:
             assert row in out.splitlines()
         assert out.endswith("proved: 5 of 6\n")
 
+    @pytest.mark.slow
     def test_what_is_verified(self, capsys: pytest.CaptureFixture[str]) -> None:
         main = importlib.import_module("table_stable_forms").main
         assert main(["57", "22", "--samples", "4"]) == 0

@@ -170,6 +170,7 @@ def _two_functions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measuring_module, "Sweep", lambda **_: Sweep(inner=99991, every=99991))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_two_functions")
 def test_what_was_measured_here_counts_from_then_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install(monkeypatch, "0.0.1", family_here("onnxruntime"))

@@ -23,7 +23,7 @@ needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is ins
 
 WIDTHS = (1400, 400)
 # Pages between which all that pages are made of occurs.
-KINDS = ("index.html", "gallery.html", "api.html", "json.html", "training.html", "BENCHMARKS.html")
+KINDS = ("index.html", "gallery.html", "api.html", "json.html", "training.html", "benchmarks/zoo.html")
 READY = "location.href !== 'about:blank' && document.readyState === 'complete'"
 RULES = ["color-contrast", "document-title", "heading-order", "html-has-lang", "image-alt", "link-name"]
 LAYOUT = """({
@@ -43,6 +43,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_it_has_every_page(site: Path) -> None:
     sources = [ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]
     assert {path.with_suffix(".html").name for path in sources} <= {path.name for path in site.iterdir()}
@@ -54,6 +55,7 @@ def test_every_page_is_in_the_navigation() -> None:
     assert [page.name for page in sorted((ROOT / "docs").glob("*.md")) if f": {page.name}\n" not in listed] == []
 
 
+@pytest.mark.slow
 def test_it_fetches_nothing(site: Path) -> None:
     for page in site.glob("*.html"):
         fetched = re.findall(r"<(?:script|link|img|iframe)\b[^>]*?(?:src|href)=\"?(//|\w+://[^\"]*)", page.read_text())
@@ -93,6 +95,7 @@ def layout_of(tab: Tab) -> Any:
     return layout
 
 
+@pytest.mark.slow
 @needs_chromium
 @pytest.mark.parametrize("names", [KINDS, pytest.param(None, marks=pytest.mark.slow)], ids=["kinds", "all"])
 def test_pages_fit_and_their_scripts_run(site: Path, address: str, tab: Tab, names: tuple[str, ...] | None) -> None:

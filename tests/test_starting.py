@@ -23,6 +23,7 @@ def test_the_collector_goes_on_after_an_error() -> None:
     assert gc.isenabled()
 
 
+@pytest.mark.slow
 def test_the_collector_waits_while_the_package_is_imported() -> None:
     code = """
 import gc, ranum_falsify
@@ -35,6 +36,7 @@ print(count() - before)
     assert output_of(code) == ["0"]
 
 
+@pytest.mark.slow
 def test_at_the_end_the_collector_does_not_look_at_the_exporter_again() -> None:
     code = """
 import atexit, gc, torch

@@ -99,6 +99,7 @@ class TestAssertion:
             assert_no_invalid_input(total, box=(0, 1), prove=False, n_starts=1, holds=True)
 
 
+@pytest.mark.slow
 def test_a_project_is_red_and_once_repaired_green(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     project = tmp_path / "project"
     shutil.copytree(PROJECT, project)
@@ -157,6 +158,7 @@ def test_twice(name):
 
 
 class TestPlugin:
+    @pytest.mark.slow
     def test_markers_folders_and_the_summary(self, tmp_path: Path) -> None:
         (tmp_path / "test_it.py").write_text(MODELS + MARKED)
         run = run_pytest(
@@ -178,6 +180,7 @@ class TestPlugin:
             ("unsat", 1),
         ]
 
+    @pytest.mark.slow
     def test_counterexamples_lie_where_pytest_keeps_files(self, tmp_path: Path) -> None:
         (tmp_path / "test_it.py").write_text(
             MODELS

@@ -1,4 +1,4 @@
-"""The section of BENCHMARKS.md on training data adds up, and replaces the one before it."""
+"""The section of benchmarks/zoo.md on training data adds up, and replaces the one before it."""
 
 from __future__ import annotations
 

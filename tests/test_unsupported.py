@@ -68,6 +68,7 @@ def test_its_own_violations_are_found() -> None:
     assert found.runtimes == ("onnxruntime",) or not found.runtimes, "PyTorch does not know it"
 
 
+@pytest.mark.slow
 def test_the_search_goes_through_it() -> None:
     """Sqrt fails only where the inverse of a diagonal is below 0.26, near one corner of the box."""
     body = "m = Mul(x, one) a = com.microsoft.Inverse(m) s = ReduceMax<keepdims = 0>(a) d = Sub(s, t) y = Sqrt(d)"

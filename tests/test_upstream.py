@@ -67,6 +67,7 @@ def test_importing_prints_nothing_and_changes_nothing_global() -> None:
     assert python(code, "-W", "error::DeprecationWarning:__main__") == ""
 
 
+@pytest.mark.slow
 def test_importing_leaves_no_placeholder_behind() -> None:
     code = """
         import sys
@@ -122,6 +123,7 @@ def test_the_table_of_dtypes_is_onnx_own() -> None:
         assert NUMPY_TO_ONNX_DTYPE[ONNX_TO_NUMPY_DTYPE[number]] == number
 
 
+@pytest.mark.slow
 def test_images_are_read_by_scikit_image_when_asked_for(tmp_path: Path) -> None:
     code = f"""
         import sys
@@ -136,6 +138,7 @@ def test_images_are_read_by_scikit_image_when_asked_for(tmp_path: Path) -> None:
     assert python(code) == "(8, 8) 255 True"
 
 
+@pytest.mark.slow
 def test_an_image_already_imported_is_left_alone() -> None:
     code = """
         import skimage.io
@@ -146,6 +149,7 @@ def test_an_image_already_imported_is_left_alone() -> None:
     assert python(code) == "True"
 
 
+@pytest.mark.slow
 def test_the_real_dnnf_comes_later_and_shares_the_converter() -> None:
     code = """
         import ranum_falsify.upstream

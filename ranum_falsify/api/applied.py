@@ -9,8 +9,6 @@ from typing import Any
 from ranum_falsify.errors import UsageError
 from ranum_falsify.network import Graph
 
-__all__ = ["build_network"]
-
 _LONGEST, _SHOWN = 1000, 100
 
 

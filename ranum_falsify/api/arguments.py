@@ -13,8 +13,6 @@ from torch.utils import _pytree as pytree
 
 from ranum_falsify.errors import ModuleError
 
-__all__ = ["Arguments", "find_tensors", "name_arguments"]
-
 
 @dataclass(frozen=True)
 class Arguments:

@@ -21,18 +21,6 @@ from ranum_falsify.config import Options, Runtime
 from ranum_falsify.errors import UsageError
 from ranum_falsify.report.progress import follow
 
-__all__ = [
-    "answer_loaded",
-    "ask_all_sizes",
-    "ask_in_time",
-    "falsify",
-    "map_models",
-    "prove",
-    "read_in_time",
-    "show_keywords",
-    "take",
-]
-
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 

@@ -11,7 +11,7 @@ import numpy as np
 from ranum_falsify.api.loading import Loaded
 from ranum_falsify.errors import SaveError, UsageError
 from ranum_falsify.network import Graph
-from ranum_falsify.properties.formula.applications import NetworkCall, ValidityGoal
+from ranum_falsify.properties.formula.terms import NetworkCall, ValidityGoal
 from ranum_falsify.replay.confirmer import Confirmer
 from ranum_falsify.report.assignment import Assignment, read_assignment, write_assignment
 from ranum_falsify.report.counterexample import Saved, group_counterexamples
@@ -19,8 +19,6 @@ from ranum_falsify.report.names import unique_names
 from ranum_falsify.report.places import SUFFIX
 from ranum_falsify.saving import Content, save_together
 from ranum_falsify.search.result import Answer, Counterexample
-
-__all__ = ["assignment_of", "check_expressible", "differences", "save_assignments", "split_inputs"]
 
 _TOLERANCE = 1e-4
 """The competition's."""

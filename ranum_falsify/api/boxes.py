@@ -15,8 +15,6 @@ from ranum_falsify.errors import UsageError
 from ranum_falsify.network import Graph
 from ranum_falsify.network.texts import string_inputs
 
-__all__ = ["Bound", "BoxLike", "Range", "given_ranges", "make_range", "ranges_of"]
-
 Bound = float | np.ndarray | Any
 """A number for all elements, or an array that broadcasts to the input's shape."""
 

@@ -14,8 +14,6 @@ import platformdirs
 from ranum_falsify.errors import SaveError
 from ranum_falsify.saving import save_together
 
-__all__ = ["cache_folder", "keep_inputs"]
-
 
 def cache_folder() -> Path | None:
     """Return the folder of this program in the user's cache, which need not exist; None where the user has no home."""

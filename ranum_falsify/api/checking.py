@@ -18,8 +18,6 @@ from ranum_falsify.api.weights import DEFAULT_WEIGHTS, FreeLike, WeightsLike
 from ranum_falsify.config import Options
 from ranum_falsify.errors import UsageError
 
-__all__ = ["check"]
-
 
 @show_keywords
 def check(
@@ -32,6 +30,7 @@ def check(
     nodes: Sequence[str] | None = None,
     gradient: bool = False,
     wrt: str | Sequence[str] | None = None,
+    autocast: torch.dtype | None = None,
     free: FreeLike | None = None,
     weights: WeightsLike = DEFAULT_WEIGHTS,
     **options: Any,
@@ -59,6 +58,8 @@ def check(
         wrt: Of a module: names of the inputs and parameters that its backward pass goes to, "parameters" standing for
             all of these. By default all parameters, and the inputs that require gradients or, if none does, all
             floating ones whose names do not say that they are labels, targets or masks.
+        autocast: Of a module: `torch.float16` or `torch.bfloat16` to check it under autocast, with the casts that
+            PyTorch makes on CUDA.
         free: Initializers that range too, as weights do in training: their names, or "all": the parameters of
             a module, and all but scalars of a model.
         weights: What they range over: a share of each value, or `(lower, upper)` for all. With a share of 0.1 a value
@@ -75,10 +76,12 @@ def check(
         raise UsageError(
             "wrt: says what the backward pass of a PyTorch module goes to; give gradient=True, and a module"
         )
+    if autocast is not None and not isinstance(model, torch.nn.Module):
+        raise UsageError("autocast: is about PyTorch modules; of an ONNX model, dtype says what to convert it to")
     if isinstance(model, torch.nn.Module):
         from ranum_falsify.api.modules import check_module  # imports the exporter
 
-        return check_module(model, args, kwargs, question, take(options, "torch"), wrt)
+        return check_module(model, args, kwargs, question, take(options, "torch"), wrt, autocast)
     if callable(model):
         raise UsageError(
             f"model: {getattr(model, '__name__', model)!r} is a function; give a torch.nn.Module whose forward calls it"

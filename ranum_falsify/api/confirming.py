@@ -22,8 +22,6 @@ from ranum_falsify.report.confirm_report import TestedOperator, lines, summary
 from ranum_falsify.report.progress import FollowLike, follow
 from ranum_falsify.saving import Content, save_together
 
-__all__ = ["UnitTests", "confirm"]
-
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class UnitTests:

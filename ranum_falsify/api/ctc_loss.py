@@ -14,8 +14,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["ctc_loss"]
-
 _NEVER = -1e30
 """Logarithm of the probability of what does not happen."""
 

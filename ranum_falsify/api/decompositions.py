@@ -15,8 +15,6 @@ from torch._decomp import core_aten_decompositions
 
 from ranum_falsify.api.loss_kernels import list_kernels
 
-__all__ = ["list_decompositions"]
-
 aten = torch.ops.aten
 
 

@@ -12,8 +12,6 @@ from ranum_falsify.network import Graph
 from ranum_falsify.network.texts import string_inputs
 from ranum_falsify.operators.relations.views import find_index_ranges
 
-__all__ = ["DefaultRange", "default_range"]
-
 _IMAGES = frozenset("image images img imgs pixel pixels photo photos picture pictures frame frames rgb bgr".split())
 _MASKS = frozenset("mask masks masked".split())
 _COLOURS = (1, 3, 4)

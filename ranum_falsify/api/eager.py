@@ -15,6 +15,8 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from ranum_falsify.api import casting
+from ranum_falsify.api.casting import casts_of_cuda
 from ranum_falsify.api.exporting import Exported
 from ranum_falsify.api.sources import StackFrame, find_innermost, own_folder
 from ranum_falsify.api.tracing import unchecked
@@ -24,8 +26,6 @@ from ranum_falsify.network.functions import first_line
 from ranum_falsify.network.source import Source
 from ranum_falsify.network.tensors import to_torch
 from ranum_falsify.turns import turn
-
-__all__ = ["Fault", "ModuleRun", "compare_export", "run_module"]
 
 _TOLERANCE, _ROUNDINGS = 1e-2, 16
 """Share of the greatest number by which results may differ: more than rounding, less than another formula.
@@ -101,7 +101,7 @@ def _run(
     step, inputs = exported.step, exported.arguments.tensors
     given = {name: to_torch(array) for name, array in values.items()}
     # The module holds these tensors while it runs, and threads may share it.
-    with turn(), torch.random.fork_rng(devices=[]), unchecked():
+    with turn(), torch.random.fork_rng(devices=[]), unchecked(), casts_of_cuda(exported.autocast):
         state = {name: given.get(name, x).detach().to(x.device, copy=True) for name, x in step.state.items()}
         tensors = [given.get(name, x).detach().to(x.device, copy=True) for name, x in inputs.items()]
         if exported.gradient:
@@ -193,7 +193,8 @@ def _frames(frame: FrameType | None) -> Iterator[StackFrame]:
     """Yield the frames of a call, the innermost first, up to where this package made it."""
     while frame is not None:
         file = frame.f_code.co_filename
-        if file.startswith(own_folder()) and frame.f_code.co_name != "_source" and file != __file__:
+        between = file in (__file__, casting.__file__) or frame.f_code.co_name == "_source"
+        if file.startswith(own_folder()) and not between:
             return
         yield StackFrame(file, frame.f_lineno, linecache.getline(file, frame.f_lineno).strip())
         frame = frame.f_back

@@ -16,8 +16,6 @@ from ranum_falsify.network.guards import memory_limit
 from ranum_falsify.suite.instance import Instance
 from ranum_falsify.suite.planning import plan
 
-__all__ = ["replay_claim"]
-
 _NETWORK = "N"
 """What boxes and VNN-LIB call the only network."""
 _DATA = ".vnnlib"

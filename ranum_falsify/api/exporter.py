@@ -18,8 +18,6 @@ from ranum_falsify.api.loss_kernels import list_kernels
 from ranum_falsify.api.tracing import keep_stacks
 from ranum_falsify.api.translations import list_translations
 
-__all__ = ["run_exporter", "silence"]
-
 
 def run_exporter(module: torch.nn.Module, tensors: Sequence[Tensor]) -> onnx.ModelProto:
     """Return a module as an ONNX model whose nodes note where they come from.

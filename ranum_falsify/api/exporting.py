@@ -12,6 +12,7 @@ import onnx
 import torch
 
 from ranum_falsify.api.arguments import Arguments, name_arguments
+from ranum_falsify.api.casting import TYPES, casts_of_cuda, under_autocast
 from ranum_falsify.api.exporter import run_exporter, silence
 from ranum_falsify.api.naming import hold_inputs, rename_tensors
 from ranum_falsify.api.replaced import ReplacedFunctions
@@ -21,8 +22,6 @@ from ranum_falsify.errors import ModuleError, UsageError
 from ranum_falsify.network.tensors import to_numpy
 from ranum_falsify.starting import pause_collector, shorten_end
 from ranum_falsify.turns import turn
-
-__all__ = ["Exported", "export"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +33,7 @@ class Exported:
         arguments: The arguments that it was exported with.
         gradient: Whether the model holds the backward pass too.
         wrt: What derivatives are taken in; see `TrainingStep`.
+        autocast: The type that autocast casts to; None for no autocast.
         model: The model. Its inputs are the tensors among the arguments, by the names of `forward`'s parameters; its
             initializers include the module's parameters and buffers under their own names.
         parameters: Names of the module's parameters among the initializers.
@@ -43,13 +43,14 @@ class Exported:
     arguments: Arguments
     gradient: bool
     wrt: tuple[str, ...] | None
+    autocast: torch.dtype | None
     model: onnx.ModelProto
     parameters: tuple[str, ...]
 
     @property
     def step(self) -> TrainingStep:
         """The module's passes."""
-        return TrainingStep(self.module, self.arguments, self.wrt)
+        return TrainingStep(self.module, self.arguments, self.wrt, self.autocast)
 
     @property
     def inputs(self) -> dict[str, np.ndarray]:
@@ -64,6 +65,7 @@ def export(
     *,
     gradient: bool = False,
     wrt: str | Sequence[str] | None = None,
+    autocast: torch.dtype | None = None,
 ) -> Exported:
     """Export a module with `torch.onnx.export`, in memory.
 
@@ -77,9 +79,10 @@ def export(
         gradient: Whether to export the backward pass too, as the operators that autograd runs: from the sum of all
             floating outputs to what `wrt` says.
         wrt: Names of inputs and parameters, "parameters" standing for all of these; None for those of `TrainingStep`.
+        autocast: The type that autocast casts to, as on CUDA; None for no autocast.
 
     Raises:
-        UsageError: `wrt` names what is no input and no parameter, or has no derivative.
+        UsageError: `wrt` names what is no input and no parameter, or has no derivative; or autocast has no such type.
         ModuleError: onnxscript is missing, the arguments do not fit, or PyTorch cannot export the module.
     """
     shorten_end()
@@ -88,13 +91,16 @@ def export(
             import onnxscript  # noqa: F401 - torch.onnx needs it
     except ImportError as error:
         raise ModuleError("exporting a module needs onnxscript; run: pip install onnxscript") from error
+    if autocast not in (None, *TYPES):
+        raise UsageError(f"autocast: {autocast!r} is no type of it; give torch.float16 or torch.bfloat16")
     arguments = name_arguments(module, args, kwargs)
     if not arguments.tensors:
         raise ModuleError(f"{type(module).__name__}: the arguments hold no tensor; give those of an example call")
     named = None if wrt is None else _choose_leaves(module, arguments, (wrt,) if isinstance(wrt, str) else tuple(wrt))
     try:
-        with turn(), silence(), pause_collector(), unchecked(), ReplacedFunctions():
-            model = _training(TrainingStep(module, arguments, named)) if gradient else _forward(module, arguments)
+        with turn(), silence(), pause_collector(), unchecked(), ReplacedFunctions(), casts_of_cuda(autocast):
+            step = TrainingStep(module, arguments, named, autocast)
+            model = _training(step) if gradient else _forward(step)
     except Exception as error:
         raise ModuleError(f"{type(module).__name__}: cannot be exported ({_reason(error)}); {_ADVICE}") from error
     names = dict(module.named_parameters())
@@ -103,6 +109,7 @@ def export(
         arguments=arguments,
         gradient=gradient,
         wrt=named,
+        autocast=autocast,
         model=model,
         parameters=tuple(initializer.name for initializer in model.graph.initializer if initializer.name in names),
     )
@@ -111,11 +118,12 @@ def export(
 _ADVICE = "torch.onnx.export(module, args, dynamo=True) tells more"
 
 
-def _forward(module: torch.nn.Module, arguments: Arguments) -> onnx.ModelProto:
-    call = FlatCall(module, arguments)
-    model = run_exporter(call, list(arguments.tensors.values()))
-    own = {f"module.{name}": name for name in (*dict(module.named_parameters()), *dict(module.named_buffers()))}
-    return rename_tensors(model, own | _input_names(model, arguments))
+def _forward(step: TrainingStep) -> onnx.ModelProto:
+    # An autocast that begins in the exported call becomes a graph of its own there, which loses lines.
+    with under_autocast(step.autocast):
+        model = run_exporter(FlatCall(step.module, step.arguments), list(step.arguments.tensors.values()))
+    own = {f"module.{name}": name for name in step.state}
+    return rename_tensors(model, own | _input_names(model, step.arguments))
 
 
 def _choose_leaves(module: torch.nn.Module, arguments: Arguments, names: tuple[str, ...]) -> tuple[str, ...]:

@@ -25,8 +25,6 @@ from ranum_falsify.properties.problem.problem import Problem
 from ranum_falsify.report.progress import FollowLike, follow
 from ranum_falsify.search.search import Progress
 
-__all__ = ["find_repairs", "fix"]
-
 _ANY = "any"
 
 

@@ -13,8 +13,6 @@ from ranum_falsify.prove.explaining import NodeSurroundings, surroundings
 from ranum_falsify.report.illustration import as_json
 from ranum_falsify.search.result import Answer
 
-__all__ = ["ILLUSTRATION_SECONDS", "illustrate"]
-
 _MOST_OPERATORS = 12
 ILLUSTRATION_SECONDS = 4.0
 """How long the analysis for a page may take."""

@@ -37,8 +37,6 @@ from ranum_falsify.suite.instance import Instance
 from ranum_falsify.suite.record import Status
 from ranum_falsify.suite.task import Answered, Task
 
-__all__ = ["answer", "prepare", "warm_up"]
-
 _STATUS: Mapping[str, Status] = {"violated": "sat", "holds": "unsat", "unknown": "unknown"}
 _LEAST_PATIENCE = 0.5
 """Seconds in which a page's drawing is tried where the time is up: its process has some more before it is ended."""

@@ -10,8 +10,6 @@ from ranum_falsify.config import Runtime
 from ranum_falsify.errors import SaveError
 from ranum_falsify.selfcheck import Outcome, measure_here, self_check
 
-__all__ = ["check_kernels", "measure_kernels"]
-
 _SETTINGS = ("DNNL_MAX_CPU_ISA", "MKL_CBWR", "MKL_DEBUG_CPU_TYPE", "MKL_ENABLE_INSTRUCTIONS", "ONEDNN_MAX_CPU_ISA")
 """Variables by which users choose kernels, in addition to what PyTorch itself reports about its choice."""
 

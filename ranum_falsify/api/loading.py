@@ -21,8 +21,6 @@ from ranum_falsify.properties.problem.reduce import reduce
 from ranum_falsify.prove.assumptions import Sources
 from ranum_falsify.report.counterexample import Origin
 
-__all__ = ["Loaded", "load"]
-
 _EMPTY = "no input satisfies the conditions on the inputs, whatever the network computes: the box is empty"
 
 

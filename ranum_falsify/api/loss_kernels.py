@@ -13,8 +13,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-__all__ = ["list_kernels"]
-
 _NONE, _MEAN = 0, 1
 """What PyTorch's losses make of their elements; any other number for the sum."""
 

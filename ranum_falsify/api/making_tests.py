@@ -22,8 +22,6 @@ from ranum_falsify.report.confirm_report import Standing, TestedOperator, Tested
 from ranum_falsify.report.names import unique_names
 from ranum_falsify.search.search import Progress
 
-__all__ = ["Store", "Workshop"]
-
 Store = Callable[[str, Mapping[str, np.ndarray]], bool]
 """Keeps the arrays of a unit test in a file of this name, and says whether it did."""
 

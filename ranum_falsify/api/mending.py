@@ -20,8 +20,6 @@ from ranum_falsify.api.source_rewrites import LineRewrite, list_rewrites
 from ranum_falsify.errors import RanumFalsifyError, UsageError
 from ranum_falsify.network.source import Source
 
-__all__ = ["LineChange", "Mended", "mend"]
-
 _PATIENCE = 10.0
 """Seconds for one check of a changed module."""
 

@@ -20,8 +20,6 @@ from ranum_falsify.network import Graph, read, read_inputs
 from ranum_falsify.network.fingerprint import Fingerprint, fingerprint
 from ranum_falsify.network.nesting import has_unfit_branches
 
-__all__ = ["FindSamples", "Model", "ModelLike", "fingerprint_of", "inputs_of", "load_model", "model_of"]
-
 _IN_MEMORY = "<in memory>"
 
 
@@ -188,6 +186,7 @@ def inputs_of(model: ModelLike, dims: Mapping[str, int] | None) -> Graph:
 
 
 def parse_model(source: onnx.ModelProto | bytes) -> onnx.ModelProto:
+    """Return a model as a message."""
     proto = onnx.ModelProto()
     if isinstance(source, onnx.ModelProto):
         proto.CopyFrom(source)

@@ -22,8 +22,6 @@ from ranum_falsify.network import Graph
 from ranum_falsify.network.functions import first_line
 from ranum_falsify.search.result import KIND_NAMES, Answer, Counterexample, OperatorResult
 
-__all__ = ["check_module"]
-
 
 def check_module(
     module: torch.nn.Module,
@@ -32,6 +30,7 @@ def check_module(
     question: ValidityQuestion,
     options: Options,
     wrt: str | Sequence[str] | None = None,
+    autocast: torch.dtype | None = None,
 ) -> Result:
     """Ask a question about a module; see `check`.
 
@@ -43,7 +42,8 @@ def check_module(
         raise UsageError(f"{type(module).__name__}: give the arguments of an example call, as in check(module, (x,))")
 
     def read() -> tuple[Exported, Model]:
-        exported = export(module, () if args is None else args, kwargs, gradient=question.gradient, wrt=wrt)
+        example = () if args is None else args
+        exported = export(module, example, kwargs, gradient=question.gradient, wrt=wrt, autocast=autocast)
         return exported, load_model(exported.model)
 
     def ask(found: tuple[Exported, Model], left: Options) -> Result:
@@ -109,7 +109,10 @@ class _Blame:
         )
 
     def _scope(self) -> Iterator[str]:
-        """Yield what a backward pass is, one sentence."""
+        """Yield what autocast and the backward pass are, a sentence each."""
+        if self.exported.autocast is not None:
+            name = str(self.exported.autocast).removeprefix("torch.")
+            yield f"computed in {name} and float32, as autocast on CUDA chooses, by kernels of the CPU"
         if self.exported.gradient:
             step = self.exported.step
             leaves, trained = step.leaves, step.trained

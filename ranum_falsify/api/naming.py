@@ -9,8 +9,6 @@ import onnx
 
 from ranum_falsify.network.nesting import attribute_graphs
 
-__all__ = ["hold_inputs", "rename_tensors"]
-
 
 def rename_tensors(model: onnx.ModelProto, names: Mapping[str, str]) -> onnx.ModelProto:
     """Return the model with other names of tensors; where another tensor has such a name, that one gives way.

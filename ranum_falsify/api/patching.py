@@ -16,8 +16,6 @@ import torch
 
 from ranum_falsify.network.source import Source
 
-__all__ = ["Written", "find_written"]
-
 
 @dataclass(frozen=True)
 class Written:

@@ -11,8 +11,6 @@ from ranum_falsify.report.plain import as_json
 from ranum_falsify.report.versions import versions
 from ranum_falsify.search.result import Answer
 
-__all__ = ["proof_of"]
-
 
 def proof_of(answer: Answer, loaded: Loaded, config: SearchConfig) -> bytes:
     """Return the proof file of an answer.

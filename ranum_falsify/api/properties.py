@@ -18,8 +18,6 @@ from ranum_falsify.network.guards import TOO_MUCH_MEMORY
 from ranum_falsify.properties.language.parse import is_vnnlib, parse, parse_text
 from ranum_falsify.properties.language.walk import subexpressions
 
-__all__ = ["Property", "PropertyLike", "load_property", "network_of", "property_of"]
-
 _TEXT = "<text>"
 
 

@@ -10,8 +10,6 @@ from ranum_falsify.api.models import Model
 from ranum_falsify.api.properties import Property, network_of
 from ranum_falsify.transform.checks.inputs import Box
 
-__all__ = ["PropertyBox", "box_of_property"]
-
 
 @dataclass(frozen=True)
 class PropertyBox:

@@ -16,8 +16,6 @@ from ranum_falsify.api.weights import DEFAULT_WEIGHTS, FreeLike, WeightsLike, de
 from ranum_falsify.config import HalfPrecision, Options
 from ranum_falsify.errors import UsageError
 
-__all__ = ["ValidityQuestion", "load_statement"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class ValidityQuestion:

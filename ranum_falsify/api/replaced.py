@@ -16,8 +16,6 @@ from torch.overrides import TorchFunctionMode
 
 from ranum_falsify.api.ctc_loss import ctc_loss
 
-__all__ = ["ReplacedFunctions"]
-
 
 class ReplacedFunctions(TorchFunctionMode):
     """Calls others in the place of functions that cannot be exported."""

@@ -14,11 +14,11 @@ from ranum_falsify.api.runnable import Runnable
 from ranum_falsify.config import Reach, Runtime
 from ranum_falsify.errors import UsageError
 from ranum_falsify.network import Graph
+from ranum_falsify.network.construction import MOST_NODES
 from ranum_falsify.network.messages import show_number
 from ranum_falsify.network.model_file import free_model
 from ranum_falsify.network.texts import string_inputs
-from ranum_falsify.network.unrolling import MOST_NODES
-from ranum_falsify.properties.formula.applications import NetworkCall, ValidityGoal
+from ranum_falsify.properties.formula.terms import NetworkCall, ValidityGoal
 from ranum_falsify.replay.broken import find_broken
 from ranum_falsify.replay.confirmer import Confirmer, is_in_question
 from ranum_falsify.replay.gradients import steep_in_torch, steep_point
@@ -30,8 +30,6 @@ from ranum_falsify.search.beside import TorchFailure, find_failing_in_torch, run
 from ranum_falsify.search.result import Oracle
 from ranum_falsify.search.standing import describe_failing, describe_shown, describe_steep
 from ranum_falsify.validity import Constraint
-
-__all__ = ["Beside", "Playback", "ReplayCase", "Shown"]
 
 _OF_TORCH = ("torch", "module", "autograd-torch")
 """Oracles that are PyTorch."""

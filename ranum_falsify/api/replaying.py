@@ -37,8 +37,6 @@ from ranum_falsify.report.assumptions import describe_replay
 from ranum_falsify.report.counterexample import Description, Entry, Origin, describe_groups, read
 from ranum_falsify.report.places import is_assignment
 
-__all__ = ["ReplayReport", "ReplayRequest", "replay"]
-
 Inputs = Mapping[str, np.ndarray | Path]
 """Arrays or their files by ONNX input name; the name "" stands for the only input."""
 

@@ -36,8 +36,6 @@ from ranum_falsify.suite.record import InstanceRecord
 if TYPE_CHECKING:
     from ranum_falsify.prove.precision import KeepList
 
-__all__ = ["OperatorReport", "Result"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class OperatorReport(OperatorRecord[Counterexample]):

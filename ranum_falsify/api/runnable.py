@@ -18,8 +18,6 @@ from ranum_falsify.network.model_file import load_model as load_file
 from ranum_falsify.network.texts import number_strings
 from ranum_falsify.report.counterexample import file_hash
 
-__all__ = ["Runnable", "share_dims"]
-
 
 @dataclass(frozen=True)
 class Runnable:

@@ -23,8 +23,6 @@ from ranum_falsify.prove.prover import Prover
 from ranum_falsify.search.result import Answer, OperatorResult
 from ranum_falsify.search.search import Progress
 
-__all__ = ["answer", "keep_list", "kernel_notices", "take_time"]
-
 _PATIENCE = 0.5
 """Seconds beyond the timeout, at which nothing that goes on looks at the clock, before an alarm ends it."""
 

@@ -14,8 +14,6 @@ from ranum_falsify.network import Graph
 from ranum_falsify.properties.problem.problem import InputVariable
 from ranum_falsify.properties.problem.reduce import reduce
 
-__all__ = ["load_networks", "sample_box"]
-
 
 def sample_box(inputs: Graph, box: BoxLike | None) -> list[dict[str, np.ndarray]]:
     """Return the least values that a box allows, the greatest, and those between, of the inputs that it names.

@@ -12,8 +12,6 @@ from typing import TypeVar
 from ranum_falsify.errors import UsageError
 from ranum_falsify.search.result import Answer, SizeOutcome
 
-__all__ = ["UNREAD", "ask_each", "join_answers", "list_sizes"]
-
 T = TypeVar("T")
 
 UNREAD = Answer(verdict="unknown", interrupted="timeout while reading")

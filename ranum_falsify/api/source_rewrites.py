@@ -6,8 +6,6 @@ import ast
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-__all__ = ["LineRewrite", "list_rewrites"]
-
 Names = Mapping[str, ast.expr]
 """What local names stand for, of those that are assigned once."""
 

@@ -16,8 +16,6 @@ import onnx
 
 from ranum_falsify.network.source import BACKWARD, Source
 
-__all__ = ["StackFrame", "find_innermost", "find_line", "find_sources", "is_machinery", "own_folder", "parse_frames"]
-
 # Notes may be a stranger's, so this takes time in proportion to their length.
 _FRAME = re.compile(
     r'File "(?P<file>[^"\n]*)", line (?P<line>\d{1,9}), in .*$(?:\n(?!.*File ")[^\S\n]+(?P<code>.*))?', re.MULTILINE

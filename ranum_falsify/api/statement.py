@@ -18,8 +18,6 @@ from dnnv.properties.expressions import And, Call, Constant, Context, Forall, Im
 from ranum_falsify.errors import UsageError
 from ranum_falsify.properties.language import vocabulary
 
-__all__ = ["NETWORK", "InputRange", "Statement"]
-
 NETWORK = "N"
 """Name of the network in the property."""
 

@@ -11,8 +11,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-__all__ = ["Exit", "TimeUp", "time_limit"]
-
 _PATIENCE = 1.0  # seconds for what a library began
 _AGAIN = (
     0.5  # seconds until the next ring: Python drops what is raised in a `__del__` or a callback of a weak reference

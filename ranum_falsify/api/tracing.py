@@ -19,11 +19,10 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
 from ranum_falsify.api.arguments import Arguments, find_tensors
+from ranum_falsify.api.casting import under_autocast
 from ranum_falsify.api.decompositions import list_decompositions
 from ranum_falsify.api.sources import is_machinery
 from ranum_falsify.network.source import BACKWARD
-
-__all__ = ["FlatCall", "TrainingStep", "keep_stacks", "trace_training", "unchecked"]
 
 
 class FlatCall(torch.nn.Module):
@@ -57,11 +56,13 @@ class TrainingStep:
         arguments: Its arguments.
         wrt: Names of the inputs and parameters that derivatives are taken in; None for all parameters that are trained,
             and for the inputs that require gradients or, where none does, those that hold floats and are no labels.
+        autocast: The type that autocast casts to in the forward pass; None for no autocast.
     """
 
     module: torch.nn.Module
     arguments: Arguments
     wrt: tuple[str, ...] | None = None
+    autocast: torch.dtype | None = None
 
     @property
     def state(self) -> dict[str, Tensor]:
@@ -91,7 +92,8 @@ class TrainingStep:
     def forward(self, state: Mapping[str, Tensor], tensors: Sequence[Tensor]) -> list[Tensor]:
         """Return the outputs."""
         args, kwargs = self.arguments.rebuild(tensors)
-        return find_tensors(torch.func.functional_call(self.module, dict(state), args, kwargs))
+        with under_autocast(self.autocast):
+            return find_tensors(torch.func.functional_call(self.module, dict(state), args, kwargs))
 
     def __call__(
         self, state: Mapping[str, Tensor], tensors: Sequence[Tensor], before_backward: Callable[[Tensor], None]

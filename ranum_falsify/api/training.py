@@ -23,12 +23,10 @@ from ranum_falsify.confirm.training.task import TrainingTask
 from ranum_falsify.confirm.training.writing import Rehearsed, rehearse
 from ranum_falsify.errors import PropertyError
 from ranum_falsify.network.tensors import torch_threads
-from ranum_falsify.properties.formula.applications import Trainable
+from ranum_falsify.properties.formula.terms import Trainable
 from ranum_falsify.report.names import unique_names
 from ranum_falsify.saving import Content
 from ranum_falsify.search.search import Progress
-
-__all__ = ["TrainedOperator", "TrainingWorkshop"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

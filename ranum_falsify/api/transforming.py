@@ -25,8 +25,6 @@ from ranum_falsify.transform.model import count_operators, from_proto, read_mode
 from ranum_falsify.transform.outcome import PassReport, Transformed
 from ranum_falsify.transform.runner import transform as run_passes
 
-__all__ = ["Transformation", "spread_box", "transform"]
-
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Transformation:

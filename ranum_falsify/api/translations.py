@@ -9,8 +9,6 @@ from typing import Any
 
 import torch
 
-__all__ = ["list_translations"]
-
 
 @cache
 def list_translations() -> dict[Callable[..., Any], Callable[..., Any]]:

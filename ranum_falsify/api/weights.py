@@ -16,8 +16,6 @@ from ranum_falsify.api.statement import InputRange
 from ranum_falsify.errors import UsageError
 from ranum_falsify.network import Graph
 
-__all__ = ["DEFAULT_WEIGHTS", "FreeLike", "WeightsLike", "describe_weights", "weight_ranges"]
-
 FreeLike = Literal["all"] | Sequence[str]
 """All initializers that are weights, or their names."""
 

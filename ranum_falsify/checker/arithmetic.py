@@ -11,8 +11,6 @@ import onnx
 from ranum_falsify.checker.bounds import Bounds, Real, enclose, least, unit
 from ranum_falsify.checker.node import NodeView, Operands, Results
 
-__all__ = ["add_up", "cast", "choose", "combine", "compare", "decide", "divide", "known_sign", "negate", "piecewise"]
-
 _Ufunc = Callable[[np.ndarray, np.ndarray], np.ndarray]
 _WHOLE = 2.0**53
 

@@ -14,8 +14,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Bounds", "Real", "drift", "enclose", "least", "unit"]
-
 FLOATS = (np.dtype(np.float16), np.dtype(np.float32), np.dtype(np.float64))
 _MOST_ROUNDINGS = 700.0
 

@@ -16,8 +16,6 @@ from ranum_falsify.checker.question import ModelQuestion
 from ranum_falsify.checker.relations import Relations
 from ranum_falsify.checker.rules import SHAPES, bound, can_fail, may_end_a_run
 
-__all__ = ["Followed", "check_model", "live_nodes"]
-
 _Box = Mapping[str, Bounds]
 
 

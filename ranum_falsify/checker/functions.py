@@ -16,8 +16,6 @@ import numpy as np
 from ranum_falsify.checker.bounds import Bounds, Real, enclose, least
 from ranum_falsify.checker.node import NodeView, Operands, Results
 
-__all__ = ["FUNCTIONS", "RELATIVE", "Function", "apply", "bound_function", "power"]
-
 RELATIVE: Mapping[str, float] = {"float16": 4e-2, "float32": 4e-6, "float64": 3e-14}
 """Relative errors of kernels, by type; |result - f| <= relative |f| + absolute."""
 

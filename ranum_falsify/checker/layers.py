@@ -10,8 +10,6 @@ from ranum_falsify.checker.bounds import Bounds, Real, drift, enclose, least, un
 from ranum_falsify.checker.functions import FUNCTIONS, apply
 from ranum_falsify.checker.node import NodeView, Operands, Results
 
-__all__ = ["activate", "batch_normalise", "layer_normalise", "random_numbers", "recur", "skip_normalise", "soft"]
-
 SOFTMAX = {"float16": 2e-2, "float32": 2e-5, "float64": 1e-11}
 LOG_SOFTMAX = {"float16": 2e-2, "float32": 2e-5, "float64": 1e-11}
 _GATE = 1 + 1e-5  # no gate's sigmoid or tanh exceeds it

@@ -8,8 +8,6 @@ from ranum_falsify.checker.bounds import Bounds, Real
 from ranum_falsify.checker.node import NodeView, Operands, Results
 from ranum_falsify.checker.sums import finish
 
-__all__ = ["EXACT", "MOVING", "gather", "make_exact", "make_shape", "move", "pad", "scatter"]
-
 MOVING = {
     **dict.fromkeys(
         "Reshape Flatten Transpose Squeeze Unsqueeze Slice Gather GatherElements GatherND Split Expand Tile Identity"

@@ -11,8 +11,6 @@ from onnx.reference import ReferenceEvaluator
 
 from ranum_falsify.checker.bounds import Bounds
 
-__all__ = ["NodeView", "Operands", "Results", "Rule"]
-
 Operands = Sequence[Bounds | None]
 """Bounds of a node's operands; None for those that it is not given."""
 

@@ -19,8 +19,6 @@ import numpy as np
 from ranum_falsify.checker.bounds import Bounds
 from ranum_falsify.checker.question import RUNTIMES, ModelQuestion
 
-__all__ = ["Cut", "ProofFile", "ProofRejectedError"]
-
 _FORMAT = 3
 _MOST_CUTS = 1 << 14
 

@@ -9,17 +9,6 @@ from ranum_falsify.checker.layers import recur
 from ranum_falsify.checker.node import NodeView, Operands, Results
 from ranum_falsify.checker.sums import Windows
 
-__all__ = [
-    "FORMS",
-    "dequantise",
-    "dynamic",
-    "dynamic_lstm",
-    "multiply_integers",
-    "quantise",
-    "quantised_result",
-    "scaled_product",
-]
-
 
 def _is_positive(scale: Bounds | None) -> bool:
     return scale is not None and scale.is_float and bool((scale.lower >= 2 * least(scale.dtype)).all())

@@ -14,8 +14,6 @@ from google.protobuf.message import DecodeError
 
 from ranum_falsify.checker.bounds import Bounds
 
-__all__ = ["RUNTIMES", "ModelQuestion", "QuestionError", "Range", "ask"]
-
 RUNTIMES = ("onnxruntime", "torch", "exact")
 """The runtimes that the rules are about: ONNX Runtime and PyTorch on x86-64 processors, and correct rounding."""
 

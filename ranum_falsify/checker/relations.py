@@ -11,8 +11,6 @@ from ranum_falsify.checker.functions import FUNCTIONS, apply
 from ranum_falsify.checker.node import NodeView, Operands
 from ranum_falsify.checker.sums import axes_of
 
-__all__ = ["Relations"]
-
 _CHOOSING = frozenset(
     "Reshape Tile Slice Transpose Squeeze Unsqueeze Flatten Expand Identity ReduceMax ReduceMin".split()
 )

@@ -12,8 +12,6 @@ from ranum_falsify.checker import arithmetic, functions, layers, moving, quantis
 from ranum_falsify.checker.bounds import Bounds, enclose
 from ranum_falsify.checker.node import NodeView, Operands, Results, Rule
 
-__all__ = ["OPERATORS", "SHAPES", "bound", "can_fail", "may_end_a_run"]
-
 SHAPES = ("Shape", "Size")  # they read no values
 _OLDEST = 7
 _UNKNOWN_FORMS = (

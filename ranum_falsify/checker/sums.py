@@ -11,8 +11,6 @@ import numpy as np
 from ranum_falsify.checker.bounds import Bounds, Real, drift, enclose, least, unit
 from ranum_falsify.checker.node import NodeView, Operands, Results
 
-__all__ = ["add_up", "axes_of", "bound_products", "convolve", "finish", "matrix_product", "products", "reduce"]
-
 _EXTRA_ROUNDINGS = 6  # a bias added, either factor and the result scaled, conversions
 _LARGEST_INTEGER = 2.0**31 - 1
 

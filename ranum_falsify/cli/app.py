@@ -27,8 +27,6 @@ from ranum_falsify.errors import OUT_OF_MEMORY, RanumFalsifyError, is_out_of_mem
 from ranum_falsify.escaping import escape
 from ranum_falsify.starting import pause_collector
 
-__all__ = ["main", "run"]
-
 _INTERRUPTED, _CLOSED = 130, 141
 _LONGEST = 1000  # characters of an error's line
 _ENDABLE = ("check", "falsify")

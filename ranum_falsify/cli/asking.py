@@ -42,8 +42,6 @@ if TYPE_CHECKING:
     from ranum_falsify.config import Options
     from ranum_falsify.prove.precision import KeepList
 
-__all__ = ["STATUS", "ask"]
-
 STATUS = {"holds": 0, "violated": 1, "unknown": 3}
 """Exit status by verdict."""
 

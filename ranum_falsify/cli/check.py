@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from ranum_falsify.api.models import Model
     from ranum_falsify.api.statement import Statement
 
-__all__ = ["run"]
-
 _NETWORK = "N"
 _UNREADABLE = 2
 _WORST_FIRST = (_UNREADABLE, STATUS["violated"], STATUS["unknown"], STATUS["holds"])

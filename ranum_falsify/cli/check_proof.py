@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from ranum_falsify.checker.proof import ProofFile
     from ranum_falsify.checker.question import ModelQuestion, Range
 
-__all__ = ["run"]
-
 _NOT_COVERED = (
     "not covered: processors other than x86-64, providers other than the CPU's, kernels that do not compute what their "
     "operator says"

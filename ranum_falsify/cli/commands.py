@@ -7,8 +7,6 @@ from importlib import import_module
 
 from ranum_falsify.cli.options.shared import CommonOptions
 
-__all__ = ["COMMANDS", "MAIN", "load_options"]
-
 MAIN = "falsify"
 """The main command, whose name may be left out."""
 COMMANDS: Mapping[str, str] = {

@@ -7,8 +7,6 @@ from ranum_falsify.cli.front import make_parser
 from ranum_falsify.cli.options.completion import CompletionOptions
 from ranum_falsify.cli.output import say
 
-__all__ = ["run"]
-
 
 def run(options: CompletionOptions) -> int:
     """Print the script."""

@@ -25,8 +25,6 @@ from ranum_falsify.escaping import json_text
 from ranum_falsify.report.confirm_report import lines, list_files, summary
 from ranum_falsify.saving import save_together
 
-__all__ = ["run"]
-
 _REPORT = "confirm.json"
 
 

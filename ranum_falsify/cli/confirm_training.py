@@ -24,8 +24,6 @@ from ranum_falsify.report.versions import versions
 from ranum_falsify.saving import Content, save_together
 from ranum_falsify.search.result import KIND_NAMES
 
-__all__ = ["run"]
-
 _REPORT = "training.json"
 
 

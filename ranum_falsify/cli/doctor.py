@@ -21,8 +21,6 @@ from ranum_falsify.network.guards import limits_memory
 from ranum_falsify.report.versions import versions
 from ranum_falsify.selfcheck import LIBRARIES, Outcome, family_here, processor, release_of, unmeasured
 
-__all__ = ["describe", "run"]
-
 
 def run(options: DoctorOptions) -> int:
     """Run the command."""

@@ -14,8 +14,6 @@ from types import FrameType
 
 from ranum_falsify.cli.streams import settle
 
-__all__ = ["end_by_signals", "end_process"]
-
 _NAMES = ("SIGTERM", "SIGHUP")
 _ONCE = 1.0  # seconds within which signals count as one: `timeout` sends two
 

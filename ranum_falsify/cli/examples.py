@@ -12,8 +12,6 @@ from ranum_falsify.cli.output import say
 from ranum_falsify.errors import SaveError, UsageError, reason_of
 from ranum_falsify.saving import save_together
 
-__all__ = ["run"]
-
 _SUFFIXES = {"networks": (".onnx", ".npy", ".md"), "properties": (".py",)}
 
 

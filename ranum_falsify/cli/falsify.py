@@ -13,8 +13,6 @@ from ranum_falsify.suite.instance import Instance
 if TYPE_CHECKING:
     from ranum_falsify.api.loading import Loaded
 
-__all__ = ["run"]
-
 
 def run(options: FalsifyOptions, *, owns_process: bool = False) -> int:
     """Run the command.

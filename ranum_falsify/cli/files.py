@@ -10,8 +10,6 @@ from ranum_falsify.errors import SaveError, UsageError, reason_of
 from ranum_falsify.escaping import json_text
 from ranum_falsify.saving import check_place, save_together
 
-__all__ = ["check_writable", "is_stream", "output_folder", "write_json", "write_text"]
-
 
 def check_writable(option: str, path: Path) -> None:
     """Check that a file can be written before doing the work whose result goes into it.

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from ranum_falsify.fix.repairing import Repairs
     from ranum_falsify.prove.assumptions import Assumptions
 
-__all__ = ["run"]
-
 _PROVED, _OPEN, _AT_A_LOSS = 0, 3, 4
 
 

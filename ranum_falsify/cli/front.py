@@ -8,7 +8,6 @@ from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from ranum_falsify import __version__
 from ranum_falsify.cli.commands import COMMANDS, MAIN, load_options
 from ranum_falsify.cli.options.shared import Values
 from ranum_falsify.cli.output import say
@@ -19,8 +18,7 @@ from ranum_falsify.cli.usage import ERROR_STATUS, PROGRAM, find_near
 from ranum_falsify.config import ProveConfig
 from ranum_falsify.errors import UsageError
 from ranum_falsify.option import Argument
-
-__all__ = ["Command", "find_command", "make_parser", "parse"]
+from ranum_falsify.version import __version__
 
 
 @dataclass(frozen=True)

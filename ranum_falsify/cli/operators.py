@@ -12,8 +12,6 @@ from ranum_falsify.network.model_file import OLDEST_OPSET
 from ranum_falsify.network.registry import opsets_of, schema_of
 from ranum_falsify.validity import Finite
 
-__all__ = ["OperatorRow", "markdown_table", "rows", "run"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class OperatorRow:

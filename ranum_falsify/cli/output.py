@@ -14,9 +14,6 @@ from typing import Any
 from ranum_falsify.cli.streams import complain
 from ranum_falsify.escaping import escape, json_text
 
-__all__ = ["say", "say_form", "say_json", "say_safely"]
-
-
 _VERDICT = re.compile(r"(?P<before>\S*[./]\S*: )?(?P<word>violated|holds|unknown|proved|open|accepted|rejected)\b")
 _RED, _GREEN, _YELLOW = 31, 32, 33
 _COLOURS = {"violated": _RED, "rejected": _RED, "unknown": _YELLOW, "open": _YELLOW}

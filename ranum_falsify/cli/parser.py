@@ -24,8 +24,6 @@ from ranum_falsify.option import Argument, Option, parse_whole
 if TYPE_CHECKING:
     from cyclopts import Token
 
-__all__ = ["OptionField", "Parser", "list_options", "unwrap"]
-
 _DNNF = {
     *("--help", "--long-help", "--version", "--seed", "--debug", "--verbose", "--quiet", "--network", "--vnnlib"),
     *("--save-violation", "--processors", "--n_proc", "--n_starts", "--cuda", "--backend", "--set"),

@@ -12,8 +12,6 @@ from ranum_falsify.errors import UsageError, reason_of
 from ranum_falsify.option import MODEL, MODELS
 from ranum_falsify.report.places import Base, base_of, is_assignment
 
-__all__ = ["base_for", "check_outputs", "check_paths", "list_reports"]
-
 
 def check_paths(options: object) -> None:
     """Check the files that the options of a command name, as far as that needs no model.

@@ -7,8 +7,6 @@ import sys
 from ranum_falsify.cli.streams import complain
 from ranum_falsify.report.progress import ProgressDisplay
 
-__all__ = ["show_progress"]
-
 
 def show_progress(verbosity: int = 0) -> ProgressDisplay:
     """Return what shows the steps of a command; see `ProgressDisplay`."""

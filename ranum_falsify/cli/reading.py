@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from ranum_falsify.api.property_box import PropertyBox
     from ranum_falsify.transform.stating import StatedProperty
 
-__all__ = ["box_of_file", "load_files", "state_file"]
-
 
 def load_files(
     property_path: Path,

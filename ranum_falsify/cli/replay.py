@@ -10,8 +10,6 @@ from ranum_falsify.cli.options.replay import STEP_SUFFIX, ReplayOptions
 from ranum_falsify.cli.output import say
 from ranum_falsify.cli.streams import verdict_stands
 
-__all__ = ["run"]
-
 
 def run(options: ReplayOptions) -> int:
     """Run the command.

@@ -16,8 +16,6 @@ from ranum_falsify.saving import save_together
 from ranum_falsify.suite.record import InstanceRecord
 from ranum_falsify.suite.results import read_records
 
-__all__ = ["run"]
-
 
 def run(options: ReportOptions) -> int:
     """Run the command.

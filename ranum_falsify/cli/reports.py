@@ -12,8 +12,6 @@ from ranum_falsify.report.forms import RUN_MAKERS, SUITE_MAKERS
 from ranum_falsify.saving import save_together
 from ranum_falsify.suite.record import InstanceRecord
 
-__all__ = ["write_reports"]
-
 
 def write_reports(
     options: AskOptions, list_records: Callable[[], Iterable[InstanceRecord]], *, of_suite: bool = False

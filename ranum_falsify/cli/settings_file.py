@@ -18,8 +18,6 @@ from ranum_falsify.cli.usage import PROGRAM, find_near
 from ranum_falsify.errors import UsageError, reason_of
 from ranum_falsify.option import Option
 
-__all__ = ["SettingsFile", "find_settings"]
-
 _NAME = "pyproject.toml"
 _LARGEST = 2**20  # bytes
 _IGNORE = "correct it, or ignore it with --isolated"

@@ -16,8 +16,6 @@ from ranum_falsify.cli.usage import PROGRAM
 from ranum_falsify.errors import RanumFalsifyError, reason_of
 from ranum_falsify.escaping import escape
 
-__all__ = ["complain", "discard", "open_streams", "settle", "verdict_stands"]
-
 
 def open_streams() -> None:
     """Make the standard streams usable, whatever the caller left of them.

@@ -25,8 +25,6 @@ from ranum_falsify.suite.planning import Planned, choose, override, plan
 from ranum_falsify.suite.results import ResultsFile, write_table
 from ranum_falsify.suite.running import InstanceLimits, SuiteStanding, run_suite
 
-__all__ = ["run"]
-
 _RUNNER = "ranum_falsify.api.instances"
 _OPEN = 3
 _CORES = os.cpu_count() or 1

@@ -14,8 +14,6 @@ from ranum_falsify.suite.compare.comparison import compare
 from ranum_falsify.suite.compare.reading import read_entries
 from ranum_falsify.suite.instance import Instance
 
-__all__ = ["run"]
-
 
 def run(options: CompareOptions) -> int:
     """Run the command.

@@ -15,8 +15,6 @@ from ranum_falsify.cli.usage import PROGRAM
 from ranum_falsify.errors import UsageError
 from ranum_falsify.suite.listing import GroupOptions
 
-__all__ = ["read_group"]
-
 _PARSERS = {has: Parser(kind, name=PROGRAM) for has, kind in ((True, PropertyGroup), (False, QuestionGroup))}
 """By whether a group has property files; a suite may have thousands of groups."""
 _QUESTION = ("box", "only", "nodes", "gradient", "free", "weights")

@@ -11,8 +11,6 @@ from ranum_falsify.cli.streams import complain
 from ranum_falsify.suite.record import STATUSES, InstanceRecord
 from ranum_falsify.suite.running import SuiteStanding
 
-__all__ = ["SuiteDisplay", "describe_counts"]
-
 
 @dataclass(frozen=True)
 class _Step:

@@ -38,8 +38,6 @@ from ranum_falsify.transform.passes.chains import CHAINS, Chain
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-__all__ = ["run"]
-
 _FAILED, _LEFT = 1, 3
 
 

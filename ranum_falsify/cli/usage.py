@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-__all__ = ["ERROR_STATUS", "PROGRAM", "find_near"]
-
 PROGRAM = "ranum-falsify"
 
 ERROR_STATUS = 2

@@ -21,8 +21,6 @@ from ranum_falsify.zoo.builder import Architecture
 from ranum_falsify.zoo.catalogue import FUZZED, MODELS, model_of
 from ranum_falsify.zoo.model import Defect, ZooModel
 
-__all__ = ["choose_models", "run"]
-
 _WIDEST = 60
 """Characters of a sentence in a table."""
 

@@ -19,8 +19,6 @@ from ranum_falsify.search.search import Progress
 from ranum_falsify.zoo.detect import Analysis, Detection, Flag, Totals, detect, totals
 from ranum_falsify.zoo.model import Defect, ZooModel
 
-__all__ = ["run"]
-
 _ROUNDS = 3
 _MOST_NAMES = 3
 _VERDICTS = {"detected": "yes", "after": "after others", "missed": "NO"}

@@ -20,8 +20,6 @@ from ranum_falsify.search.search import Progress
 from ranum_falsify.zoo.model import Defect, ZooModel
 from ranum_falsify.zoo.train import SEEDS, DefectRuns, TrainingBench
 
-__all__ = ["run"]
-
 
 def run(models: Mapping[ZooModel, tuple[Defect, ...]], options: ZooTrain) -> int:
     """Search for training data and report.

@@ -17,15 +17,11 @@ from ranum_falsify.network import Graph, spec_of
 from ranum_falsify.network.draws import DEVIATIONS, Draw, expose_draws, is_cut
 from ranum_falsify.network.naming import UniqueNames, tensor_name
 from ranum_falsify.network.nesting import names_read
-from ranum_falsify.properties.formula.applications import NetworkCall
 from ranum_falsify.properties.formula.formula import Goal
-from ranum_falsify.properties.formula.terms import Variable
+from ranum_falsify.properties.formula.terms import NetworkCall, Variable
 from ranum_falsify.properties.problem.problem import InputVariable, Problem
 from ranum_falsify.properties.problem.targets import Target
 from ranum_falsify.validity import GreaterThan, LessThan
-
-__all__ = ["Watched", "expose_operators", "make_repeatable", "notices_of", "watch_operator"]
-
 
 Limit = tuple[str, str, float]
 """A tensor, `at most` or `at least`, and a number from which on a derivative is not finite."""

@@ -22,15 +22,13 @@ from ranum_falsify.confirm.unproved import Unproved
 from ranum_falsify.deadline import Deadline
 from ranum_falsify.errors import PropertyError
 from ranum_falsify.lazy import cached_property
-from ranum_falsify.properties.formula.applications import NetworkCall
+from ranum_falsify.properties.formula.terms import NetworkCall
 from ranum_falsify.properties.problem.problem import Problem
 from ranum_falsify.properties.problem.targets import Target, targets_of
 from ranum_falsify.prove.proof import Proof
 from ranum_falsify.search.converter import TorchModel, convert
 from ranum_falsify.search.device import bytes_per_sample, device_of, settings
 from ranum_falsify.search.search import Budget, SearchContext
-
-__all__ = ["Attempt", "Question", "TestMaker"]
 
 _ATTEMPTS = 4
 """Number of triggers of one run around which a span is looked for."""

@@ -12,13 +12,11 @@ from dnnv.nn import Operation
 from ranum_falsify.confirm.unit_test import Trigger
 from ranum_falsify.network import Graph, spec_of
 from ranum_falsify.network.naming import tensor_name
-from ranum_falsify.properties.formula.applications import NetworkCall
+from ranum_falsify.properties.formula.terms import NetworkCall
 from ranum_falsify.properties.problem.problem import Problem
 from ranum_falsify.properties.problem.targets import Target
 from ranum_falsify.replay.confirmer import Confirmer, feeds_of, meets_conditions
 from ranum_falsify.replay.gradients import steep_point
-
-__all__ = ["Oracle"]
 
 
 class Oracle:

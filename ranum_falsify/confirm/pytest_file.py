@@ -11,8 +11,6 @@ from string import Template
 from ranum_falsify.confirm.exposed import Watched
 from ranum_falsify.escaping import escape
 
-__all__ = ["Case", "CheckedOperator", "pytest_file"]
-
 _TEMPLATE = Path(__file__).with_suffix(".template")
 
 

@@ -19,8 +19,6 @@ from ranum_falsify.search.objective import Objective
 from ranum_falsify.search.search import Region, SearchContext, descend, find_downhill_vertices
 from ranum_falsify.search.starts import Box
 
-__all__ = ["TriggerSearch"]
-
 _ROUNDS = ((1, 8), (8, 30), (32, 60), (64, 100))
 """Starts and steps of each round; the last round is repeated while there is time."""
 

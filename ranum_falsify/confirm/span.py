@@ -17,13 +17,11 @@ from ranum_falsify.domain import Interval, IntervalAnalysis
 from ranum_falsify.domain.slack import tiny
 from ranum_falsify.network import Graph
 from ranum_falsify.network.tensors import to_numpy, to_torch
-from ranum_falsify.properties.formula.applications import NetworkCall
+from ranum_falsify.properties.formula.terms import NetworkCall
 from ranum_falsify.properties.problem.problem import InputVariable
 from ranum_falsify.properties.problem.targets import Target
 from ranum_falsify.prove.failing import analysis_up_to, surely_fails
 from ranum_falsify.validity import Constraint, GreaterThan
-
-__all__ = ["SpanProver"]
 
 _RADII = tuple(2.0**-exponent for exponent in range(22, 0, -2))
 """Reach of spans to each side, as shares of the box's width; the narrowest is about one ulp of float32."""

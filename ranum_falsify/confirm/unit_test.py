@@ -13,8 +13,6 @@ import numpy as np
 
 from ranum_falsify.config import Runtime, ViolationKind
 
-__all__ = ["Box", "OperatorTests", "Span", "Trigger", "UnitTest", "arrays_of", "write_arrays"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Span:

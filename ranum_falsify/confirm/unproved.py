@@ -12,8 +12,6 @@ from ranum_falsify.properties.problem.problem import Problem
 from ranum_falsify.prove.proof import Proof
 from ranum_falsify.prove.prover import Prover
 
-__all__ = ["Unproved"]
-
 
 class Unproved:
     """The operators that one interval analysis of a property, as it is asked, leaves open.

@@ -19,12 +19,12 @@ from dnnv.nn import Operation, OperationVisitor
 from dnnv.nn.operations import Input, OutputSelect
 from dnnv.nn.utils import TensorDetails
 
+from ranum_falsify.config import RUNTIMES, Runtime
 from ranum_falsify.domain.attributes import apply_rule
 from ranum_falsify.domain.cells.cones import cones_of
 from ranum_falsify.domain.cells.table import narrow_by_cells
 from ranum_falsify.domain.infinities import Value, find_overflows, finite_part, select_valid, settle
 from ranum_falsify.domain.interval import Interval
-from ranum_falsify.domain.kernels.envelopes import RUNTIMES, Runtime
 from ranum_falsify.domain.rounding import constant, flush
 from ranum_falsify.domain.rules.support.building import (
     is_infinity_aware,
@@ -37,8 +37,6 @@ from ranum_falsify.domain.site import IntervalRule, Site
 from ranum_falsify.network import Graph, OperatorSpec, spec_of
 from ranum_falsify.network.order import find_between
 from ranum_falsify.network.tensors import to_numpy
-
-__all__ = ["IntervalAnalysis", "Visited"]
 
 _KEPT_BYTES = 64 << 20
 """Up to this size, bounds that nothing reads any more are kept, for rules that look further back than one node."""

@@ -18,8 +18,6 @@ from ranum_falsify.domain.site import IntervalRule, Site
 from ranum_falsify.domain.slack import tiny
 from ranum_falsify.lazy import cached_property
 
-__all__ = ["apply_rule", "has_denormals", "readings_of"]
-
 _LEAST = tiny(torch.float32)
 """ONNX stores attributes in float32, whatever the type of the operands is."""
 

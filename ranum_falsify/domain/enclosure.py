@@ -13,8 +13,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-__all__ = ["Enclosure"]
-
 
 class Enclosure(NamedTuple):
     """Bounds of numbers; a known number has one tensor as both, and costs less.

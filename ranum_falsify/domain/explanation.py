@@ -15,8 +15,6 @@ from ranum_falsify.domain.interval import Interval
 from ranum_falsify.network import spec_of
 from ranum_falsify.network.order import operands_in
 
-__all__ = ["ChainLink", "OperandHistory", "explain", "range_of"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class ChainLink:

@@ -14,8 +14,6 @@ import torch
 from ranum_falsify.domain.interval import Interval, dtype_range
 from ranum_falsify.domain.order import SIGNED, make_ordered
 
-__all__ = ["States", "Step", "find_invariant"]
-
 States = tuple[Interval, ...]
 """Bounds of what one iteration hands to the next."""
 

@@ -19,8 +19,6 @@ from torch import Tensor
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.network import spec_of
 
-__all__ = ["Value", "find_overflows", "finite_part", "select_valid", "settle"]
-
 Value = Interval | np.ndarray | None
 """Bounds of an operand, a static operand, or an absent one."""
 

@@ -20,9 +20,6 @@ from ranum_falsify.domain.order import SIGNED, apply_signed, greatest, least, ma
 from ranum_falsify.lazy import cached_property
 from ranum_falsify.network.tensors import to_torch
 
-__all__ = ["Interval", "dtype_range", "find_shared_gap", "merge"]
-
-
 _CHECKED = 1 << 15
 """Number of elements beyond which the order of bounds is checked on a sample."""
 

@@ -14,8 +14,6 @@ from ranum_falsify.domain.explanation import range_of
 from ranum_falsify.network import spec_of
 from ranum_falsify.network.order import operands_in
 
-__all__ = ["Neighbour", "NeighbourTensor", "Neighbours", "neighbours_of"]
-
 _MOST_BEFORE = 6
 _MOST_AFTER = 3
 _MOST_CONSTANTS = 3

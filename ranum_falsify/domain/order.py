@@ -7,8 +7,6 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-__all__ = ["SIGNED", "apply_signed", "greatest", "least", "make_ordered", "restore"]
-
 SIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}
 """The signed type of the same size, for the unsigned types with which torch does not compute."""
 

@@ -17,9 +17,6 @@ from ranum_falsify.domain.kernels.envelopes import EXACT, Envelope
 from ranum_falsify.domain.slack import DENORMAL_UNITS, DOUBLE_SHARE, tiny, unit
 from ranum_falsify.network.tensors import share
 
-__all__ = ["constant", "flush", "round_bounds", "round_numbers_outward", "round_outward"]
-
-
 _MANY = 1 << 12
 """From this number of elements on, passes over memory cost more than a tighter bound by one ulp is worth."""
 

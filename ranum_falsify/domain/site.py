@@ -10,13 +10,12 @@ import torch
 from dnnv.nn import Operation
 from dnnv.nn.utils import TensorDetails
 
+from ranum_falsify.config import RUNTIMES, Runtime
 from ranum_falsify.domain.interval import Interval
-from ranum_falsify.domain.kernels.envelopes import EXACT, RUNTIMES, Envelope, Runtime, envelope, sums_in_half
+from ranum_falsify.domain.kernels.envelopes import EXACT, Envelope, envelope, sums_in_half
 from ranum_falsify.domain.slack import PRODUCT_ROUNDINGS
 from ranum_falsify.network import spec_of
 from ranum_falsify.network.tensors import torch_dtype
-
-__all__ = ["IntervalRule", "Site"]
 
 IntervalRule = Callable[..., Interval | tuple[Interval, ...]]
 """`rule(site, *operands)`: operands in the order of the row, None where absent; static ones as NumPy arrays.

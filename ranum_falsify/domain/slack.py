@@ -26,46 +26,6 @@ from functools import cache
 
 import torch
 
-__all__ = [
-    "BLOCK_ROUNDINGS",
-    "COORDINATE_ROUNDINGS",
-    "CUBIC_ROUNDINGS",
-    "CURVE_SHARE",
-    "DENORMAL_UNITS",
-    "DOUBLE_SHARE",
-    "ELEMENTWISE_ROUNDINGS",
-    "FUNCTION_SHARE",
-    "FUSED_ROUNDINGS",
-    "GATED_ROUNDINGS",
-    "GATE_ROUNDINGS",
-    "GELU_SHARE",
-    "INTEGER_POWER_SHARE",
-    "LARGEST_SQUARED",
-    "LOSS_ROUNDINGS",
-    "MEAN_SHARE",
-    "PERIOD_SHARE",
-    "POWER_ROUNDINGS",
-    "PRODUCT_ROUNDINGS",
-    "QUANTISED_SHARE",
-    "SOFTMAX_ROUNDINGS",
-    "STATISTICS_ROUNDINGS",
-    "TOTALS_SHARE",
-    "WINDOW_ERROR",
-    "accumulation",
-    "cancellation_share",
-    "double_share",
-    "fourier_share",
-    "gamma",
-    "growth",
-    "least_positive",
-    "product_share",
-    "sum_error",
-    "sum_growth",
-    "tiny",
-    "unit",
-    "vanishing",
-]
-
 _HALVES = (torch.float16, torch.bfloat16)
 
 

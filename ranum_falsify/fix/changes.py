@@ -14,8 +14,6 @@ from ranum_falsify.fix.repair import Change, Kind
 from ranum_falsify.network.nesting import nested_nodes
 from ranum_falsify.transform.catalogue import find_pass
 
-__all__ = ["clip_change", "guard_change", "number_text", "rewrite_changes"]
-
 
 def rewrite_changes(steps: Sequence[tuple[str, onnx.ModelProto]], original: onnx.ModelProto) -> Iterator[Change]:
     """Yield what each of several passes did.

@@ -9,8 +9,6 @@ import numpy as np
 
 from ranum_falsify.fix.repair import OutputChange
 
-__all__ = ["OutputDifferences"]
-
 _SAME = 1e-5
 """Relative differences up to this one are rounding: other orders of float32 operations make as much."""
 _ROUNDINGS = 16

@@ -10,8 +10,6 @@ import onnx
 from ranum_falsify.fix.repair import GraphDiff
 from ranum_falsify.network.nesting import attribute_graphs
 
-__all__ = ["diff_models"]
-
 
 def diff_models(before: onnx.ModelProto, after: onnx.ModelProto) -> GraphDiff:
     """Return the nodes that are not in both models, subgraphs included; a node that reads another tensor is another."""

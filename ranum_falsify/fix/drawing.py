@@ -11,8 +11,6 @@ from dnnv.nn.utils import TensorDetails
 from ranum_falsify.network.draws import DEVIATIONS, Draw
 from ranum_falsify.properties.problem.problem import InputVariable
 
-__all__ = ["draw_numbers", "draw_values"]
-
 _SPREADS = (1.0, 0.1, 0.01, 0.001)
 _WAVES = 3
 _LEAST_WAVE = 64

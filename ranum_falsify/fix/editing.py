@@ -11,13 +11,11 @@ import onnx_ir as ir
 
 from ranum_falsify.fix.abstraction.ranges import KeptRange
 from ranum_falsify.fix.guards import OperandGuard
-from ranum_falsify.network.nesting import NodeOrigin
+from ranum_falsify.network.shaped import NodeOrigin
 from ranum_falsify.network.tensors import numpy_dtype
 from ranum_falsify.transform.model import to_proto
 from ranum_falsify.transform.naming import NodeNames, all_nodes
 from ranum_falsify.validity import largest
-
-__all__ = ["Edited", "insert_clips", "insert_guards"]
 
 _LIMITS_ARE_INPUTS = 11  # opset
 _EXTREMES_BROADCAST = 8  # opset

@@ -19,8 +19,6 @@ from ranum_falsify.fix.subject import Assessment, RepairSubject
 from ranum_falsify.operators.support.conditions import list_stated_conditions
 from ranum_falsify.validity import AtMost, Constraint
 
-__all__ = ["GuardSearch", "Guarded"]
-
 _RUNGS = (0.0, 0.25, 0.5, 0.75, 0.9, 1.0)
 _BISECTIONS = 10
 _MORE_BISECTIONS = 6

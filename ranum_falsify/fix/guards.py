@@ -16,8 +16,6 @@ from ranum_falsify.fix.sites import GuardSite
 from ranum_falsify.network import spec_of
 from ranum_falsify.validity import Constraint, InvalidRange, largest
 
-__all__ = ["OperandGuard", "guards_of", "limiting_guards", "scaling_guards"]
-
 _WHOLE = (torch.int32, torch.int64)
 _NO_OPERAND = -1
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)

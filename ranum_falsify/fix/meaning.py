@@ -21,8 +21,6 @@ from ranum_falsify.network.nesting import attribute_graphs
 from ranum_falsify.transform.checks.wide import WideModel
 from ranum_falsify.transform.model import to_proto
 
-__all__ = ["Meaning"]
-
 _DIGITS = 120
 _HUGE = 1e40
 """Functions of larger numbers would need more digits than there is memory for."""

@@ -27,9 +27,6 @@ from ranum_falsify.network.order import operands_in
 from ranum_falsify.network.registry import schema_of, spec_of
 from ranum_falsify.replay.replayer import Replayer
 
-__all__ = ["OutputMeter", "count_operations"]
-
-
 _FOR_MEANING = 10.0
 """Seconds for what outputs mean, if there are as many; samples of which it is not known then do not count."""
 _SMALL = 20_000

@@ -7,8 +7,6 @@ from collections.abc import Iterable
 
 from ranum_falsify.fix.repair import Repair
 
-__all__ = ["rank"]
-
 _EXACT = 1e-4
 """Errors up to this one are those of float32 and its order of operations."""
 

@@ -10,8 +10,6 @@ import onnx
 
 from ranum_falsify.config import Runtime
 
-__all__ = ["Change", "GraphDiff", "Kind", "OutputChange", "Place", "Repair", "Standing"]
-
 Kind = Literal["rewrite", "guard", "clip"]
 """How a model is changed: the same function in other operators; a change of the operands that are invalid; a narrower
 range of a tensor.  The gentlest first."""

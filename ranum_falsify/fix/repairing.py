@@ -29,8 +29,6 @@ from ranum_falsify.properties.problem.problem import Problem
 from ranum_falsify.search.result import Answer
 from ranum_falsify.search.search import Progress
 
-__all__ = ["Repairing", "Repairs"]
-
 _SHARE = 0.2
 """Part of the time that is left that a search for counterexamples, or the draws of inputs, may take."""
 _NOWHERE = {

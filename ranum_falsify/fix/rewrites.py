@@ -13,8 +13,6 @@ from ranum_falsify.network.model_file import free_model
 from ranum_falsify.transform.model import to_proto
 from ranum_falsify.transform.stable_chain import apply_stable, equal_passes, infer_shapes
 
-__all__ = ["Rewritten", "find_rewrites"]
-
 
 @dataclass(frozen=True)
 class Rewritten:

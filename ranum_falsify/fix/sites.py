@@ -8,10 +8,8 @@ from dataclasses import dataclass
 from dnnv.nn import Operation
 
 from ranum_falsify.network import Graph
-from ranum_falsify.network.nesting import NodeOrigin
 from ranum_falsify.network.order import operands_in
-
-__all__ = ["GuardSite", "GuardSites"]
+from ranum_falsify.network.shaped import NodeOrigin
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from ranum_falsify.errors import ModelError, PropertyError, UsageError
 from ranum_falsify.fix.sites import GuardSites
 from ranum_falsify.lazy import cached_property
 from ranum_falsify.network import Graph
-from ranum_falsify.properties.formula.applications import NetworkCall
+from ranum_falsify.properties.formula.terms import NetworkCall
 from ranum_falsify.properties.problem.problem import Problem
 from ranum_falsify.prove.executed import AsExecuted
 from ranum_falsify.prove.operand_bounds import open_inside, operand_intervals
@@ -22,8 +22,6 @@ from ranum_falsify.prove.proof import Proof
 from ranum_falsify.prove.prover import Prover
 from ranum_falsify.transform.naming import name_nodes
 from ranum_falsify.validity import Constraint
-
-__all__ = ["Assessment", "RepairSubject"]
 
 Reload = Callable[[onnx.ModelProto], Problem]
 """Reads a model as the original was read, and reduces the property over it."""

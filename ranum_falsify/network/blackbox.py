@@ -31,21 +31,6 @@ from ranum_falsify.network.registry import OperatorSpec, admit
 from ranum_falsify.network.tensors import to_numpy, to_torch
 from ranum_falsify.network.trace import Traced
 
-__all__ = [
-    "BlackBox",
-    "Engine",
-    "body_inputs_rule",
-    "bound_black_box",
-    "describe_domain",
-    "evaluate_until",
-    "is_black_box",
-    "is_bounded",
-    "make_engine",
-    "seconds_left",
-    "spec_of_black_box",
-    "title_of",
-]
-
 _SECONDS = 20.0
 """How long ONNX Runtime may take to load a node, and to run it on a batch."""
 _SHARE = 0.75

@@ -14,8 +14,6 @@ from typing import Any
 import numpy as np
 import onnxruntime as ort
 
-__all__ = ["service"]
-
 
 class _Sessions:
     """The nodes that were loaded, by key."""

@@ -7,7 +7,7 @@ tensor's shape, folds what no input reaches (shape arithmetic included) and reso
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -20,13 +20,12 @@ from dnnv.nn.utils import TensorDetails
 
 from ranum_falsify.errors import ModelError, UnsupportedAttributeError, UnsupportedOperatorError
 from ranum_falsify.network.blackbox import describe_domain, is_bounded, make_engine, spec_of_black_box, title_of
+from ranum_falsify.network.construction import Construction, NotUnrolledError, TooLargeError
 from ranum_falsify.network.evaluate import apply
 from ranum_falsify.network.explained import explain_errors
 from ranum_falsify.network.fields import fields_of
-from ranum_falsify.network.graph import Graph, ReadOptions
-from ranum_falsify.network.model_file import opset_of
-from ranum_falsify.network.naming import UniqueNames
-from ranum_falsify.network.nesting import NodeOrigin, SubgraphPath, attribute_graphs, names_captured, names_read
+from ranum_falsify.network.graph import Graph
+from ranum_falsify.network.nesting import attribute_graphs, names_captured, names_read
 from ranum_falsify.network.registry import OperatorSpec, find, make_node, schema_of, spec_of
 from ranum_falsify.network.subgraphs import (
     build_body,
@@ -37,42 +36,13 @@ from ranum_falsify.network.subgraphs import (
 )
 from ranum_falsify.network.tensors import details_of, to_numpy, torch_dtype
 from ranum_falsify.network.trace import Run, Scope, Traced, constant
-from ranum_falsify.network.unrolling import MOST_NODES, NotUnrolledError, TooLargeError, is_loop, unroll
-
-__all__ = ["GraphBuilder"]
+from ranum_falsify.network.unrolling import is_loop, unroll
 
 _ADVICE = "write it with operators of ONNX, as the body of a local function of the model for instance"
 
 
-class GraphBuilder:
-    """Builds the nodes of one model.
-
-    Args:
-        model: The model.
-        options: How to read it.
-        known: Shape and dtype of the tensors of the model for which both are the same for every input and all weights.
-
-    Attributes:
-        notices: What a user should know.
-        folded: Operations that depend on no input, with their values.
-        names: The names that are taken.
-        origins: Where the operations lie that are in subgraphs of the model, by name.
-        path: The subgraphs that lead to the nodes that are built now.
-        spent: How many nodes loops were unrolled to.
-    """
-
-    def __init__(self, model: onnx.ModelProto, options: ReadOptions, known: Mapping[str, TensorDetails]) -> None:
-        self.model = model
-        self.options = options
-        self.known = known
-        self.opset = opset_of(model)
-        self.opsets = {entry.domain: entry.version for entry in model.opset_import}
-        self.notices = list[str]()
-        self.folded: list[tuple[Operation, tuple[np.ndarray, ...]]] = []
-        self.names = UniqueNames()
-        self.origins = dict[str, NodeOrigin]()
-        self.spent = 0
-        self.path = SubgraphPath()
+class GraphBuilder(Construction):
+    """Builds the nodes of one model."""
 
     def check_operators(self) -> None:
         """Look for operators without a row.
@@ -298,39 +268,6 @@ class GraphBuilder:
             return apply(spec, op, values, example=True)
 
     # subgraphs --------------------------------------------------------------------------------------------------
-
-    def decide(self, traced: Traced) -> int | None:
-        """Return the value of a tensor that steers the flow of control; None if an input decides it.
-
-        Raises:
-            ModelError: It has not one element.
-        """
-        if traced.is_constant or self.options.example is not None:
-            return traced.number()
-        return None
-
-    def has_known_shape(self, traced: Traced) -> bool:
-        """Tell whether a tensor has the same shape for every input that the graph is built for."""
-        return traced.fixed_shape or self.options.example is not None
-
-    def spend_on_loops(self, nodes: int) -> None:
-        """Count nodes of an iteration.
-
-        Raises:
-            TooLargeError: The loops of the model have too many.
-        """
-        self.check_loops(nodes)
-        self.spent += nodes
-
-    def check_loops(self, nodes: int) -> None:
-        """Check that loops may unroll to some more nodes.
-
-        Raises:
-            TooLargeError: They may not.
-        """
-        most = MOST_NODES if self.options.unrolled is None else self.options.unrolled
-        if self.spent + nodes > most:
-            raise TooLargeError(f"its iterations are more than {most:,} nodes")
 
     def _unroll(self, node: onnx.NodeProto, scope: Scope) -> None:
         folded, notices, names = len(self.folded), len(self.notices), self.names.copy()

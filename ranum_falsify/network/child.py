@@ -21,8 +21,6 @@ from typing import Any
 
 import psutil
 
-__all__ = ["Child", "ChildDeathError", "SharedChild", "SpareChild"]
-
 _SERVER = Path(__file__).with_name("child_server.py")
 _GLANCE = 0.005
 """Seconds between two looks at a child's memory; a process fills some ten megabytes in that time."""

@@ -26,8 +26,6 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, BinaryIO, NoReturn
 
-__all__ = ["serve"]
-
 Service = Callable[[str, Any], Any]
 
 

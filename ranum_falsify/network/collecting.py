@@ -18,8 +18,6 @@ from onnx import helper
 from ranum_falsify.network.naming import UniqueNames
 from ranum_falsify.network.nesting import attribute_graphs, names_in, names_read
 
-__all__ = ["collect_lists"]
-
 
 def collect_lists(model: onnx.ModelProto) -> onnx.ModelProto:
     """Return a model in which loops collect the items that they append to a list."""

@@ -12,8 +12,6 @@ from onnx import helper
 from ranum_falsify.network.graph import Graph
 from ranum_falsify.network.registry import spec_of
 
-__all__ = ["DEVIATIONS", "Draw", "expose_draws", "is_cut"]
-
 DEVIATIONS = 4.0
 """Bound of a normal draw, in standard deviations from the mean; one draw in 16,000 lies further out."""
 

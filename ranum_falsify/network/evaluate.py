@@ -11,8 +11,6 @@ from torch import Tensor
 from ranum_falsify.network.registry import OperatorSpec
 from ranum_falsify.network.tensors import to_numpy
 
-__all__ = ["Value", "apply"]
-
 Value = Tensor | np.ndarray | None
 """What an operand may be: a tensor, a static value, or absent."""
 

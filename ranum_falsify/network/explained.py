@@ -12,8 +12,6 @@ from ranum_falsify.network.functions import first_line
 from ranum_falsify.network.guards import TOO_MUCH_MEMORY
 from ranum_falsify.network.trace import Traced
 
-__all__ = ["explain_errors"]
-
 _RUN_ERRORS = (
     *(RuntimeError, ValueError, IndexError, TypeError, AssertionError, KeyError, ZeroDivisionError, OverflowError),
     MemoryError,

@@ -14,9 +14,6 @@ from ranum_falsify.network.registry import OperatorSpec
 from ranum_falsify.network.tensors import name_type
 from ranum_falsify.network.trace import Traced, constant
 
-__all__ = ["array_of", "attribute_values", "check_admitted", "fields_of", "initializers_of", "input_fields"]
-
-
 _FLAGS = frozenset(
     {
         *("across_channels", "align_corners", "allowzero", "antialias", "causal", "ceil_mode", "center_point_box"),

@@ -13,8 +13,6 @@ from onnx.external_data_helper import ExternalDataInfo, uses_external_data
 from ranum_falsify.content import may_have_external_data, sha256
 from ranum_falsify.network.model_file import model_bytes, tensors_of
 
-__all__ = ["Fingerprint", "fingerprint"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Fingerprint:

@@ -12,8 +12,6 @@ import onnx.inliner
 from ranum_falsify.errors import ModelError
 from ranum_falsify.network.nesting import attribute_graphs, nested_nodes
 
-__all__ = ["first_line", "inline_functions"]
-
 _MOST_NODES = 250_000
 _MOST_BYTES = 256 * 2**20
 

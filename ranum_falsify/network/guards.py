@@ -17,8 +17,6 @@ import psutil
 
 from ranum_falsify.content import is_compressed
 
-__all__ = ["TOO_MUCH_MEMORY", "OversizeError", "allow_for", "content_of", "limits_memory", "memory_limit"]
-
 _MEMORY = 350 * 10**6  # bytes; proofs take twice as much for constants
 
 TOO_MUCH_MEMORY = "needs more memory than reading may take; make its tensors smaller, or allow more with --memory GB"

@@ -28,8 +28,6 @@ from ranum_falsify.network.order import order_depth_first
 from ranum_falsify.network.registry import find, schema_of
 from ranum_falsify.network.texts import string_inputs
 
-__all__ = ["Lowering", "Surroundings", "has_others", "list_lowered", "lower", "lowering", "refuse", "strings"]
-
 _STRING = onnx.TensorProto.STRING
 
 Lowering = Callable[["Surroundings", onnx.NodeProto], "list[onnx.NodeProto] | None"]

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["show_number", "show_range", "tidy_message"]
-
 _LONGEST = 400
 """Most characters to pass on."""
 

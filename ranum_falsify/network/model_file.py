@@ -21,21 +21,6 @@ from ranum_falsify.network.nesting import attribute_graphs, names_read
 from ranum_falsify.network.order import order_depth_first
 from ranum_falsify.network.tensors import ONNX_TO_NUMPY
 
-__all__ = [
-    "OLDEST_OPSET",
-    "check_external_data",
-    "check_structure",
-    "describe_wrong",
-    "fix_model",
-    "free_first_dimension",
-    "free_model",
-    "is_given",
-    "load_model",
-    "model_bytes",
-    "opset_of",
-    "tensors_of",
-]
-
 OLDEST_OPSET = 7
 """ONNX Runtime runs models from this opset on (https://onnxruntime.ai/docs/reference/compatibility.html)."""
 

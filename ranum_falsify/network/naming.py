@@ -7,8 +7,6 @@ from collections.abc import Iterable, Sequence
 from dnnv.nn import Operation
 from dnnv.nn.operations import Input, OutputSelect
 
-__all__ = ["UniqueNames", "list_names", "tensor_name"]
-
 _MOST_NAMED = 4
 
 

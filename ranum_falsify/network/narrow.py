@@ -22,8 +22,6 @@ from ranum_falsify.network.model_file import opset_of
 from ranum_falsify.network.naming import UniqueNames
 from ranum_falsify.network.nesting import attribute_graphs, name_of, names_in
 
-__all__ = ["NARROW", "NARROW_FLOATS", "NarrowFloat", "NarrowInteger", "widen_numbers"]
-
 
 @dataclass(frozen=True)
 class NarrowInteger:

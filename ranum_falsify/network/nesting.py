@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import numpy as np
 import onnx
@@ -14,29 +13,8 @@ from dnnv.nn import Operation, OperationGraph
 from ranum_falsify.network.blackbox import BlackBox, title_of
 from ranum_falsify.network.order import topological_order
 from ranum_falsify.network.registry import row_of, spec_of
+from ranum_falsify.network.shaped import NodeOrigin, ShapedGraph
 from ranum_falsify.network.trace import UnfitBranch
-
-if TYPE_CHECKING:
-    from ranum_falsify.network.graph import Graph
-
-__all__ = [
-    "NodeOrigin",
-    "SubgraphPath",
-    "attribute_graphs",
-    "black_boxes_of",
-    "has_subgraphs",
-    "has_unfit_branches",
-    "is_evaluated_outside",
-    "list_makers",
-    "name_of",
-    "names_captured",
-    "names_in",
-    "names_read",
-    "nested_nodes",
-    "nodes_with_branches",
-    "pass_on",
-    "rename_captured",
-]
 
 
 def attribute_graphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
@@ -132,33 +110,35 @@ Folded = tuple[Operation, tuple[np.ndarray, ...]]
 """An operation that depends on no input, and its values."""
 
 
-def nodes_with_branches(graph: Graph) -> list[Operation]:
+def nodes_with_branches(graph: ShapedGraph) -> list[Operation]:
     """Return the nodes of a graph, and those of its subgraphs."""
     nodes: list[Operation] = []
     pending = [graph]
     while pending:
         for op in pending.pop().nodes:
             nodes.append(op)
-            pending.extend(cast("Graph", value) for value in op.__dict__.values() if isinstance(value, OperationGraph))
+            pending.extend(
+                cast("ShapedGraph", value) for value in op.__dict__.values() if isinstance(value, OperationGraph)
+            )
     return nodes
 
 
-def has_subgraphs(graph: Graph) -> bool:
+def has_subgraphs(graph: ShapedGraph) -> bool:
     """Tell whether an input decides what runs in a subgraph of some operator."""
     return any(op.__dict__.get("captured") is not None for op in graph.nodes)
 
 
-def has_unfit_branches(graph: Graph) -> bool:
+def has_unfit_branches(graph: ShapedGraph) -> bool:
     """Tell whether a branch of some `If` cannot run on the example on which the graph was read."""
     return any(isinstance(value, UnfitBranch) for op in nodes_with_branches(graph) for value in op.__dict__.values())
 
 
-def is_evaluated_outside(graph: Graph) -> bool:
+def is_evaluated_outside(graph: ShapedGraph) -> bool:
     """Tell whether ONNX Runtime evaluates some operator of a graph."""
     return any(isinstance(op, BlackBox) for op in nodes_with_branches(graph))
 
 
-def black_boxes_of(graph: Graph) -> dict[str, str]:
+def black_boxes_of(graph: ShapedGraph) -> dict[str, str]:
     """Return the titles of a graph's operators of which nothing is known, those in subgraphs too, with the reasons."""
     boxes = (op for op in nodes_with_branches(graph) if isinstance(op, BlackBox) and op.body is None)
     return {title_of(op.proto.op_type, spec_of(op).domain): op.why for op in boxes}
@@ -178,21 +158,6 @@ def list_makers(outputs: Sequence[Operation], folded: Sequence[Folded]) -> tuple
             found.append((op, arrays))
             needed.update(map(id, spec_of(op).operands_of(op)))
     return tuple(reversed(found))
-
-
-@dataclass(frozen=True)
-class NodeOrigin:
-    """Where a node lies in a model.
-
-    Attributes:
-        path: The subgraphs that lead to it: the first output of each node that holds one, and the attribute it is.
-        output: The first tensor that the node writes.
-        name: Its name after those of the nodes that hold it; all iterations of a loop have one.
-    """
-
-    path: tuple[tuple[str, str], ...]
-    output: str
-    name: str
 
 
 class SubgraphPath:

@@ -25,8 +25,6 @@ from ranum_falsify.network.graph import Graph
 from ranum_falsify.network.model_file import free_model, load_model
 from ranum_falsify.network.reader import read
 
-__all__ = ["Optimised", "find_known_details", "model_with_all_inputs", "optimise", "optimise_model", "optimiser"]
-
 _WORKER = Path(__file__).with_name("optimiser_worker.py")
 _SECONDS = 120.0
 """How long ONNX Runtime may take; large models take a few."""

@@ -14,9 +14,6 @@ from typing import Any
 import numpy as np
 import onnxruntime as ort
 
-__all__ = ["service"]
-
-
 _LAYOUTS = ("NchwcTransformer", "NhwcTransformer")
 """Optimisers that only change the layout of tensors, and so the order of sums, into operators that no file may hold."""
 

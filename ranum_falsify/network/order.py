@@ -9,8 +9,6 @@ from typing import TypeVar
 
 from dnnv.nn import Operation
 
-__all__ = ["find_between", "operands_in", "order_depth_first", "topological_order"]
-
 _T = TypeVar("_T")
 
 

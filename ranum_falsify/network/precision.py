@@ -28,8 +28,6 @@ from ranum_falsify.network.nesting import names_read
 from ranum_falsify.network.reader import read
 from ranum_falsify.turns import turn
 
-__all__ = ["convert_precision", "is_conversion", "original_node"]
-
 _SUFFIXES = ("_cast_to_fp16_node", "_cast_to_fp32_node", "_to_bfloat16", "_from_bfloat16")
 """Suffixes of the names of nodes that a conversion adds after or before a tensor."""
 

@@ -19,7 +19,7 @@ from ranum_falsify.network.builder import GraphBuilder
 from ranum_falsify.network.collecting import collect_lists
 from ranum_falsify.network.fields import initializers_of
 from ranum_falsify.network.functions import inline_functions
-from ranum_falsify.network.graph import Graph, ReadOptions
+from ranum_falsify.network.graph import Graph
 from ranum_falsify.network.guards import TOO_MUCH_MEMORY
 from ranum_falsify.network.lowering import lower
 from ranum_falsify.network.model_file import (
@@ -31,12 +31,11 @@ from ranum_falsify.network.model_file import (
 )
 from ranum_falsify.network.naming import list_names
 from ranum_falsify.network.narrow import widen_numbers
+from ranum_falsify.network.shaped import ReadOptions
 from ranum_falsify.network.stored import describe_stored_infinities
 from ranum_falsify.network.tensors import ONNX_TO_NUMPY, to_torch, torch_dtype
 from ranum_falsify.network.texts import describe_strings, number_strings
 from ranum_falsify.network.trace import Run, Scope
-
-__all__ = ["read", "read_inputs"]
 
 
 def read(

@@ -16,22 +16,6 @@ import onnx
 from dnnv.nn import Operation
 from torch import Tensor
 
-__all__ = [
-    "BatchRule",
-    "Draws",
-    "OperatorSpec",
-    "TorchFunction",
-    "admit",
-    "find",
-    "list_supported",
-    "make_node",
-    "operator",
-    "opsets_of",
-    "row_of",
-    "schema_of",
-    "spec_of",
-]
-
 TorchFunction = Callable[..., Tensor | tuple[Tensor, ...]]
 """`fn(op, *operands)`: operands in the order of the row, None where absent; static ones as NumPy arrays."""
 

@@ -24,8 +24,6 @@ from ranum_falsify.network.messages import tidy_message
 from ranum_falsify.network.optimised import model_with_all_inputs, optimiser
 from ranum_falsify.network.tensors import stored_once
 
-__all__ = ["Level", "ModelRunner", "ModelRuns", "RunError", "find_size"]
-
 Level = Literal["default", "written", "optimised"]
 """A model as users run it; unoptimised; or what the optimiser made of it, run as it is."""
 

@@ -12,8 +12,6 @@ from dnnv.nn.operations import OutputSelect
 from ranum_falsify.errors import ModelError
 from ranum_falsify.network.order import operands_in
 
-__all__ = ["find_positions", "parse_slice", "slice_text"]
-
 
 def find_positions(order: Sequence[Operation], outputs: Sequence[Operation]) -> tuple[dict[int, int], dict[int, int]]:
     """Return the position of each operation, by `id`, from the front (0, 1, ...) and from the back (-1, -2, ...).

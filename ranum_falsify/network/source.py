@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-__all__ = ["BACKWARD", "Source"]
-
 BACKWARD = "backward of "
 """How the origin of an operator of a backward pass begins."""
 

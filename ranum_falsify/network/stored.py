@@ -9,8 +9,6 @@ import numpy as np
 from ranum_falsify.network.naming import list_names
 from ranum_falsify.network.trace import Traced
 
-__all__ = ["describe_stored_infinities"]
-
 _PORTION = 1 << 22  # elements to look at, at a time
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import onnx
@@ -19,6 +19,7 @@ from dnnv.nn.utils import TensorDetails
 
 from ranum_falsify.errors import ModelError, UnsupportedOperatorError
 from ranum_falsify.network.blackbox import BlackBox
+from ranum_falsify.network.construction import Construction, NotUnrolledError
 from ranum_falsify.network.fields import initializers_of
 from ranum_falsify.network.graph import Graph
 from ranum_falsify.network.model_file import check_structure
@@ -27,26 +28,13 @@ from ranum_falsify.network.order import topological_order
 from ranum_falsify.network.registry import row_of
 from ranum_falsify.network.tensors import torch_dtype
 from ranum_falsify.network.trace import Run, Scope, Traced, UnfitBranch, constant
-from ranum_falsify.network.unrolling import NotUnrolledError, check_branch
-
-if TYPE_CHECKING:
-    from ranum_falsify.network.builder import GraphBuilder
-
-__all__ = [
-    "build_body",
-    "build_branches",
-    "choose_condition",
-    "describe_written",
-    "hands_on_condition",
-    "inline_branch",
-]
-
+from ranum_falsify.network.unrolling import check_branch
 
 _MOST_BYTES = 2**28
 """Size of what a loop may collect: each sample of a search has rows of its own."""
 
 
-def inline_branch(builder: GraphBuilder, node: onnx.NodeProto, condition: bool, scope: Scope) -> None:
+def inline_branch(builder: Construction, node: onnx.NodeProto, condition: bool, scope: Scope) -> None:
     """Add the nodes of the branch of an `If` that is always chosen."""
     wanted = "then_branch" if condition else "else_branch"
     graph = next((a.g for a in node.attribute if a.name == wanted), None)
@@ -64,7 +52,7 @@ def inline_branch(builder: GraphBuilder, node: onnx.NodeProto, condition: bool, 
 
 
 def build_branches(
-    builder: GraphBuilder,
+    builder: Construction,
     node: onnx.NodeProto,
     graphs: Mapping[str, onnx.GraphProto],
     scope: Scope,
@@ -106,7 +94,7 @@ def choose_condition(condition: Traced | None, fields: Mapping[str, Any]) -> Tra
     raise ModelError(branch.error)
 
 
-def build_body(builder: GraphBuilder, node: onnx.NodeProto, scope: Scope) -> Graph:
+def build_body(builder: Construction, node: onnx.NodeProto, scope: Scope) -> Graph:
     """Build the body of a loop as a graph.
 
     Its inputs are the number of an iteration, the condition, the states, and the tensors that it captures.
@@ -135,7 +123,7 @@ def build_body(builder: GraphBuilder, node: onnx.NodeProto, scope: Scope) -> Gra
 
 
 def describe_written(
-    builder: GraphBuilder, node: onnx.NodeProto, body: Graph, scope: Scope
+    builder: Construction, node: onnx.NodeProto, body: Graph, scope: Scope
 ) -> list[TensorDetails] | None:
     """Return shape and dtype of what a loop writes, from its body; None if it collects rows and their number varies.
 
@@ -190,7 +178,7 @@ def _check_state(after: Traced, before: TensorDetails) -> None:
         raise NotUnrolledError("its iterations hand on tensors of several shapes")
 
 
-def _declare(builder: GraphBuilder, inner: Scope, name: str, outer: Traced) -> Input:
+def _declare(builder: Construction, inner: Scope, name: str, outer: Traced) -> Input:
     """Add a tensor from around a subgraph to it, as an input."""
     op = Input(np.array(outer.details.shape, dtype=np.int64), outer.details.dtype, name=builder.names.take(name))
     run = Run(lambda: (outer.tensor(),), [outer])
@@ -198,7 +186,7 @@ def _declare(builder: GraphBuilder, inner: Scope, name: str, outer: Traced) -> I
     return op
 
 
-def _close(builder: GraphBuilder, inner: Scope, inputs: Sequence[Input], names: Sequence[str]) -> Graph:
+def _close(builder: Construction, inner: Scope, inputs: Sequence[Input], names: Sequence[str]) -> Graph:
     """Return what was built in a scope as a graph."""
     outputs = [builder.as_operation(inner, name) for name in names]
     return Graph(

@@ -15,20 +15,6 @@ from torch import Tensor
 
 from ranum_falsify.errors import UnsupportedTypeError
 
-__all__ = [
-    "ONNX_TO_NUMPY",
-    "details_of",
-    "has_one_value",
-    "is_floating",
-    "name_type",
-    "numpy_dtype",
-    "share",
-    "to_numpy",
-    "to_torch",
-    "torch_dtype",
-    "torch_threads",
-]
-
 _TORCH_OF_NUMPY: dict[np.dtype, torch.dtype] = {
     np.dtype(name): getattr(torch, "bool" if name == "bool" else name)
     for name in (

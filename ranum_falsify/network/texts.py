@@ -20,8 +20,6 @@ from ranum_falsify.network.naming import UniqueNames
 from ranum_falsify.network.nesting import attribute_graphs, names_captured, names_in, rename_captured
 from ranum_falsify.network.registry import schema_of
 
-__all__ = ["describe_strings", "number_strings", "string_inputs"]
-
 _KEY = "ranum_falsify.strings"
 """Key of the metadata that says which inputs hold strings, and which strings their numbers stand for."""
 

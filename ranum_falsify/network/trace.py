@@ -17,8 +17,6 @@ from ranum_falsify.network.evaluate import Value
 from ranum_falsify.network.registry import OperatorSpec
 from ranum_falsify.network.tensors import to_torch, torch_dtype
 
-__all__ = ["Run", "Scope", "Traced", "UnfitBranch", "constant"]
-
 
 @dataclass(eq=False)
 class Run:

@@ -8,32 +8,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import onnx
 from onnx import helper
 
 from ranum_falsify.errors import ModelError
+from ranum_falsify.network.construction import Construction, NotUnrolledError
 from ranum_falsify.network.fields import attribute_values, initializers_of
 from ranum_falsify.network.model_file import check_structure
 from ranum_falsify.network.nesting import name_of
 from ranum_falsify.network.tensors import ONNX_TO_NUMPY
 from ranum_falsify.network.trace import Scope, Traced, constant
-
-if TYPE_CHECKING:
-    from ranum_falsify.network.builder import GraphBuilder
-
-__all__ = [
-    "MOST_NODES",
-    "NotUnrolledError",
-    "TooLargeError",
-    "check_branch",
-    "find_counting",
-    "is_loop",
-    "is_well_defined",
-    "unroll",
-]
 
 
 def find_counting(body: onnx.GraphProto) -> frozenset[int]:
@@ -80,21 +67,10 @@ def _list_repeated(graph: onnx.GraphProto) -> list[str]:
     return [name for name, count in Counter(info.name for info in graph.output).items() if count > 1]
 
 
-MOST_NODES = 20_000
-"""How many nodes all loops of a model may unroll to."""
-
 _NO_LIMIT = 2**31 - 1
 """Trip counts from here on stand for loops that only their condition ends."""
 
 _LOOPS = ("Loop", "Scan")
-
-
-class NotUnrolledError(Exception):
-    """A loop cannot be unrolled; the text says why, as the end of a sentence."""
-
-
-class TooLargeError(NotUnrolledError):
-    """The loops of the model unroll to too many nodes."""
 
 
 def is_loop(node: onnx.NodeProto) -> bool:
@@ -102,7 +78,7 @@ def is_loop(node: onnx.NodeProto) -> bool:
     return node.op_type in _LOOPS and node.domain in ("", "ai.onnx")
 
 
-def unroll(builder: GraphBuilder, node: onnx.NodeProto, scope: Scope) -> None:
+def unroll(builder: Construction, node: onnx.NodeProto, scope: Scope) -> None:
     """Add the iterations of a loop to a graph, and what the loop writes to a scope.
 
     Raises:
@@ -120,7 +96,7 @@ class _Unrolled:
         rows: For each output that collects, what the iterations gave.
     """
 
-    def __init__(self, builder: GraphBuilder, node: onnx.NodeProto, scope: Scope, states: Sequence[Traced]) -> None:
+    def __init__(self, builder: Construction, node: onnx.NodeProto, scope: Scope, states: Sequence[Traced]) -> None:
         attributes = {a.name: a for a in node.attribute}
         if "body" not in attributes:
             raise NotUnrolledError("it has no body")
@@ -180,7 +156,7 @@ class _Unrolled:
 class _Loop(_Unrolled):
     """https://onnx.ai/onnx/operators/onnx__Loop.html."""
 
-    def __init__(self, builder: GraphBuilder, node: onnx.NodeProto, scope: Scope) -> None:
+    def __init__(self, builder: Construction, node: onnx.NodeProto, scope: Scope) -> None:
         super().__init__(builder, node, scope, [scope[name] for name in node.input[2:]])
         self.rows = [[] for _ in self.outputs[1 + len(self.states) :]]
 
@@ -227,7 +203,7 @@ class _Loop(_Unrolled):
 class _Scan(_Unrolled):
     """https://onnx.ai/onnx/operators/onnx__Scan.html, from opset 9 on."""
 
-    def __init__(self, builder: GraphBuilder, node: onnx.NodeProto, scope: Scope) -> None:
+    def __init__(self, builder: Construction, node: onnx.NodeProto, scope: Scope) -> None:
         count = next((a.i for a in node.attribute if a.name == "num_scan_inputs"), 0)
         self.first = len(node.input) - count
         if builder.opset < 9 or count < 1 or self.first < 0:

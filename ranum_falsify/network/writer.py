@@ -7,7 +7,7 @@ schema at the version that the node was read with.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import numpy as np
 import onnx
@@ -24,12 +24,8 @@ from ranum_falsify.network.naming import UniqueNames
 from ranum_falsify.network.nesting import nodes_with_branches, rename_captured
 from ranum_falsify.network.order import operands_in
 from ranum_falsify.network.registry import OperatorSpec, opsets_of, schema_of, spec_of
+from ranum_falsify.network.shaped import ShapedGraph
 from ranum_falsify.network.trace import UnfitBranch
-
-if TYPE_CHECKING:
-    from ranum_falsify.network.graph import Graph
-
-__all__ = ["to_onnx"]
 
 _Tensor = tuple[int, int]
 """Identity of a node and index of its output."""
@@ -41,7 +37,7 @@ _ATTRIBUTE_TYPES = onnx.AttributeProto.AttributeType
 _LISTS = frozenset({_ATTRIBUTE_TYPES.INTS, _ATTRIBUTE_TYPES.FLOATS, _ATTRIBUTE_TYPES.STRINGS})
 
 
-def to_onnx(graph: Graph) -> onnx.ModelProto:
+def to_onnx(graph: ShapedGraph) -> onnx.ModelProto:
     """Return an ONNX model that computes what a graph computes.
 
     Inputs keep their names and order, outputs their order; an output is renamed where its name is taken.
@@ -65,7 +61,7 @@ def to_onnx(graph: Graph) -> onnx.ModelProto:
 # opsets ---------------------------------------------------------------------------------------------------------------
 
 
-def _opsets(graph: Graph) -> dict[str, int]:
+def _opsets(graph: ShapedGraph) -> dict[str, int]:
     """Return an opset per domain that has every node's version: the graph's own, or else the nearest one that does."""
     users: dict[tuple[str, str, int], str] = {}
     for op in nodes_with_branches(graph):
@@ -117,7 +113,7 @@ class _Writer:
         self.initializers: list[onnx.TensorProto] = []
         self.initializer_names: dict[int, str] = {}
 
-    def write_graph(self, graph: Graph) -> onnx.GraphProto:
+    def write_graph(self, graph: ShapedGraph) -> onnx.GraphProto:
         names = {_tensor(op): self.names.take(op.name) for op in graph.inputs}
         nodes, outputs = self._body(graph, names)
         rigid = _rigid_tensors(graph)
@@ -132,7 +128,7 @@ class _Writer:
             self.initializers,
         )
 
-    def _branch(self, graph: Graph, captured: Sequence[str], name: str) -> onnx.GraphProto:
+    def _branch(self, graph: ShapedGraph, captured: Sequence[str], name: str) -> onnx.GraphProto:
         names = {_tensor(op): outer for op, outer in zip(graph.inputs, captured, strict=True)}
         nodes, outputs = self._body(graph, names, captures=True)
         pairs = zip(outputs, graph.output_operations, strict=True)
@@ -140,7 +136,7 @@ class _Writer:
         return helper.make_graph(nodes, name, [], infos)
 
     def _body(
-        self, graph: Graph, names: dict[_Tensor, str], *, captures: bool = False
+        self, graph: ShapedGraph, names: dict[_Tensor, str], *, captures: bool = False
     ) -> tuple[list[onnx.NodeProto], list[str]]:
         """Return a graph's nodes and the names of its outputs.
 
@@ -239,7 +235,7 @@ class _Writer:
             raise ModelError(f"node {op.name!r}: {value.error}")
         if isinstance(value, OperationGraph):
             captured = [names[_tensor(source)] for source in op.captured]
-            value = self._branch(cast("Graph", value), captured, f"{op.name}.{name}")
+            value = self._branch(cast("ShapedGraph", value), captured, f"{op.name}.{name}")
         elif kind == _ATTRIBUTE_TYPES.TENSOR:
             value = numpy_helper.from_array(np.asarray(value))
         elif isinstance(value, np.ndarray):
@@ -251,7 +247,7 @@ def _tensor(op: Operation) -> _Tensor:
     return (id(op.operation), op.index) if isinstance(op, OutputSelect) else (id(op), 0)
 
 
-def _rigid_tensors(graph: Graph) -> set[_Tensor]:
+def _rigid_tensors(graph: ShapedGraph) -> set[_Tensor]:
     """Return the tensors whose shape is the same for every input."""
     rigid: set[int] = set()
     for op in graph.order:

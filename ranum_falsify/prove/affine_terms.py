@@ -9,8 +9,6 @@ import numpy as np
 
 from ranum_falsify.properties.formula.terms import Const, Elementwise, Gather, Output, Reduce, Term, Variable
 
-__all__ = ["LinearForm", "linear_form"]
-
 _LARGEST = 1 << 22
 """Number of coefficients up to which a form is made."""
 

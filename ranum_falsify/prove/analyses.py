@@ -19,17 +19,6 @@ from ranum_falsify.operators.relations.unpublished import describe_unpublished
 from ranum_falsify.prove.checked import Checked, check
 from ranum_falsify.prove.executed import Execution
 
-__all__ = [
-    "REWRITING",
-    "Analyses",
-    "analyses_of",
-    "execution_of",
-    "find_unknown_halves",
-    "make_linear",
-    "notices_of",
-    "without_execution",
-]
-
 REWRITING: Runtime = "onnxruntime"
 """The runtime that does not run a network as it is written."""
 

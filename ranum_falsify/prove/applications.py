@@ -14,7 +14,7 @@ from ranum_falsify.lazy import cached_property
 from ranum_falsify.network import Graph
 from ranum_falsify.network.tensors import torch_dtype
 from ranum_falsify.operators.support.conditions import conditions_of
-from ranum_falsify.properties.formula.applications import NetworkCall, ValidityGoal
+from ranum_falsify.properties.formula.terms import NetworkCall, ValidityGoal
 from ranum_falsify.properties.problem.problem import InputVariable, Problem
 from ranum_falsify.properties.problem.targets import operators_of
 from ranum_falsify.prove.analyses import Analyses
@@ -23,8 +23,6 @@ from ranum_falsify.prove.induction import find_applications, find_before
 from ranum_falsify.prove.stored_nan import reach_of_nan
 from ranum_falsify.prove.term_bounds import BoundsFrame
 from ranum_falsify.validity import Constraint
-
-__all__ = ["Applications", "Box", "box_of", "select_operators"]
 
 Box = Mapping[str, Interval]
 """Bounds of each input variable, by name."""

@@ -16,8 +16,6 @@ from ranum_falsify.network.tensors import is_floating
 from ranum_falsify.properties.problem.problem import InputVariable, Problem
 from ranum_falsify.selfcheck import LIBRARIES, family_here, release_of
 
-__all__ = ["Assumptions", "Library", "Sources", "assumptions_of", "library"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Sources:

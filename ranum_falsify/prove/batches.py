@@ -14,12 +14,10 @@ from ranum_falsify.domain.linear.bounds import LinearAnalysis
 from ranum_falsify.domain.linear.splitting import bound_parts
 from ranum_falsify.domain.rounding import flush
 from ranum_falsify.network.tensors import torch_dtype
-from ranum_falsify.properties.formula.applications import NetworkCall
+from ranum_falsify.properties.formula.terms import NetworkCall
 from ranum_falsify.prove.analyses import Analyses, make_linear
 from ranum_falsify.prove.applications import Applications
 from ranum_falsify.prove.term_bounds import BoundsFrame
-
-__all__ = ["LinearBatches"]
 
 _WORK = 2e8
 """Multiplications for linear bounds of the hull."""

@@ -24,8 +24,6 @@ from ranum_falsify.prove.stored_nan import reach_of_nan
 from ranum_falsify.prove.varying import find_varying
 from ranum_falsify.validity import Bounds, Constraint, Finite
 
-__all__ = ["Checked", "check"]
-
 _Open: TypeAlias = Mapping[int, tuple[Constraint, ...]]
 """Conditions that are open, by `id` of the operator."""
 

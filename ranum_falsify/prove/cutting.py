@@ -10,8 +10,6 @@ from torch import Tensor
 from ranum_falsify.deadline import Deadline
 from ranum_falsify.domain import Interval
 
-__all__ = ["Cut", "cut", "is_narrow"]
-
 Box = Mapping[str, Interval]
 
 Cut = tuple[str, int, float]

@@ -17,8 +17,6 @@ from ranum_falsify.network import spec_of
 from ranum_falsify.network.runs import Level
 from ranum_falsify.network.tensors import numpy_dtype, to_torch
 
-__all__ = ["REPORT", "Stack", "Tensors", "find_departure", "find_unequal", "list_bounds", "restore"]
-
 REPORT = "a fault of ranum-falsify, please report it"
 
 Stack = Any

@@ -16,8 +16,6 @@ from ranum_falsify.prove.analyses import find_unknown_halves
 from ranum_falsify.prove.proof import Proof
 from ranum_falsify.prove.prover import Prover
 
-__all__ = ["prove_elsewhere"]
-
 _MOST_NAMES = 2
 _FLOATS = (torch.float32, torch.float64, torch.float16)
 

@@ -14,13 +14,9 @@ from ranum_falsify.lazy import cached_property
 from ranum_falsify.network import Graph
 from ranum_falsify.network.runs import ModelRunner, RunError
 from ranum_falsify.network.tensors import stored_once, to_numpy, to_torch
-from ranum_falsify.properties.formula.applications import NetworkCall, ValidityGoal
-from ranum_falsify.properties.formula.frame import Frame
+from ranum_falsify.properties.formula.terms import Frame, NetworkCall, ValidityGoal
 from ranum_falsify.properties.problem.problem import InputVariable, Problem
 from ranum_falsify.prove.departures import REPORT, Stack, restore
-
-__all__ = ["Evaluation", "WatchedRuns", "make_points"]
-
 
 _MOST = 64
 """Points of a box that is more than a point."""

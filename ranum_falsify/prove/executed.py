@@ -21,8 +21,6 @@ from ranum_falsify.network.order import operands_in
 from ranum_falsify.prove.checked import Checked
 from ranum_falsify.validity import Bounds, Constraint, Finite
 
-__all__ = ["AsExecuted", "Execution", "Unpublished"]
-
 _PLAIN_CAST = "InsertedPrecisionFreeCast_"
 """Prefix that ONNX Runtime gives the name of a tensor that it holds in float32 instead of float16."""
 

@@ -16,13 +16,11 @@ from ranum_falsify.domain.neighbours import Neighbours, neighbours_of
 from ranum_falsify.errors import PropertyError, name_near
 from ranum_falsify.network import spec_of
 from ranum_falsify.network.order import topological_order
-from ranum_falsify.properties.formula.applications import NetworkCall
+from ranum_falsify.properties.formula.terms import NetworkCall
 from ranum_falsify.properties.problem.problem import Problem
 from ranum_falsify.prove.analyses import Analyses
 from ranum_falsify.prove.applications import Applications, box_of
 from ranum_falsify.prove.varying import describe_varying, find_varying
-
-__all__ = ["LayerBounds", "NodeSurroundings", "histories", "list_layers", "list_varying", "surroundings"]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,8 +17,6 @@ from ranum_falsify.operators.relations.discarded import list_doubtful
 from ranum_falsify.operators.support.conditions import is_bounded_valid, name_bounds
 from ranum_falsify.validity import Constraint
 
-__all__ = ["analysis_up_to", "surely_fails"]
-
 
 class _Early(IntervalAnalysis):
     """An analysis that shows the operands of one operation before its rule is run.

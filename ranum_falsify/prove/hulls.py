@@ -15,14 +15,12 @@ import torch
 from torch import Tensor
 
 from ranum_falsify.domain import Interval
-from ranum_falsify.properties.formula.applications import ValidityGoal
 from ranum_falsify.properties.formula.circuit import Circuit
+from ranum_falsify.properties.formula.terms import ValidityGoal
 from ranum_falsify.properties.problem.problem import InputVariable, Problem
 from ranum_falsify.prove.applications import Applications, Box
 from ranum_falsify.prove.batches import LinearBatches
 from ranum_falsify.prove.term_bounds import BoundsFrame, margin_bounds
-
-__all__ = ["Decided", "decide_together"]
 
 _FEWEST = 32
 """Boxes; fewer are analysed one by one."""

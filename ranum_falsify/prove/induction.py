@@ -9,11 +9,9 @@ from itertools import islice
 from dnnv.nn.operations import Input
 
 from ranum_falsify.network import Graph
-from ranum_falsify.properties.formula.applications import NetworkCall
-from ranum_falsify.properties.formula.terms import Choice, Output, Term
+from ranum_falsify.properties.formula.circuit import Choice
+from ranum_falsify.properties.formula.terms import NetworkCall, Output, Term
 from ranum_falsify.properties.problem.problem import Problem
-
-__all__ = ["find_applications", "find_before"]
 
 _MOST = 16
 """Number of names kept for an operator; in a network with everything open, each has all others before it."""

@@ -16,17 +16,14 @@ from ranum_falsify.domain.linear.functionals import LinearBounds
 from ranum_falsify.domain.linear.splitting import BranchAndBound, SplitResult
 from ranum_falsify.domain.slack import unit
 from ranum_falsify.lazy import cached_property
-from ranum_falsify.properties.formula.applications import NetworkCall, ValidityGoal
-from ranum_falsify.properties.formula.circuit import Circuit
+from ranum_falsify.properties.formula.circuit import Choice, Circuit
 from ranum_falsify.properties.formula.leaves import ComparisonLeaf
-from ranum_falsify.properties.formula.terms import Choice, Output, Term, Variable
+from ranum_falsify.properties.formula.terms import NetworkCall, Output, Term, ValidityGoal, Variable
 from ranum_falsify.properties.problem.problem import Problem
 from ranum_falsify.prove.affine_terms import LinearForm, linear_form
 from ranum_falsify.prove.analyses import Analyses
 from ranum_falsify.prove.applications import Box
 from ranum_falsify.prove.term_bounds import BoundsFrame, margin_bounds
-
-__all__ = ["MarginProof"]
 
 _SIDES = 256
 """Bounds of rows that are tried at once."""

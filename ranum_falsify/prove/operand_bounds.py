@@ -23,8 +23,6 @@ from ranum_falsify.prove.analyses import Analyses
 from ranum_falsify.prove.applications import Applications, box_of
 from ranum_falsify.validity import Constraint, InvalidRange
 
-__all__ = ["OperandBounds", "OperandRanges", "open_inside", "operand_bounds", "operand_intervals"]
-
 
 @dataclass(frozen=True)
 class OperandRanges:

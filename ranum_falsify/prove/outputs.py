@@ -9,12 +9,10 @@ from dnnv.nn import Operation
 
 from ranum_falsify.domain import Interval
 from ranum_falsify.network import Graph, spec_of
-from ranum_falsify.properties.formula.applications import ValidityGoal
+from ranum_falsify.properties.formula.terms import ValidityGoal
 from ranum_falsify.properties.problem.problem import Problem
 from ranum_falsify.prove.applications import select_operators
 from ranum_falsify.prove.stored_nan import reach_of_nan
-
-__all__ = ["describe_constants", "describe_outputs", "list_steep"]
 
 _MOST_NAMED = 4
 

@@ -12,8 +12,6 @@ from ranum_falsify.network import Graph
 from ranum_falsify.network.order import operands_in
 from ranum_falsify.network.precision import is_conversion, original_node
 
-__all__ = ["KeepList", "Node", "float32_nodes"]
-
 Node = tuple[str, str]
 """Name of a network in the property, and name of a node in it."""
 

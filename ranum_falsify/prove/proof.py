@@ -11,8 +11,6 @@ from ranum_falsify.config import RUNTIMES, Runtime
 from ranum_falsify.prove.executed import AsExecuted
 from ranum_falsify.validity import Constraint
 
-__all__ = ["NOTHING", "OperatorProof", "Proof", "join_operators"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class OperatorProof:

@@ -23,8 +23,6 @@ from ranum_falsify.prove.applications import Applications, box_of
 from ranum_falsify.prove.cutting import Cut, cut, is_narrow
 from ranum_falsify.prove.prover import Prover
 
-__all__ = ["make_proof"]
-
 _FORMAT = 3
 _SECONDS = 10.0
 """How long cuts of the box are looked for."""

@@ -16,7 +16,7 @@ from ranum_falsify.domain import Interval, IntervalAnalysis
 from ranum_falsify.lazy import cached_property
 from ranum_falsify.network import Graph, spec_of
 from ranum_falsify.network.nesting import black_boxes_of
-from ranum_falsify.properties.formula.applications import NetworkCall, ValidityGoal
+from ranum_falsify.properties.formula.terms import NetworkCall, ValidityGoal
 from ranum_falsify.properties.problem.problem import InputVariable, Problem
 from ranum_falsify.prove.analyses import REWRITING, Analyses, analyses_of, make_linear, notices_of, without_execution
 from ranum_falsify.prove.applications import Applications, Box, box_of, select_operators
@@ -29,8 +29,6 @@ from ranum_falsify.prove.term_bounds import margin_bounds
 from ranum_falsify.prove.unconditional import keeps_outputs_finite
 from ranum_falsify.prove.varying import describe_varying
 from ranum_falsify.prove.watch import Drive, Observed, ProvedBounds, watch
-
-__all__ = ["Prover"]
 
 _WORK_PER_SECOND = 6e8
 """Multiplications that a second of linear bounds of a whole box counts for."""

@@ -13,8 +13,6 @@ from ranum_falsify.network import Graph, spec_of
 from ranum_falsify.network.order import operands_in
 from ranum_falsify.operators.support.conditions import computes
 
-__all__ = ["StoredNanReach", "reach_of_nan"]
-
 
 @dataclass(frozen=True)
 class StoredNanReach:

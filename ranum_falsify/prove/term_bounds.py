@@ -19,22 +19,20 @@ from torch.nn import functional
 
 from ranum_falsify.domain.enclosure import Enclosure
 from ranum_falsify.domain.slack import FUNCTION_SHARE, unit
-from ranum_falsify.properties.formula.applications import NetworkCall, ValidityGoal
-from ranum_falsify.properties.formula.circuit import Circuit
+from ranum_falsify.properties.formula.circuit import Choice, Circuit
 from ranum_falsify.properties.formula.leaves import EPS, ArgEquality, ComparisonLeaf, GoalLeaf, Leaf, TruthLeaf, flatten
 from ranum_falsify.properties.formula.terms import (
     Arg,
-    Choice,
     Const,
     Elementwise,
     Gather,
+    NetworkCall,
     Output,
     Reduce,
     Term,
+    ValidityGoal,
     Variable,
 )
-
-__all__ = ["FUNCTION_BOUNDS", "BoundsFrame", "margin_bounds", "propagate_nan"]
 
 
 def propagate_nan(x: Enclosure) -> Enclosure:

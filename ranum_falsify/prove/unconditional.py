@@ -29,8 +29,6 @@ from ranum_falsify.prove.analyses import Analyses
 from ranum_falsify.prove.stored_nan import reach_of_nan
 from ranum_falsify.validity import Finite
 
-__all__ = ["RunRefusedError", "Unconditional", "keeps_outputs_finite"]
-
 
 def keeps_outputs_finite(
     analyses: Analyses, inputs: Sequence[Interval], tick: Callable[[], None] = lambda: None

@@ -11,10 +11,8 @@ from ranum_falsify.network import Graph, spec_of
 from ranum_falsify.network.blackbox import BlackBox
 from ranum_falsify.network.order import topological_order
 from ranum_falsify.network.subgraphs import hands_on_condition
-from ranum_falsify.properties.formula.applications import NetworkCall
+from ranum_falsify.properties.formula.terms import NetworkCall
 from ranum_falsify.properties.problem.problem import InputVariable, Problem
-
-__all__ = ["describe_varying", "find_varying"]
 
 _MOST = 3
 """Number of operators, and of inputs, that are named."""

@@ -22,14 +22,12 @@ from ranum_falsify.deadline import Deadline
 from ranum_falsify.network import Graph, spec_of
 from ranum_falsify.network.runs import Level, ModelRunner, RunError, find_size
 from ranum_falsify.network.tensors import stored_once
-from ranum_falsify.properties.formula.applications import NetworkCall
+from ranum_falsify.properties.formula.terms import NetworkCall
 from ranum_falsify.properties.problem.problem import InputVariable, Problem
 from ranum_falsify.prove.analyses import Analyses
 from ranum_falsify.prove.applications import Applications
 from ranum_falsify.prove.departures import REPORT, Stack, Tensors, find_departure, find_unequal, list_bounds
 from ranum_falsify.prove.evaluation import Evaluation, Point, WatchedRuns, make_points
-
-__all__ = ["Drive", "Observed", "ProvedBounds", "watch"]
 
 Drive = Callable[[Sequence[InputVariable]], Sequence[Point]]
 """Returns points of a box at which tensors are near their extremes."""

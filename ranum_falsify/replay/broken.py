@@ -19,8 +19,6 @@ from ranum_falsify.operators.support.conditions import ReadsNan, list_refusals, 
 from ranum_falsify.replay.replayer import Finding
 from ranum_falsify.validity import Constraint, Finite
 
-__all__ = ["Accepted", "find_broken", "find_broken_at"]
-
 
 @dataclass(frozen=True)
 class Accepted(Finite):

@@ -14,16 +14,14 @@ from torch import Tensor
 from ranum_falsify.errors import ModelError, ReplayError
 from ranum_falsify.lazy import cached_property
 from ranum_falsify.network import Graph, spec_of
+from ranum_falsify.network.construction import MOST_NODES
 from ranum_falsify.network.lowering import has_others
 from ranum_falsify.network.model_file import free_first_dimension
 from ranum_falsify.network.nesting import has_subgraphs
 from ranum_falsify.network.tensors import to_numpy, to_torch
-from ranum_falsify.network.unrolling import MOST_NODES
-from ranum_falsify.properties.formula.applications import NetworkCall, ValidityGoal
+from ranum_falsify.properties.formula.terms import NetworkCall, ValidityGoal
 from ranum_falsify.properties.problem.problem import Problem
 from ranum_falsify.replay.replayer import Finding, Replay, Replayer
-
-__all__ = ["Confirmer", "feeds_of", "is_in_question", "meets_conditions"]
 
 _STEERING = frozenset({"If", "Loop", "Scan"})
 """Operators with subgraphs, which fail where an operator in there does."""

@@ -15,8 +15,6 @@ from ranum_falsify.network.evaluate import Value, apply
 from ranum_falsify.network.tensors import is_floating, to_numpy, to_torch
 from ranum_falsify.replay.confirmer import Confirmer
 
-__all__ = ["DENORMAL", "SteepPoint", "has_finite_derivative", "operand_ranges", "steep_in_torch", "steep_point"]
-
 DENORMAL = float(torch.finfo(torch.float32).tiny)
 """Margins below this are 0 for kernels and devices that flush denormal numbers."""
 

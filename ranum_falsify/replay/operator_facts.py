@@ -9,8 +9,6 @@ from typing import Any
 import ranum_falsify.operators  # noqa: F401 - fills the registry
 from ranum_falsify.network import OperatorSpec, list_supported
 
-__all__ = ["operator_facts"]
-
 
 @cache
 def operator_facts() -> dict[str, Any]:

@@ -53,8 +53,6 @@ from ranum_falsify.network.child import Child, ChildDeathError, SpareChild
 from ranum_falsify.network.messages import tidy_message
 from ranum_falsify.network.model_file import model_bytes
 
-__all__ = ["Finding", "Replay", "Replayer"]
-
 _WORKER = Path(__file__).with_name("worker")
 _spare = SpareChild(_WORKER)
 _FORGETTING = 5.0  # seconds

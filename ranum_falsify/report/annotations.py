@@ -9,8 +9,6 @@ from ranum_falsify.escaping import escape
 from ranum_falsify.report.findings import ReportedFinding, findings_of
 from ranum_falsify.suite.record import InstanceRecord
 
-__all__ = ["as_github", "as_gitlab"]
-
 _LEVELS = {"violated": "error", "open": "warning", "error": "error"}
 _SEVERITIES = {"violated": "critical", "open": "minor", "error": "blocker"}
 _DATA = {"%": "%25", "\r": "%0D", "\n": "%0A"}

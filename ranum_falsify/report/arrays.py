@@ -10,8 +10,6 @@ import onnx
 
 from ranum_falsify.errors import UsageError
 
-__all__ = ["check_arrays", "load_array"]
-
 
 def load_array(path: Path) -> np.ndarray:
     """Load an .npy file.

@@ -17,8 +17,6 @@ import numpy as np
 from ranum_falsify.errors import UsageError, reason_of
 from ranum_falsify.network.guards import OversizeError, content_of
 
-__all__ = ["Assignment", "read_assignment", "write_assignment"]
-
 _LARGEST = 2**30  # bytes
 _WANTED = "write ((X_0 0.5) (X_1 1.0) (Y_0 2.0)), or use --save-violation"
 _PAIR = re.compile(r"\(\s*([XY])_(\d{1,12})\s+([^\s()]+)\s*\)")

@@ -14,8 +14,6 @@ from ranum_falsify.network.tensors import has_one_value, stored_once
 from ranum_falsify.properties.problem.problem import InputVariable
 from ranum_falsify.prove.assumptions import Assumptions, Library, Sources, library
 
-__all__ = ["as_text", "describe_replay", "scope", "steep_notice"]
-
 _MOST_GROUPS = 4
 _MOST_NAMES = 4
 _MOST_DIMS = 3

@@ -10,8 +10,6 @@ from ranum_falsify.report.grounds import Grounds
 from ranum_falsify.report.run_report import RunReport
 from ranum_falsify.suite.record import InstanceRecord
 
-__all__ = ["commands_of"]
-
 _PROGRAM = "ranum-falsify"
 
 

@@ -21,8 +21,6 @@ from ranum_falsify.report.text import plural
 from ranum_falsify.report.versions import versions
 from ranum_falsify.search.result import KIND_NAMES
 
-__all__ = ["Standing", "TestedOperator", "TestedRun", "as_json", "lines", "summary"]
-
 _MOST_FILES = 3
 
 

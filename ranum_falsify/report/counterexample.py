@@ -31,19 +31,6 @@ from ranum_falsify.report.versions import versions
 from ranum_falsify.saving import Content, save_together
 from ranum_falsify.search.result import Answer, Counterexample, OperatorResult
 
-__all__ = [
-    "Description",
-    "Entry",
-    "Origin",
-    "Saved",
-    "describe_groups",
-    "file_hash",
-    "group_counterexamples",
-    "number",
-    "read",
-    "save",
-]
-
 _FORMAT = 1
 _MOST_INPUTS = 1000  # of a counterexample
 _LARGEST = 64 * 2**20  # bytes of a description

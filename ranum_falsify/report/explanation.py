@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ranum_falsify.domain.explanation import ChainLink, OperandHistory
 
-__all__ = ["explanation"]
-
 
 def explanation(histories: Mapping[str, tuple[OperandHistory, ...]], varying: Sequence[str] = ()) -> Iterator[str]:
     """Yield the operators that each operand comes through, the one that widened its bounds most first.

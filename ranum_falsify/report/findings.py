@@ -13,8 +13,6 @@ from ranum_falsify.report.run_report import Files, ReportedOperator, RunReport, 
 from ranum_falsify.report.text import reported_lines
 from ranum_falsify.suite.record import InstanceRecord
 
-__all__ = ["ReportedFinding", "findings_of"]
-
 _PROPERTY = "property"
 """The rule of a property that is not about operators."""
 _ERROR = "error"

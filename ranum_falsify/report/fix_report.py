@@ -17,8 +17,6 @@ from ranum_falsify.report.text import plural
 from ranum_falsify.report.versions import versions
 from ranum_falsify.search.result import OperatorResult
 
-__all__ = ["FORMAT", "as_json", "lines"]
-
 FORMAT = 1
 """Number of the form of these reports; see docs/repairs.md."""
 

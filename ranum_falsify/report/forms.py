@@ -12,8 +12,6 @@ from ranum_falsify.report.counterexample import Saved
 from ranum_falsify.suite.instance import Instance
 from ranum_falsify.suite.record import InstanceRecord, Status
 
-__all__ = ["RUN_MAKERS", "SUITE_MAKERS", "error_record", "record_of"]
-
 _STATUSES: Mapping[str, Status] = {"violated": "sat", "holds": "unsat", "unknown": "unknown"}
 
 

@@ -16,8 +16,6 @@ from ranum_falsify.properties.problem.problem import InputVariable
 from ranum_falsify.prove.assumptions import Assumptions, Sources
 from ranum_falsify.search.result import Number
 
-__all__ = ["Grounds", "grounds_of"]
-
 _MOST_ELEMENTS = 100
 """Elements of a bound that are held one by one."""
 

@@ -10,8 +10,6 @@ from ranum_falsify.network.messages import show_range
 from ranum_falsify.prove.operand_bounds import OperandBounds, OperandRanges
 from ranum_falsify.search.result import Answer, OperatorResult
 
-__all__ = ["as_html"]
-
 _MOST_ROWS = 50
 _RANKS = {"violated": 0, "open": 1, "proved": 2}
 _COLOURS = {"violated": "#c0392b", "holds": "#1e8449", "proved": "#1e8449", "unknown": "#b9770e", "open": "#b9770e"}

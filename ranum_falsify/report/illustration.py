@@ -14,8 +14,6 @@ from ranum_falsify.report.counterexample import describe_groups, number
 from ranum_falsify.report.pictures import describe_array
 from ranum_falsify.search.result import Answer
 
-__all__ = ["as_json"]
-
 _MOST_COUNTEREXAMPLES = 6
 _MOST_ARRAYS = 8
 _LONGEST_CHAIN = 24

@@ -6,8 +6,6 @@ import re
 from collections.abc import Hashable, Iterable, Sequence
 from typing import TypeVar
 
-__all__ = ["describe_iterations", "group_iterations"]
-
 _T = TypeVar("_T")
 _NUMBERED = re.compile(r"(.*/body/.*)\[(\d+(?:,\d+)*)\]")
 _MOST_RUNS = 3

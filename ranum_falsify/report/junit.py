@@ -10,8 +10,6 @@ from ranum_falsify.report.run_report import ReportedOperator, RunReport, report_
 from ranum_falsify.report.text import reported_lines
 from ranum_falsify.suite.record import InstanceRecord
 
-__all__ = ["run_as_junit", "suite_as_junit"]
-
 _Element = ElementTree.Element
 
 _OPEN = "neither proved nor violated"

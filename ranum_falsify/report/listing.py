@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ranum_falsify.properties.problem.problem import Problem
 
-__all__ = ["list_operators"]
-
 
 def list_operators(problem: Problem) -> Iterator[str]:
     """Yield a line per operator in question, in topological order, and one per condition on it.

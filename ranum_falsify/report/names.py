@@ -6,8 +6,6 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-__all__ = ["is_plain_name", "make_safe_name", "unique_names"]
-
 _LONGEST_NAME = 80
 
 

@@ -16,15 +16,13 @@ from collections.abc import Iterable, Sequence
 from importlib.resources import files
 from typing import Any
 
-from ranum_falsify import __version__
 from ranum_falsify.errors import UsageError
 from ranum_falsify.report.commands import commands_of
 from ranum_falsify.report.plain import as_json
 from ranum_falsify.report.run_report import ReportedOperator, RunReport, report_of
 from ranum_falsify.report.text import reported_lines
 from ranum_falsify.suite.record import InstanceRecord
-
-__all__ = ["make_page"]
+from ranum_falsify.version import __version__
 
 _PARTS = ("base", "plots", "graph", "detail", "overview", "main")
 """The scripts, in the order in which they are read."""

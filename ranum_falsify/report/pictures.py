@@ -12,8 +12,6 @@ import numpy as np
 
 from ranum_falsify.report.counterexample import number
 
-__all__ = ["describe_array"]
-
 _MOST_BARS = 64
 _MOST_POINTS = 240
 """Points of a curve; each stands for the least and the greatest of what it covers."""

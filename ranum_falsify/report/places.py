@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["SUFFIX", "Base", "base_of", "is_assignment"]
-
 SUFFIX = ".vnnlib.txt"
 _SUFFIXES = (SUFFIX, ".counterexample", f"{SUFFIX}.gz", ".counterexample.gz")
 

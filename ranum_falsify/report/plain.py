@@ -7,8 +7,6 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["as_json"]
-
 
 def as_json(record: object) -> Any:
     """Return a record of dataclasses, mappings, sequences and numbers; numbers that are not finite are text."""

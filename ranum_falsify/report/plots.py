@@ -11,8 +11,6 @@ import torch
 from ranum_falsify.errors import UsageError
 from ranum_falsify.prove.explaining import LayerBounds
 
-__all__ = ["draw_layers", "draw_margins"]
-
 _COLOURS = {"violated": "#c0392b", "open": "#b9770e", "proved": "#1e8449"}
 _OTHER = "#5c6067"
 _MOST_NAMES = 40

@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ranum_falsify.prove.precision import KeepList
 
-__all__ = ["Float32", "as_text", "float32_of"]
-
 
 def as_text(found: KeepList) -> Iterator[str]:
     """Yield the list for people, in the form that converters take."""

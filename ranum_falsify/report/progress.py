@@ -16,8 +16,6 @@ from ranum_falsify.escaping import escape
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
 
-__all__ = ["FollowLike", "ProgressDisplay", "ProgressLike", "follow", "is_notebook"]
-
 _SILENCE = 5.0  # seconds between two lines
 _PATIENCE = 1.0  # seconds after which a notebook shows something
 

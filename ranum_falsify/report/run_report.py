@@ -23,17 +23,6 @@ from ranum_falsify.suite.record import InstanceRecord
 if TYPE_CHECKING:
     from ranum_falsify.prove.precision import KeepList
 
-__all__ = [
-    "FORMAT",
-    "STAGES",
-    "Files",
-    "ReportedOperator",
-    "RunReport",
-    "make_report",
-    "report_of",
-    "schema",
-]
-
 FORMAT: Literal[1] = 1
 """Number of the form of JSON reports, which grows when a key changes its meaning or goes; see docs/json.md."""
 

@@ -7,13 +7,11 @@ from pathlib import PurePath
 from typing import Any
 from urllib.parse import quote
 
-from ranum_falsify import __version__
 from ranum_falsify.escaping import escape
 from ranum_falsify.report.findings import ReportedFinding, findings_of
 from ranum_falsify.report.run_report import Files, RunReport, report_of
 from ranum_falsify.suite.record import InstanceRecord
-
-__all__ = ["as_sarif"]
+from ranum_falsify.version import __version__
 
 _SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 _NAME = "ranum-falsify"

@@ -6,8 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from ranum_falsify.search.result import SizeOutcome
 
-__all__ = ["as_text", "ranged"]
-
 _MOST_NAMED = 6
 
 

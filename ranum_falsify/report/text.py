@@ -19,8 +19,6 @@ from ranum_falsify.report.iterations import describe_iterations, group_iteration
 from ranum_falsify.report.run_report import STAGES, ReportedOperator
 from ranum_falsify.search.result import KIND_NAMES, Answer, OperatorRecord, OperatorResult
 
-__all__ = ["describe_kind", "finding_lines", "plural", "ranges", "report", "reported_lines"]
-
 _ORACLES = {
     "onnxruntime": "ONNX Runtime",
     "reference": "the ONNX reference evaluator",

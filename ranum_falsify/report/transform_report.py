@@ -11,8 +11,6 @@ from typing import Any
 from ranum_falsify.report.versions import versions
 from ranum_falsify.transform.outcome import PassReport
 
-__all__ = ["FORMAT", "Failure", "transform_report"]
-
 FORMAT = 1
 """Number of the form of these reports; see docs/transform.md."""
 

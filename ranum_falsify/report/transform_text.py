@@ -12,8 +12,6 @@ from ranum_falsify.transform.outcome import PassReport
 if TYPE_CHECKING:
     from ranum_falsify.transform.registry import PassSpec
 
-__all__ = ["list_passes", "report_pass", "summarise"]
-
 _MOST_SHOWN = 5
 
 

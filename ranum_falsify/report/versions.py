@@ -7,10 +7,8 @@ from contextlib import suppress
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 
-from ranum_falsify import __version__
 from ranum_falsify.bundle import UPSTREAM, version_of_upstream
-
-__all__ = ["versions"]
+from ranum_falsify.version import __version__
 
 _PACKAGES = ("numpy", "onnx", "onnxruntime", "torch")
 

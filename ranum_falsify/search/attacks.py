@@ -14,8 +14,6 @@ from ranum_falsify import upstream
 from ranum_falsify.config import SearchConfig
 from ranum_falsify.errors import BackendError
 
-__all__ = ["Attack", "attack_of", "available", "check_backends"]
-
 _OWN = ("pgd", "newton")
 _CLEVERHANS = (
     "carlini_wagner_l2",

@@ -18,8 +18,6 @@ from ranum_falsify.search.operator_search import OperatorSearch
 from ranum_falsify.search.search import Region, SearchContext
 from ranum_falsify.search.starts import Box
 
-__all__ = ["BackendSearch"]
-
 _ENDLESS_ROUND = 10
 """Starts on each objective before it is the next one's turn, if the user asks for as many as time allows."""
 

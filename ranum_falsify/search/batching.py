@@ -16,8 +16,6 @@ from ranum_falsify.properties.problem.targets import Target
 from ranum_falsify.search.converter import Probe, TorchModel
 from ranum_falsify.search.target_state import probe_of
 
-__all__ = ["BatchedModel"]
-
 _Row = tuple[tuple[Tensor, ...], tuple[Tensor, ...]]
 """Outputs of a sample, and what is observed."""
 

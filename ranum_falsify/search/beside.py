@@ -24,8 +24,6 @@ from ranum_falsify.search.result import Counterexample, OperatorResult, Oracle
 from ranum_falsify.search.target_state import least_margins
 from ranum_falsify.validity import Constraint
 
-__all__ = ["TorchFailure", "add_runtimes", "compare", "find_failing_in_torch", "runtimes_of"]
-
 Key = tuple[int, str]
 
 

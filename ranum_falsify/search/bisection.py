@@ -16,8 +16,6 @@ from ranum_falsify.search.search import Region, SearchContext
 from ranum_falsify.search.starts import Box
 from ranum_falsify.search.target_state import margin_and_crossing_of
 
-__all__ = ["Bisection", "Observation", "bisect"]
-
 _HALVINGS = 70
 """Enough to bring the ends of any segment to neighbouring floats (52 bits and some exponents)."""
 

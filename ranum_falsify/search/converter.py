@@ -22,8 +22,6 @@ from ranum_falsify.network.order import topological_order
 from ranum_falsify.network.tensors import to_torch
 from ranum_falsify.operators.support.batching import Operand, batch_function
 
-__all__ = ["Instruction", "Probe", "TorchConverter", "TorchModel", "convert", "fuse"]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Instruction:

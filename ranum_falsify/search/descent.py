@@ -10,8 +10,6 @@ from torch import Tensor
 
 from ranum_falsify.search.starts import Box
 
-__all__ = ["Descent", "StepSizes"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class StepSizes:

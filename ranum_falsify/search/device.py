@@ -13,9 +13,6 @@ from torch import Tensor
 from ranum_falsify.errors import DeviceError
 from ranum_falsify.network import Graph
 
-__all__ = ["batch_limit", "bytes_per_sample", "chunks", "device_of", "settings"]
-
-
 _SMALL_BATCH = 4 << 20
 """Batches below this size in bytes run on one thread: handing work to others costs more than it saves."""
 

@@ -12,11 +12,9 @@ from torch import Tensor
 
 from ranum_falsify.network import Graph
 from ranum_falsify.network.tensors import to_numpy, to_torch
-from ranum_falsify.properties.formula.applications import NetworkCall
+from ranum_falsify.properties.formula.terms import NetworkCall
 from ranum_falsify.properties.problem.problem import InputVariable
 from ranum_falsify.search.converter import TorchModel
-
-__all__ = ["find_extremes"]
 
 _MOST = 8
 """Tensors, spread over the network, of each of which one element is driven up and down."""

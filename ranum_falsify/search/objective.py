@@ -9,15 +9,13 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from ranum_falsify.properties.formula.applications import NetworkCall, ValidityGoal
+from ranum_falsify.properties.formula.terms import NetworkCall, ValidityGoal
 from ranum_falsify.properties.problem.problem import Problem
 from ranum_falsify.properties.problem.targets import Target
 from ranum_falsify.search.batching import BatchedModel
 from ranum_falsify.search.converter import TorchModel
 from ranum_falsify.search.device import chunks
 from ranum_falsify.search.slopes import Estimates
-
-__all__ = ["Evaluated", "Objective"]
 
 
 @dataclass(frozen=True)

@@ -29,8 +29,6 @@ from ranum_falsify.search.starts import mix, replace_row
 from ranum_falsify.search.target_state import TargetState
 from ranum_falsify.search.witness import Witness
 
-__all__ = ["OperatorSearch"]
-
 _WIDE = 10
 """Starts per target in the first pass, where many targets share a batch."""
 

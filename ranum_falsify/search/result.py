@@ -13,18 +13,6 @@ from ranum_falsify.config import Optimisations, Reach, Runtime, ViolationKind
 from ranum_falsify.network.source import Source
 from ranum_falsify.prove.assumptions import Assumptions
 
-__all__ = [
-    "KIND_NAMES",
-    "Answer",
-    "Counterexample",
-    "Extent",
-    "OperatorRecord",
-    "OperatorResult",
-    "Oracle",
-    "SizeOutcome",
-    "Verdict",
-]
-
 Oracle = Literal["onnxruntime", "reference", "torch", "module", "autograd", "autograd-flushed", "autograd-torch"]
 Verdict = Literal["holds", "violated", "unknown"]
 

@@ -11,12 +11,9 @@ from torch import Tensor
 
 from ranum_falsify.errors import ReplayError
 from ranum_falsify.network.tensors import to_numpy
-from ranum_falsify.properties.formula.applications import NetworkCall
+from ranum_falsify.properties.formula.terms import NetworkCall
 from ranum_falsify.search.search import Region, SearchContext
 from ranum_falsify.search.starts import Box, sample_starts
-
-__all__ = ["NEAR", "draw_around", "feeds_of_points", "find_strange", "find_telling"]
-
 
 NEAR = 1e-5
 """A margin below this may be one that rounding makes negative."""

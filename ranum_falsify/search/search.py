@@ -14,7 +14,7 @@ from torch import Tensor
 from ranum_falsify.config import SearchConfig
 from ranum_falsify.deadline import Deadline, OutOfTime
 from ranum_falsify.network.tensors import to_numpy, to_torch
-from ranum_falsify.properties.formula.applications import NetworkCall
+from ranum_falsify.properties.formula.terms import NetworkCall
 from ranum_falsify.properties.problem.problem import InputVariable, Problem
 from ranum_falsify.properties.problem.targets import Target, targets_of
 from ranum_falsify.prove.proof import NOTHING, Proof
@@ -24,17 +24,6 @@ from ranum_falsify.search.descent import Descent, StepSizes
 from ranum_falsify.search.device import batch_limit, bytes_per_sample
 from ranum_falsify.search.objective import Objective
 from ranum_falsify.search.starts import Box, Crossings, find_crossings, sample_crossings, sample_starts
-
-__all__ = [
-    "Budget",
-    "Progress",
-    "Region",
-    "SearchContext",
-    "descend",
-    "find_downhill_vertices",
-    "find_worst_vertices",
-]
-
 
 _PORTION_BYTES = 1 << 30
 """Memory of the samples that are evaluated at once where no gradients are needed."""

@@ -10,9 +10,6 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-__all__ = ["CLIPPED", "FLAT", "Estimates", "Logarithms"]
-
-
 _Function = Callable[..., Any]
 
 

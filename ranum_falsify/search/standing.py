@@ -16,8 +16,6 @@ from ranum_falsify.search.beside import TorchFailure
 from ranum_falsify.search.result import Counterexample, OperatorResult, Oracle
 from ranum_falsify.validity import Constraint
 
-__all__ = ["describe_failing", "describe_shown", "describe_standing", "describe_steep", "is_aside"]
-
 
 def describe_standing(target: Target, proof: Proof) -> OperatorResult:
     """Return what a proof says about the operator of a target without a known counterexample."""

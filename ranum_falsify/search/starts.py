@@ -9,10 +9,8 @@ import torch
 from dnnv.nn import Operation
 from torch import Tensor
 
+from ranum_falsify.domain.order import SIGNED
 from ranum_falsify.network import Graph, spec_of
-from ranum_falsify.operators.support.unsigned import SIGNED
-
-__all__ = ["Box", "Crossings", "find_crossings", "mix", "replace_row", "sample_crossings", "sample_starts"]
 
 
 @dataclass(frozen=True)

@@ -18,9 +18,6 @@ from ranum_falsify.replay.gradients import DENORMAL
 from ranum_falsify.search.converter import Probe
 from ranum_falsify.validity import Constraint
 
-__all__ = ["TargetState", "least_margins", "margin_and_crossing_of", "margins_of", "probe_of"]
-
-
 _REFUSALS = 16
 """Candidates of a target that ONNX Runtime may refuse before a round of the search turns to others."""
 

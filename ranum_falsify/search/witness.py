@@ -18,8 +18,6 @@ from ranum_falsify.search.search import SearchContext
 from ranum_falsify.search.standing import describe_failing, describe_shown, describe_steep
 from ranum_falsify.validity import Constraint
 
-__all__ = ["Witness"]
-
 
 class Witness:
     """Says what concrete inputs show.

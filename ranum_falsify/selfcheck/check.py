@@ -20,8 +20,6 @@ from ranum_falsify.selfcheck.family import HERE
 from ranum_falsify.selfcheck.running import Ways, ways_to_run
 from ranum_falsify.selfcheck.subjects import ROW_SUBJECTS, SUBJECTS, Subject
 
-__all__ = ["check"]
-
 _COUNT = 4099  # odd: the last elements fill no vector
 _SAFETY = 2.0
 _LIMIT = 2.0**64

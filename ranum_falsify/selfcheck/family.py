@@ -10,8 +10,6 @@ import torch
 
 from ranum_falsify.config import CUDA, library_of
 
-__all__ = ["HERE", "family_here", "processor", "processor_flags"]
-
 HERE = "here"
 """Name of the family of what was found on this machine beyond the records of its own family."""
 

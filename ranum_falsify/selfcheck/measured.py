@@ -18,17 +18,6 @@ from ranum_falsify.saving import check_place, save_together
 from ranum_falsify.selfcheck.family import family_here, processor, processor_flags
 from ranum_falsify.selfcheck.subjects import ROW_SUBJECTS, SUBJECTS
 
-__all__ = [
-    "LIBRARIES",
-    "MINUTES",
-    "list_unmeasured",
-    "measure_here",
-    "read_kept",
-    "read_measured",
-    "release_of",
-    "unmeasured",
-]
-
 LIBRARIES: Mapping[Runtime, str] = {"onnxruntime": "ONNX Runtime", "torch": "PyTorch"}
 """Libraries whose kernels are checked, by runtime."""
 

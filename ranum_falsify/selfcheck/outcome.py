@@ -18,8 +18,6 @@ from ranum_falsify.saving import save_together
 from ranum_falsify.selfcheck.family import family_here, processor_flags
 from ranum_falsify.selfcheck.measured import LIBRARIES, list_unmeasured, read_kept, read_measured, release_of
 
-__all__ = ["Outcome", "self_check"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:

@@ -19,8 +19,6 @@ from ranum_falsify.network.evaluate import apply
 from ranum_falsify.network.tensors import to_numpy, to_torch
 from ranum_falsify.selfcheck.subjects import Subject
 
-__all__ = ["ELEMENT_TYPES", "Array", "Run", "Session", "SessionOf", "Ways", "native", "ways_to_run"]
-
 Array = np.ndarray[Any, np.dtype[Any]]
 
 Session = Callable[[Array], Array]

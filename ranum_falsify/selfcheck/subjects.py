@@ -13,8 +13,6 @@ from torch import Tensor
 
 from ranum_falsify.domain.rules.support import real_functions as real
 
-__all__ = ["QUICK_ALPHA", "ROW_SUBJECTS", "SUBJECTS", "Subject"]
-
 QUICK_ALPHA = float(np.float32(1.702))
 """The factor of QuickGelu, by default."""
 

@@ -10,8 +10,6 @@ from ranum_falsify.content import may_have_external_data, sha256
 from ranum_falsify.errors import ModelError
 from ranum_falsify.suite.instance import Instance
 
-__all__ = ["Bundle", "Bundler"]
-
 Bundle = Mapping[str, str]
 """SHA-256 hashes of a file and of those that belong to it, by their paths seen from its folder; its own comes first."""
 

@@ -7,8 +7,6 @@ from typing import Protocol, Self
 
 from ranum_falsify.suite.task import Answered, Task
 
-__all__ = ["Crew"]
-
 
 class Crew(Protocol):
     """Workers; a context manager, whose exit ends them and what they work on."""

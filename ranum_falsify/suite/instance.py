@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-__all__ = ["Instance"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Instance:

@@ -18,21 +18,6 @@ from ranum_falsify.content import is_compressed
 from ranum_falsify.errors import UsageError, reason_of
 from ranum_falsify.suite.instance import Instance
 
-__all__ = [
-    "GroupOptions",
-    "ReadOptions",
-    "find_present",
-    "is_dnnv",
-    "list_instances",
-    "make_unique",
-    "read_dnnv",
-    "read_rows",
-    "read_text",
-    "read_toml",
-    "read_vnncomp",
-]
-
-
 _LARGEST = 64 * 2**20  # bytes
 _WANTED = "an instances.csv or a suite.toml"
 

@@ -11,8 +11,6 @@ from ranum_falsify.errors import SuiteError
 from ranum_falsify.suite.task import Answered, Task
 from ranum_falsify.suite.worker import Worker, WorkerDeathError
 
-__all__ = ["LOST", "LocalCrew"]
-
 LOST = Answered(status="error", error="its worker was killed", lost=True)
 """The answer to a task whose worker died."""
 

@@ -15,8 +15,6 @@ from ranum_falsify.errors import UsageError
 from ranum_falsify.suite.bundles import Bundle, Bundler
 from ranum_falsify.suite.instance import Instance
 
-__all__ = ["Planned", "choose", "override", "plan", "stem_of"]
-
 
 @dataclass(frozen=True)
 class Planned:

@@ -9,8 +9,6 @@ from typing import Any, Literal, get_args
 
 from ranum_falsify.suite.instance import Instance
 
-__all__ = ["FORMAT", "STATUSES", "InstanceRecord", "Status"]
-
 FORMAT = 1
 """Number of the form of a line, which grows when a key changes its meaning or goes; see docs/suites.md."""
 

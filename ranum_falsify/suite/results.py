@@ -16,9 +16,6 @@ from ranum_falsify.errors import SaveError, UsageError, reason_of
 from ranum_falsify.saving import save_together
 from ranum_falsify.suite.record import InstanceRecord, Status
 
-__all__ = ["ResultsFile", "read_records", "write_table"]
-
-
 _PATIENCE = 2.0
 """Seconds to wait for a file that another process holds, as a worker does that a killed suite was just starting."""
 

@@ -16,8 +16,6 @@ from ranum_falsify.suite.record import InstanceRecord, Status
 from ranum_falsify.suite.results import ResultsFile
 from ranum_falsify.suite.task import Answered, Task
 
-__all__ = ["InstanceLimits", "SuiteStanding", "run_suite"]
-
 _MOST_RUNS = 3
 _PATIENCE = 1.0  # seconds
 

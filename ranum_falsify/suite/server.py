@@ -24,8 +24,6 @@ import psutil
 from ranum_falsify.errors import RanumFalsifyError, is_out_of_memory
 from ranum_falsify.suite.task import Answered, Task
 
-__all__ = ["Runner", "main"]
-
 _GLANCE = 0.2
 """Seconds between two looks at the memory of a child."""
 

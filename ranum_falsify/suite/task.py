@@ -10,8 +10,6 @@ from ranum_falsify.suite.bundles import Bundle
 from ranum_falsify.suite.instance import Instance
 from ranum_falsify.suite.record import Status
 
-__all__ = ["Answered", "Task"]
-
 _LEAST_GRACE, _GRACE = 5.0, 0.1
 
 

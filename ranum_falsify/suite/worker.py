@@ -10,8 +10,6 @@ from multiprocessing.connection import Connection
 
 from ranum_falsify.suite.task import Answered, Task
 
-__all__ = ["Worker", "WorkerDeathError"]
-
 _START = "import sys; sys.path[:] = {path!r}; from ranum_falsify.suite.server import main; main({number}, {runner!r})"
 
 

@@ -8,8 +8,6 @@ from typing import Any
 
 import onnx_ir as ir
 
-__all__ = ["AnalysisPass"]
-
 
 class AnalysisPass(ABC):
     """A pass that changes nothing; what it finds is told, and known to the passes after it.

@@ -22,8 +22,6 @@ from ranum_falsify.transform.model import copy_model, tensors_of
 from ranum_falsify.transform.naming import all_nodes, all_outputs, tell_apart
 from ranum_falsify.transform.rewrite import Refusal, Rewrite, apply_rewrite
 
-__all__ = ["Applied", "apply_pass"]
-
 
 @dataclass(frozen=True)
 class Applied:

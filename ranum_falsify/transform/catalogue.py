@@ -19,8 +19,6 @@ from ranum_falsify.transform.checks.comparing import METRICS
 from ranum_falsify.transform.registry import PassSpec, faults, forget, keep_faults, registered
 from ranum_falsify.transform.rewrite import Rewrite
 
-__all__ = ["PassCall", "all_passes", "find_pass", "import_passes"]
-
 
 @dataclass(frozen=True)
 class PassCall:

@@ -11,8 +11,6 @@ import numpy as np
 from ranum_falsify.transform.checks.comparing import Tolerance
 from ranum_falsify.transform.checks.inputs import Box
 
-__all__ = ["Reference", "TransformConfig"]
-
 
 @dataclass(frozen=True)
 class Reference:

@@ -14,8 +14,6 @@ import yaml
 from ranum_falsify.errors import TransformError, reason_of
 from ranum_falsify.transform.checks.comparing import Tolerance
 
-__all__ = ["FileConfig", "Files", "read_config"]
-
 Files = Sequence[Path] | Mapping[str, Path]
 """Arrays of references: in the model's order, or by name."""
 

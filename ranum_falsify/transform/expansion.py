@@ -11,9 +11,6 @@ import onnx_ir as ir
 from ranum_falsify.transform.naming import NodeNames, all_nodes
 from ranum_falsify.transform.rewrite import Refusal, RefusedError
 
-__all__ = ["Expansion", "Lowering", "Plan", "is_read"]
-
-
 Plan = Callable[[Any], Sequence[ir.Value | None]]
 """Builds, with operators `op.Name(...)`, a value for each output of a node; None for one that is not needed."""
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-__all__ = ["Guarantee", "guarantee_of", "set_guarantee"]
-
 _ATTRIBUTE = "verified_guarantee"
 
 

@@ -18,19 +18,6 @@ from ranum_falsify.network.guards import TOO_MUCH_MEMORY
 from ranum_falsify.network.model_file import check_external_data, describe_wrong, model_bytes
 from ranum_falsify.saving import save_together
 
-__all__ = [
-    "copy_model",
-    "count_operators",
-    "external_files",
-    "from_proto",
-    "has_external_data",
-    "read_model",
-    "tensors_of",
-    "to_proto",
-    "weights_path",
-    "write_model",
-]
-
 _LARGEST = 2_000_000_000
 """Bytes of tensors that a model may hold itself; protobuf's limit is 2 GiB for all."""
 

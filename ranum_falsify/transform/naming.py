@@ -12,8 +12,6 @@ from ranum_falsify.network import Graph
 from ranum_falsify.network.naming import tensor_name
 from ranum_falsify.network.nesting import name_of, nested_nodes
 
-__all__ = ["NodeNames", "all_nodes", "all_outputs", "name_nodes", "tell_apart"]
-
 
 def all_nodes(model: ir.Model) -> Iterator[ir.Node]:
     """Yield the nodes of a model's graph, its subgraphs and its local functions."""

@@ -12,41 +12,6 @@ import onnx_ir as ir
 
 from ranum_falsify.transform.rewrite import RefusedError
 
-__all__ = [
-    "FLOATS",
-    "NARROW_FLOATS",
-    "WIDE_FLOATS",
-    "FloatLimits",
-    "axes_of",
-    "axis_of",
-    "check_double",
-    "check_integers",
-    "check_shape",
-    "constant",
-    "constant_array",
-    "constant_tensor",
-    "dtype_of",
-    "element_type",
-    "first_operand",
-    "float_attribute",
-    "given_attribute",
-    "integer",
-    "integer_attribute",
-    "integers",
-    "integers_attribute",
-    "is_finite",
-    "is_identity",
-    "length_of",
-    "limits_of",
-    "node_of",
-    "operand",
-    "opset_at",
-    "rank_of",
-    "required_constant",
-    "shape_of",
-    "text_attribute",
-]
-
 
 def integer_attribute(node: ir.Node, name: str, default: int) -> int:
     """Return an integer attribute of a node.

@@ -12,8 +12,6 @@ import onnx_ir as ir
 from ranum_falsify.transform.guarantee import Guarantee
 from ranum_falsify.transform.rewrite import Refusal
 
-__all__ = ["PassReport", "PostconditionError", "Transformed", "VerificationError"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class PassReport:

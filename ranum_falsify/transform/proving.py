@@ -16,15 +16,13 @@ from ranum_falsify.config import ProveConfig
 from ranum_falsify.deadline import Deadline, OutOfTime
 from ranum_falsify.errors import RanumFalsifyError, is_interruption
 from ranum_falsify.network import read
-from ranum_falsify.properties.formula.applications import NetworkCall
+from ranum_falsify.properties.formula.terms import NetworkCall
 from ranum_falsify.properties.problem.problem import Problem
 from ranum_falsify.prove.proof import Proof
 from ranum_falsify.prove.prover import Prover
 from ranum_falsify.transform.model import to_proto
 from ranum_falsify.transform.naming import name_nodes
 from ranum_falsify.transform.stable_chain import apply_stable, equal_passes, infer_shapes
-
-__all__ = ["RewriteProofs", "prove_after_rewriting"]
 
 
 @dataclass(frozen=True)

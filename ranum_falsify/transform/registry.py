@@ -17,8 +17,6 @@ from ranum_falsify.transform.analysis import AnalysisPass
 from ranum_falsify.transform.guarantee import Guarantee, guarantee_of
 from ranum_falsify.transform.rewrite import Rewrite
 
-__all__ = ["Counterpart", "PassSpec", "faults", "forget", "keep_faults", "register", "registered"]
-
 PassClass = type[AnalysisPass] | type[Rewrite] | type[RewriteRuleClassBase] | type[ir.passes.PassBase]
 _Class = TypeVar("_Class", bound=PassClass)
 

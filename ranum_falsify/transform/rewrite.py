@@ -13,8 +13,6 @@ from onnxscript.rewriter.pattern import RewriteRule, RewriteRuleClassBase, Rewri
 
 from ranum_falsify.transform.naming import NodeNames, all_nodes
 
-__all__ = ["Refusal", "RefusedError", "Rewrite", "apply_rewrite"]
-
 
 class RefusedError(Exception):
     """A match that does not meet what its rewrite needs; the text says what."""

@@ -23,8 +23,6 @@ from ranum_falsify.transform.checks.structure import passes_checker, structure_f
 from ranum_falsify.transform.config import TransformConfig
 from ranum_falsify.transform.outcome import PassReport, PostconditionError, Transformed, VerificationError
 
-__all__ = ["Verification", "transform"]
-
 _SECONDS = 5.0
 """Time for the proof and the search after each pass, where nobody says how long."""
 

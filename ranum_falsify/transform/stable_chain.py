@@ -9,8 +9,6 @@ from ranum_falsify.transform.catalogue import all_passes, find_pass
 from ranum_falsify.transform.passes.stable_parts import StableForm
 from ranum_falsify.transform.rewrite import RefusedError
 
-__all__ = ["apply_stable", "equal_passes", "infer_shapes"]
-
 # Whole losses come first: what they are made of has stable forms, too, in which they are not found any more.
 # So do vectors over their norms before norms, and products of sums of exponentials before softmax and sigmoid, which
 # are written so.

@@ -21,9 +21,8 @@ from ranum_falsify.errors import PropertyError
 from ranum_falsify.network import Graph
 from ranum_falsify.network.naming import UniqueNames, tensor_name
 from ranum_falsify.network.tensors import is_floating, torch_dtype
-from ranum_falsify.properties.formula.applications import NetworkCall
 from ranum_falsify.properties.formula.formula import Comparison, Formula, Junction
-from ranum_falsify.properties.formula.terms import Output, Term
+from ranum_falsify.properties.formula.terms import NetworkCall, Output, Term
 from ranum_falsify.properties.problem.problem import InputVariable, Problem
 from ranum_falsify.properties.problem.scalars import Quantity
 from ranum_falsify.properties.problem.targets import Target, targets_of
@@ -42,8 +41,6 @@ from ranum_falsify.validity import InvalidRange
 
 if TYPE_CHECKING:
     from dnnv.nn import Operation
-
-__all__ = ["StatedProperty", "state_property"]
 
 _SLICE_HAS_INPUTS = 10  # opset
 _MOST_NAMED = 3

@@ -10,8 +10,6 @@ from typing import Any, Literal, TypeVar, overload
 
 from ranum_falsify.transform.guarantee import Guarantee, set_guarantee
 
-__all__ = ["equality", "metric", "tolerance"]
-
 _Class = TypeVar("_Class", bound=type[Any])
 
 

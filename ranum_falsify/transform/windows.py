@@ -11,8 +11,6 @@ import onnx_ir as ir
 from ranum_falsify.transform.operands import integer_attribute, integers_attribute, text_attribute
 from ranum_falsify.transform.rewrite import RefusedError
 
-__all__ = ["Window", "spatial_windows", "transposed_windows"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Window:

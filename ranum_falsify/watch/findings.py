@@ -13,9 +13,6 @@ from ranum_falsify.network.source import Source
 from ranum_falsify.watch.limits import Gauge, gauges_of, name_of, overflow_of, position_of, value_of
 from ranum_falsify.watch.recorder import Line, RecordedCall, Slot, Trace, numbers_in
 
-__all__ = ["Cause", "Diagnosis", "Trends", "find_cause", "source_of"]
-
-
 _HALF = 0.5
 _MOST_READINGS = 512
 

@@ -14,8 +14,6 @@ import ranum_falsify.operators  # noqa: F401 - fills the registry
 from ranum_falsify.network.registry import find
 from ranum_falsify.validity import Constraint, largest
 
-__all__ = ["Gauge", "gauges_of", "name_of", "overflow_of", "position_of", "value_of"]
-
 _ROWS = {
     "acos": ("Acos",),
     "acosh": ("Acosh",),

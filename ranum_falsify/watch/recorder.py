@@ -16,8 +16,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from ranum_falsify.api.sources import find_line
 from ranum_falsify.watch.limits import gauges_of, name_of
 
-__all__ = ["Line", "RecordedCall", "Recorder", "Slot", "Trace", "draw_state", "numbers_in"]
-
 Line = tuple[str, int, bool]
 """File, line, and whether the operator belongs to the backward pass of this line; ("", 0, ...) if unknown."""
 

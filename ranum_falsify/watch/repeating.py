@@ -13,8 +13,6 @@ from torch.utils import _pytree as pytree
 
 from ranum_falsify.watch.recorder import Recorder, draw_state
 
-__all__ = ["Repeatable"]
-
 
 @dataclass(frozen=True)
 class Repeatable:

@@ -15,8 +15,6 @@ from ranum_falsify.saving import save_together
 from ranum_falsify.watch.findings import find_cause
 from ranum_falsify.watch.recorder import RecordedCall, Recorder, Slot, Trace
 
-__all__ = ["replay_step", "save_step"]
-
 _FORMAT = 1
 _REFUSED = ("from_file", "set_", "resize_")
 """Operators that reach beyond tensors."""

@@ -23,8 +23,6 @@ from ranum_falsify.watch.recorder import Recorder, Trace
 from ranum_falsify.watch.repeating import Repeatable
 from ranum_falsify.watch.saved import save_step
 
-__all__ = ["FailedStep", "Watch", "WatchWarning", "watch"]
-
 T = TypeVar("T")
 _SHOWN = 3
 """Operators near their limits that one warning names, and carriers that a report does."""

@@ -10,24 +10,6 @@ from ranum_falsify.building import Tensor
 from ranum_falsify.zoo.builder import ArchitectureBuilder
 from ranum_falsify.zoo.initial import Initial
 
-__all__ = [
-    "FUSED_LOG_SOFTMAX",
-    "LEAST_COMPLEMENT",
-    "LEAST_NORMAL",
-    "SOFTMAX_UNDERFLOW",
-    "SOFTPLUS_LOSS",
-    "cross_entropy",
-    "dense",
-    "log_sigmoid_pair",
-    "log_softmax",
-    "max_pool",
-    "mean",
-    "one_hot",
-    "softmax_cross_entropy",
-    "tf_dropout",
-    "total",
-]
-
 LEAST_NORMAL = float(np.finfo(np.float32).smallest_normal)
 """Least argument of logarithms and square roots in repaired models: clipped there, no valid argument changes."""
 

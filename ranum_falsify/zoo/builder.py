@@ -11,8 +11,6 @@ import onnx
 from ranum_falsify.building import BoxedVariable, ModelBuilder, Tensor
 from ranum_falsify.zoo.initial import Initial
 
-__all__ = ["Architecture", "ArchitectureBuilder"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Architecture:

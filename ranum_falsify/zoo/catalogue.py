@@ -29,8 +29,6 @@ from ranum_falsify.zoo.facts.developers import DEVELOPER_FIXES
 from ranum_falsify.zoo.facts.training import TRAININGS
 from ranum_falsify.zoo.model import ZooModel
 
-__all__ = ["FUZZED", "MODELS", "model_of"]
-
 _FAMILIES = (
     autoencoder,
     binary_logistic,

@@ -25,23 +25,6 @@ from ranum_falsify.prove.prover import Prover
 from ranum_falsify.zoo.builder import Architecture
 from ranum_falsify.zoo.model import Defect, ZooModel
 
-__all__ = [
-    "Analysis",
-    "Detection",
-    "Flag",
-    "Seconds",
-    "Totals",
-    "Verdict",
-    "analyse",
-    "analysis_of",
-    "detect",
-    "draw_plausible_inputs",
-    "inference_seconds",
-    "problem_of",
-    "totals",
-]
-
-
 _SLOW = 1.0
 """A run that takes this many seconds is not repeated."""
 

@@ -12,8 +12,6 @@ from onnx import helper, numpy_helper
 
 from ranum_falsify.zoo.builder import Architecture, ArchitectureBuilder
 
-__all__ = ["DeveloperFix", "DeveloperGuard", "FixStatus", "guard_operands"]
-
 FixStatus = Literal["fixed", "weakened", "proposed", "unused", "none", "unknown"]
 """What became of a defect.
 

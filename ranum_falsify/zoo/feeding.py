@@ -14,8 +14,6 @@ from ranum_falsify.network.draws import DEVIATIONS
 from ranum_falsify.network.tensors import to_numpy
 from ranum_falsify.zoo.facts.samples import SAMPLES
 
-__all__ = ["Feeder", "Pictures"]
-
 _NOISE = ("z", "eps")
 """Inputs that are drawn from a standard normal distribution."""
 

@@ -13,8 +13,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["Initial", "constant", "normal", "torch_linear", "truncated_normal", "uniform", "values", "xavier", "zeros"]
-
 Draw = Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]
 
 _REACH = 10.0

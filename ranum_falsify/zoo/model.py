@@ -10,8 +10,6 @@ from ranum_falsify.zoo.builder import Architecture, ArchitectureBuilder
 from ranum_falsify.zoo.developer import DeveloperFix, guard_operands
 from ranum_falsify.zoo.property_file import property_text
 
-__all__ = ["Build", "Defect", "Optimizer", "Training", "ZooModel"]
-
 Optimizer = Literal["SGD", "Momentum", "Adam", "Adagrad", "RMSProp"]
 """Optimisers of the programs, as TensorFlow 1 and PyTorch call them; what is not said has their defaults."""
 

@@ -14,8 +14,6 @@ from ranum_falsify.zoo.feeding import Feeder, Pictures
 from ranum_falsify.zoo.model import Defect
 from ranum_falsify.zoo.train import STEPS, TrainingBench
 
-__all__ = ["Natural", "train_naturally"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Natural:

@@ -7,8 +7,6 @@ import re
 from ranum_falsify.building import BoxedVariable
 from ranum_falsify.zoo.builder import Architecture
 
-__all__ = ["property_text"]
-
 _HEAD = '''"""{summary}
 
     ranum-falsify {name}.py --network N {name}.onnx

@@ -27,8 +27,6 @@ from ranum_falsify.zoo.builder import Architecture
 from ranum_falsify.zoo.detect import problem_of
 from ranum_falsify.zoo.model import Defect, Training, ZooModel
 
-__all__ = ["LEVELS", "SEEDS", "STEPS", "DefectRuns", "Level", "TrainingBench", "optimiser_of"]
-
 Level = Literal["ranum", "drawn", "strict", "initial", "real"]
 """What counts; docs/training-defects.md explains each."""
 

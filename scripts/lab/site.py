@@ -1,6 +1,6 @@
 """Additions of MkDocs to the pages of `docs/`: pages that live elsewhere in the repository.
 
-Links are written as they work in the repository, such as `../BENCHMARKS.md`; here they become those of the site.
+Links are written as they work in the repository, such as `../benchmarks/zoo.md`; here they become those of the site.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ ROOT = Path(__file__).resolve().parents[2]
 # where it lives -> where it is in the site
 PAGES = {
     "README.md": "index.md",
-    "BENCHMARKS.md": "BENCHMARKS.md",
-    "CLIPS.md": "CLIPS.md",
-    "REPAIRS.md": "REPAIRS.md",
+    "benchmarks/zoo.md": "benchmarks/zoo.md",
+    "benchmarks/clips.md": "benchmarks/clips.md",
+    "benchmarks/repairs.md": "benchmarks/repairs.md",
     "CHANGELOG.md": "CHANGELOG.md",
     "CONTRIBUTING.md": "CONTRIBUTING.md",
     "networks/README.md": "networks.md",
@@ -42,11 +42,11 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Point the links of a page to where their targets are in the site."""
-    here = posixpath.dirname(_source(page.file.src_uri))
+    here, there = posixpath.dirname(_source(page.file.src_uri)), posixpath.dirname(page.file.src_uri) or "."
 
     def moved(link: re.Match[str]) -> str:
         target = posixpath.normpath(posixpath.join(here, link[0]))
-        return PAGES.get(target, target.removeprefix("docs/"))
+        return posixpath.relpath(PAGES.get(target, target.removeprefix("docs/")), there)
 
     return _LINK.sub(moved, markdown)
 

@@ -24,6 +24,7 @@ Forall(x, Implies(And(-1 <= x, x <= 1), no_invalid_input(N(x))))
 """
 
 
+@pytest.mark.slow
 def test_tests_hold_inputs_and_spans_and_run_as_files(tmp_path: Path) -> None:
     made = rf.confirm(MODEL, PROPERTY, runs=2, self_check=False)
     (log,) = made.operators

@@ -50,6 +50,7 @@ def draw(exported: Exported) -> dict[str, np.ndarray]:
     }
 
 
+@pytest.mark.slow
 def test_an_export_that_computes_something_else_is_refused() -> None:
     case = PRACTITIONERS["dice"]
     exported = export(case.broken(), case.args, gradient=True)
@@ -104,7 +105,7 @@ class Outer(nn.Module):
         return {"y": y, "others": [y.std(-1), None, "text"]}
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("gradient", [False, True])
 def test_names_and_sources(gradient: bool) -> None:
     example = torch.ones(2, 3)
@@ -248,7 +249,7 @@ class Layers(nn.Module):
         return loss
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("gradient", [False, True])
 def test_layers_are_exported_as_they_train(gradient: bool) -> None:
     torch.manual_seed(0)

@@ -35,6 +35,7 @@ class Share(nn.Module):
             return torch.log(torch.softmax(self.layer(x), -1))
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("dtype", LIMITS, ids=str)
 def test_modules_are_decided_in_their_type(dtype: torch.dtype) -> None:
     torch.manual_seed(0)
@@ -70,6 +71,7 @@ class Guarded(nn.Module):
         return torch.log(torch.where(x == 0, 1.0, x))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", LIMITS, ids=str)
 def test_a_test_of_a_wider_type_guards(dtype: torch.dtype) -> None:
     x = torch.rand(2, 4).to(dtype)

@@ -68,7 +68,7 @@ def run(module: nn.Module, inputs: Mapping[str, Tensor]) -> list[Tensor]:
     return [*outputs, *(x for x in gradients if x is not None)]
 
 
-@pytest.mark.few(14)
+@pytest.mark.few(4)
 @pytest.mark.parametrize(("name", "dtype", "gradient"), CHECKS)
 def test_verdicts_are_true(name: str, dtype: str, gradient: bool) -> None:
     loss = LOSSES[name]

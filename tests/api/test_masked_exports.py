@@ -83,7 +83,7 @@ def export(module: nn.Module, arguments: tuple[Any, ...], folder: Path, *, dynam
     return path.read_bytes()
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("mask", "dynamo"),
     [("causal", True), ("filled", False), ("added", False), ("lowest", False)],
@@ -96,7 +96,7 @@ def test_a_masked_decoder_of_two_layers_holds(mask: str, dynamo: bool, tmp_path:
     assert time.monotonic() - start < 60
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(("condition", "verdict"), [("np.sum(padding) < 6", "holds"), ("True", "violated")])
 def test_padding_must_leave_a_word(condition: str, verdict: str, tmp_path: Path) -> None:
     torch.manual_seed(0)

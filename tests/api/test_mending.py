@@ -18,7 +18,7 @@ MENDED = {
 }
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", MENDED)
 def test_lines_are_mended_and_proved(name: str) -> None:
     case = PRACTITIONERS[name]

@@ -22,7 +22,7 @@ def lines_ending_in(comment: str) -> set[int]:
     return {number for number, line in enumerate(lines, start=1) if line.endswith(comment)}
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", PRACTITIONERS)
 def test_what_practitioners_write_is_violated_at_its_line(name: str) -> None:
     case = PRACTITIONERS[name]
@@ -40,7 +40,7 @@ def test_what_practitioners_write_is_violated_at_its_line(name: str) -> None:
         assert {source.line for source in sources} <= set(range(first, first + len(inspect.getsourcelines(module)[0])))
 
 
-@pytest.mark.few(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PRACTITIONERS)
 def test_the_repaired_module_holds_forward_and_backward(name: str) -> None:
     case = PRACTITIONERS[name]
@@ -76,6 +76,7 @@ class SafeGuardedRoot(nn.Module):
         return torch.where(x > 0, torch.where(x > 0, x, 1.0).sqrt(), 0.0).sum()
 
 
+@pytest.mark.slow
 def test_a_guarded_root_holds_forward_only() -> None:
     args = (torch.ones(3),)
     assert rf.check(GuardedRoot(), args, box=(0, 1), **QUICK).verdict == "holds"
@@ -140,6 +141,7 @@ class Scaled(nn.Module):
         return x / self.scale
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("weights", "verdict"), [(0.1, "holds"), (2.0, "violated"), ((0.5, 4.0), "holds")])
 def test_weights_range_by_a_share_or_within_bounds(weights: WeightsLike, verdict: str) -> None:
     result = rf.check(Scaled(), (torch.ones(2),), box=(-1, 1), free="all", weights=weights, **QUICK)

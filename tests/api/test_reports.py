@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from xml.etree import ElementTree
 
+import pytest
 import torch
 from torch import Tensor, nn
 
@@ -39,6 +40,7 @@ def test_a_finding_in_a_module_is_at_its_line() -> None:
     assert "torch.log(x)" in line
 
 
+@pytest.mark.slow
 def test_a_file_keeps_the_lines_that_the_exporter_notes(tmp_path: Path) -> None:
     path = tmp_path / "logarithm.onnx"
     torch.onnx.export(Logarithm(), (torch.ones(2),), path, dynamo=True, verbose=False)

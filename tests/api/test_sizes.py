@@ -69,6 +69,7 @@ def test_no_size_is_asked_again_without_time() -> None:
     assert time.monotonic() - began < 10
 
 
+@pytest.mark.slow
 def test_the_first_size_of_many_is_not_short_of_time() -> None:
     model = parser.parse_model(GROWING.replace("LIMIT", "99.5"))
     result = rf.check(model, box=(0, 1), dims={"seq": range(1, 65)}, timeout=20)

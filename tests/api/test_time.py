@@ -64,6 +64,7 @@ def test_an_alarm_that_python_drops_is_not_the_last() -> None:
         _wait(SLACK)
 
 
+@pytest.mark.slow
 def test_rounds_go_on_while_nothing_is_decided() -> None:
     result = rf.check(HARD, box=(-3, 3), timeout=4, prove_timeout=0.2, self_check=False)
     assert (result.verdict, result.answer.interrupted) == ("unknown", "timeout")

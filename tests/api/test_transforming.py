@@ -90,6 +90,7 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_a_pass_runs_and_says_how_it_was_verified(tmp_path: Path) -> None:
     done = rf.transform(proto_of(SOFTMAX), ["stable_log_softmax"], box=(-200, 200))
     (report,) = done.passes
@@ -111,6 +112,7 @@ def test_without_a_range_nothing_is_searched() -> None:
     assert report.verified[0] == "structure" and len(report.verified) == 2
 
 
+@pytest.mark.slow
 def test_a_broken_promise_leaves_the_model_before_it_and_an_input() -> None:
     @verify.equality
     @register()

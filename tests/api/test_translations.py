@@ -57,6 +57,7 @@ CASES: dict[str, tuple[Callable[..., Tensor], tuple[Tensor, Tensor], tuple[float
 }
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", CASES)
 def test_values_are_those_of_pytorch(name: str) -> None:
     function, arguments, _ = CASES[name]
@@ -64,6 +65,7 @@ def test_values_are_those_of_pytorch(name: str) -> None:
     np.testing.assert_allclose(found, function(*arguments).numpy(), rtol=2e-6, atol=1e-7)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", ["bce", "bce_sum", "bce_each", "cdist"])
 def test_derivatives_are_those_of_pytorch(name: str) -> None:
     function, arguments, _ = CASES[name]
@@ -75,6 +77,7 @@ def test_derivatives_are_those_of_pytorch(name: str) -> None:
         np.testing.assert_allclose(one, leaf.grad.numpy(), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("gradient", [False, True])
 @pytest.mark.parametrize("name", ["bce", "cdist", "kl"])
 def test_they_hold_forward_and_backward(name: str, gradient: bool) -> None:
@@ -85,6 +88,7 @@ def test_they_hold_forward_and_backward(name: str, gradient: bool) -> None:
     assert rf.check(Calls(function), given, box=box, **options).verdict == "holds"
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", ["xlogy", "entropy"])
 def test_they_hold_forward(name: str) -> None:
     function, arguments, box = CASES[name]

@@ -24,6 +24,7 @@ class Entropy(nn.Module):
 ARGS = torch.full((2, 4), 0.5), torch.full((2, 4), 0.5)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("wrt", "outputs"),
     [(None, 3), ("target", 2), (("prediction", "target"), 3), ("parameters", 2), (["scale", "prediction"], 3)],
@@ -32,6 +33,7 @@ def test_derivatives_are_taken_in_what_is_named(wrt: str | None, outputs: int) -
     assert len(export(Entropy(), ARGS, gradient=True, wrt=wrt).model.graph.output) == outputs
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("wrt", "text"),
     [

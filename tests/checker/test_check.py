@@ -41,6 +41,7 @@ def follow(text: str, opset: int = 18, **ranges: Any) -> Followed:
     return check_model(question_of(text, opset, **ranges), PLAIN)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", SAFE)
 def test_proofs_of_networks_are_accepted(name: str, tmp_path: Path) -> None:
     path = NETWORKS / f"{name}.onnx"

@@ -51,6 +51,7 @@ def imported_by(arguments: list[str], names: set[str]) -> tuple[int, list[str]]:
 
 
 class TestStart:
+    @pytest.mark.few(2)
     @pytest.mark.parametrize(
         ("arguments", "status"),
         [
@@ -72,6 +73,7 @@ class TestStart:
     ) -> None:
         assert imported_by(arguments, {"torch", "dnnv", "onnx", "numpy"}) == (status, [])
 
+    @pytest.mark.slow
     def test_a_check_imports_nothing_that_is_slow_to_import_and_not_needed(self) -> None:
         slow = {
             "sympy",
@@ -134,6 +136,7 @@ class TestWithoutUpstream:
                 (folder / entry.name).symlink_to(entry)
         return folder
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         "arguments", [["operators"], [__file__], ["replay", "cex.npy"]], ids=lambda words: words[0]
     )
@@ -219,6 +222,7 @@ class TestFailures:
         assert workshop.run("p.py").err == ""
 
 
+@pytest.mark.slow
 def test_a_closed_output_is_no_error() -> None:
     # Standard output is a pipe that nobody reads.
     reading, writing = os.pipe()

@@ -58,6 +58,7 @@ class TestModels:
         assert len(model.SerializeToString()) < 2500
         assert "9 local functions expand to 1,000,000,000 nodes" in self.refuse(workshop, model)
 
+    @pytest.mark.slow
     def test_functions_of_functions_that_are_honest(self, workshop: Workshop) -> None:
         onnx.save(doubling(3, 5), str(workshop.folder / "model.onnx"))
         run = workshop.run(workshop.property(), "-N", "N", workshop.folder / "model.onnx")
@@ -216,6 +217,7 @@ class TestTimeout:
         assert run.out.splitlines()[0] == "unknown (ended early: timeout while reading)"
         assert json.loads(report.read_text())["verdict"] == "unknown"
 
+    @pytest.mark.slow
     def test_it_covers_a_library_that_does_not_return(self, workshop: Workshop) -> None:
         model = workshop.model(
             """g (float[1] x) => (y) <int64[4] n = {1, 1, 3000, 3000}, int64[4] k = {1, 1, 1500, 1500}> {

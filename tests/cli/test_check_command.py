@@ -156,6 +156,7 @@ def test_an_input_without_a_default_has_to_be_given(workshop: Workshop) -> None:
 
 
 class TestPrintedProperty:
+    @pytest.mark.few(3)
     @pytest.mark.parametrize(
         ("model", "words"),
         [
@@ -264,6 +265,7 @@ class TestRewrites:
     MODEL = "g (float[1, 2] x) => (float[1, 2] y) { [softmax] p = Softmax(x) [logarithm] y = Log(p) }"
     WORDS = "--box -90 90 --prove-timeout 0"
 
+    @pytest.mark.slow
     def test_what_would_be_proved_is_told_and_the_verdict_stays(
         self, workshop: Workshop, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -149,6 +149,7 @@ class TestFiles:
         assert "W" not in {tensor.name for tensor in model.graph.initializer} != set()
         assert passed(out) == 4
 
+    @pytest.mark.slow
     def test_of_a_defect_of_the_zoo(self, workshop: Workshop) -> None:
         model = model_of("3")
         architecture = model.architecture()
@@ -195,6 +196,7 @@ class TestFiles:
         assert confirm(workshop, workshop.model(text), PAIR, "--out", out).status == 1
         assert passed(out) == 4
 
+    @pytest.mark.slow
     def test_the_least_integer_divided_by_minus_one_ends_its_own_process_alone(self, workshop: Workshop) -> None:
         out = workshop.folder / "tests"
         text = "g (int64[2] a, int64[2] b) => (int64[2] y) { [quotient] y = Div(a, b) }"
@@ -265,6 +267,7 @@ class TestFiles:
         with np.load(out / "log.0.npz") as arrays:
             assert (arrays["input:w"] <= 0).any() and (arrays["input:x"] >= 1).all()
 
+    @pytest.mark.slow
     def test_the_model_computes_what_it_did(self, workshop: Workshop) -> None:
         out = workshop.folder / "tests"
         path = NETWORKS / "layer_norm_no_epsilon.onnx"
@@ -293,6 +296,7 @@ class TestAnswers:
         assert (found.status, first) == (0, "nothing to test: every operator is proved for onnxruntime, torch, exact")
         assert [path.name for path in out.iterdir()] == ["confirm.json"] and report(out)["operators"] == []
 
+    @pytest.mark.slow
     def test_nothing_triggers(self, workshop: Workshop) -> None:
         # Log(x - x + 0.5): the bounds forget that both are one.
         text = """g (float[2] x) => (float[2] y) <float h = {0.5}> {

@@ -25,6 +25,7 @@ def until(is_so: Callable[[], bool]) -> bool:
     return is_so()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=lambda number: number.name)
 def test_nothing_is_left(workshop: Workshop, number: signal.Signals) -> None:
     nodes = "t0 = Tanh(x)\n" + "\n".join(f"m{i} = MatMul(t{i}, w)\nt{i + 1} = Tanh(m{i})" for i in range(60))

@@ -92,6 +92,7 @@ class TestVerdict:
         assert f"--no-prove and {option[0]} contradict" in workshop.falsify("--no-prove", *option).error
         assert "--runtime" in workshop.falsify("--runtime", "tensorflow").error
 
+    @pytest.mark.slow
     def test_a_masked_violation_is_left_out_on_demand(self, workshop: Workshop) -> None:
         masked = """g (float[1, 2] x) => (float[1, 2] y) {
             [zero] zero = Constant<value = float[1] {0}>()
@@ -281,6 +282,7 @@ class TestJson:
         assert ("avx2", True) in [(of["family"], bool(of["version"])) for of in libraries["onnxruntime"]["covered"]]
         assert libraries.keys() == {"onnxruntime", "torch"} and libraries["torch"]["covered"]
 
+    @pytest.mark.slow
     def test_what_is_open_only_as_rewritten_says_so(self, workshop: Workshop) -> None:
         model = workshop.model(SCALED)
         arguments = (workshop.property(), "--network", "N", model, "--prop.lb=0", "--prop.ub=1e-20", "--n_starts", "0")

@@ -43,6 +43,7 @@ def fuzz() -> ModuleType:
     return fuzz_inputs
 
 
+@pytest.mark.slow
 def test_a_sample_of_mutated_files_and_bombs() -> None:
     options = ["--first", str(SAMPLE.start), "--cases", str(len(SAMPLE)), "--workers", "1", "--search-every", "10"]
     done = subprocess.run(

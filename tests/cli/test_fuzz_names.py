@@ -21,6 +21,7 @@ def fuzz() -> ModuleType:
     return fuzz_names
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("one_thread")
 def test_a_sample_of_hostile_names(fuzz: ModuleType, tmp_path: Path) -> None:
     outcomes = []

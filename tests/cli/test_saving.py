@@ -100,7 +100,7 @@ class TestFalsify:
         assert f"  {start}\\u5927\\u304d\\u3055 (Log) gives " in bytes_out.getvalue().decode(encoding)
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("redirection", [">/dev/full", "<&- >&- 2>&-"])
 def test_the_exit_status_of_the_process_is_the_verdicts(workshop: Workshop, redirection: str) -> None:
     words = [sys.executable, "-m", "ranum_falsify", workshop.property(), "--network", "N", workshop.model(), *FEW, "-q"]

@@ -55,6 +55,7 @@ def test_simplify_reads_the_passes_from_a_list(workshop: Workshop) -> None:
     assert [line.partition(":")[0] for line in run.out.splitlines()[:2]] == ["transform_arg_min", "transform_arg_max"]
 
 
+@pytest.mark.slow
 def test_what_is_left_outside_only_is_named(workshop: Workshop) -> None:
     passes = ("transform_arg_min", "transform_arg_max")
     model = workshop.model(ARG)
@@ -86,6 +87,7 @@ def test_the_list_says_what_each_pass_is(workshop: Workshop) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_the_broken_pass_of_the_documentation_fails_as_it_says(workshop: Workshop) -> None:
     (workshop.folder / "break_adds.py").write_text(block("python", "BreakAdds").text)
     words = block("sh", "BreakAdds").text.split()
@@ -100,6 +102,7 @@ def test_the_broken_pass_of_the_documentation_fails_as_it_says(workshop: Worksho
     assert not np.array_equal(arrays["x"], arrays["b"])
 
 
+@pytest.mark.slow
 def test_an_older_result_is_not_taken_for_the_new_one(workshop: Workshop) -> None:
     (workshop.folder / "break_adds.py").write_text(block("python", "BreakAdds").text)
     (workshop.folder / "out.onnx").write_bytes(b"older")
@@ -124,7 +127,7 @@ VNNLIB = """
 """
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "text"), [("p.py", PROPERTY), ("p.vnnlib", VNNLIB)])
 def test_inputs_range_over_what_a_property_says(workshop: Workshop, name: str, text: str) -> None:
     (workshop.folder / name).write_text(text)

@@ -40,6 +40,7 @@ def test_what_the_tools_do_not_read_is_named(workshop: Workshop) -> None:
     assert run.status == 0
 
 
+@pytest.mark.slow
 def test_the_property_goes_beside_the_model(workshop: Workshop) -> None:
     arguments = ("--property", workshop.property(), "--prop.lb=-0.5", "--samples", "8")
     run = workshop.run("transform", workshop.model(LOG), "--for", "vnncomp", "-o", "out.onnx", *arguments)

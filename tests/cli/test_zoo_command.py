@@ -248,6 +248,7 @@ class TestDetect:
         assert analysis.startswith("analysis: 0.") and "(medians of 3, 1 thread)" in analysis
         assert besides.startswith("besides, for both: building ")
 
+    @pytest.mark.slow
     def test_one_defect_of_a_model_with_two(self, workshop: Workshop) -> None:
         out = workshop.run("zoo", "detect", "2b").out
         _, row, _, detected, *_ = out.splitlines()
@@ -263,6 +264,7 @@ class TestDetect:
         assert run.status == 0
         assert "detected: 14 of 14 defects in 14 programs\nrepaired: 14 of 14 programs proved" in run.out
 
+    @pytest.mark.slow
     def test_the_data_of_the_program(self, workshop: Workshop) -> None:
         assert "detected: 1 of 1" in workshop.run("zoo", "detect", "38").out
         run = workshop.run("zoo", "detect", "38", "--documented")
@@ -297,6 +299,7 @@ class TestDetect:
         assert report["totals"]["verdicts"] == {"detected": 1, "after": 0, "missed": 0}
         assert (report["threads"], report["batch"]) == (1, 1) and "onnxruntime" in report["versions"]
 
+    @pytest.mark.slow
     def test_json_on_standard_output_is_all_there_is(self, workshop: Workshop) -> None:
         run = workshop.run("zoo", "detect", "3", "--json", "-", "--batch", "2", "-p", "2")
         report = json.loads(run.out)

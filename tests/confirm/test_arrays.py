@@ -54,6 +54,7 @@ def reloaded(arrays: dict[str, Array]) -> dict[str, Array]:
         return dict(loaded)
 
 
+@pytest.mark.slow
 @given(st.data())
 def test_ends_are_exact_whatever_they_are(data: st.DataObject) -> None:
     dtype = data.draw(st.sampled_from([np.float16, np.float32, np.float64]))

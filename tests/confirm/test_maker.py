@@ -166,6 +166,7 @@ def test_each_network_has_its_own_questions() -> None:
 
 
 class TestDerivatives:
+    @pytest.mark.slow
     def test_flushed_denormals_are_said(self) -> None:
         ((_, tests),) = made(posed(SQRT_OF_EXP, [(-200.0, 200.0)], options="gradient=True")).values()
         assert len(tests.tests) == 2

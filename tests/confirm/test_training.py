@@ -277,6 +277,7 @@ def test_the_file_trains_by_itself_and_fails_where_it_says(tmp_path: Path) -> No
     assert "does not fail" in execute(file).stdout
 
 
+@pytest.mark.slow
 def test_the_file_trains_on_scalars(tmp_path: Path) -> None:
     text = REGRESSION.replace("float[1,40] x,", "float[1,40] x, float scale,").replace("MatMul(x, w)", "Mul(n, scale)")
     text = text.replace("m = Mul", "n = MatMul(x, w) m = Mul")

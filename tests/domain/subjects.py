@@ -12,9 +12,8 @@ import torch
 from dnnv.nn import Operation
 from dnnv.nn.operations import Input, OutputSelect
 
-from ranum_falsify.config import Runtime, library_of
+from ranum_falsify.config import RUNTIMES, Runtime, library_of
 from ranum_falsify.domain import Interval, IntervalAnalysis, Visited
-from ranum_falsify.domain.kernels.envelopes import RUNTIMES
 from ranum_falsify.domain.linear.bounds import LinearAnalysis
 from ranum_falsify.network import Graph, read, spec_of
 from ranum_falsify.network.order import operands_in

@@ -43,6 +43,7 @@ def model(test: str, then: str = THEN) -> onnx.ModelProto:
     )
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", TESTS)
 def test_bounds_enclose_what_onnx_runtime_computes(name: str) -> None:
     proto = model(TESTS[name])

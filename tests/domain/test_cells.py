@@ -43,6 +43,7 @@ def verdict_of(activation: Activation, end: str, *, margin: float, product: bool
 CHOSEN = [case for case in cases() if case[0].name in ("quartic", "snake", "sinc", "logish", "entropy")]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("product", [False, True], ids=["input", "product"])
 @pytest.mark.parametrize(("activation", "end"), CHOSEN, ids=[case[0].name for case in CHOSEN])
 def test_a_function_is_decided_close_to_its_extreme(activation: Activation, end: str, product: bool) -> None:

@@ -44,6 +44,7 @@ def bound(graph: Graph, low: float, high: float) -> tuple[Interval | None, ...]:
     return IntervalAnalysis(graph).run(boxes)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
 @pytest.mark.parametrize("box", [(0.0, 0.75), (0.25, 1.0)])
 def test_bounds_hold_every_row(body: str, box: tuple[float, float]) -> None:
@@ -61,6 +62,7 @@ def test_bounds_hold_every_row(body: str, box: tuple[float, float]) -> None:
             assert (low <= found).all() and (found <= high).all()
 
 
+@pytest.mark.slow
 def test_a_million_iterations_are_read_at_once_and_fewer_decided() -> None:
     began = time.monotonic()
     y, z, k = bound(read(make(SETTLING, count=10**6)), 0, 1)

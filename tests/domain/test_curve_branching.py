@@ -85,7 +85,7 @@ def always(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(splitting, "_FEW_INPUTS", 0)
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.usefixtures("always")
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_thresholds_next_to_the_least_value_are_told_apart(seed: int) -> None:
@@ -98,6 +98,7 @@ def test_thresholds_next_to_the_least_value_are_told_apart(seed: int) -> None:
     assert not subject.is_above(reached + 1e-6, 0.5)
 
 
+@pytest.mark.few(1)
 @pytest.mark.usefixtures("always")
 @pytest.mark.parametrize("activation", ["Tanh", "Sigmoid", "LeakyRelu"])
 def test_curves_are_cut_wherever_they_are_bent(activation: str) -> None:
@@ -109,6 +110,7 @@ def test_curves_are_cut_wherever_they_are_bent(activation: str) -> None:
     assert not subject.is_above(reached + 1e-6, 0.5)
 
 
+@pytest.mark.slow
 @given(
     seed=st.integers(0, 5),
     activation=st.sampled_from(["Relu", "Tanh", "Softplus"]),

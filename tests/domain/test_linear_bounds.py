@@ -55,7 +55,7 @@ def test_one_node_is_enclosed(case: OperatorCase, monkeypatch: pytest.MonkeyPatc
     assert not tally.faults, "\n".join(tally.faults)
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_random_models_are_enclosed(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(random_graphs, "Subject", LinearSubject)
@@ -278,6 +278,7 @@ def test_operations_without_bounds_are_refused() -> None:
         _run(graph, -1, 1).bound(graph.output_operations)
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(
     seed=st.integers(0, 2**32 - 1),
@@ -359,6 +360,7 @@ _GATES = {
 }
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("gate", _GATES.values(), ids=_GATES)
 @pytest.mark.parametrize("width", [1e-3, 0.3, 3.0])
 def test_a_number_times_a_function_of_itself_is_one_curve(gate: str, width: float) -> None:

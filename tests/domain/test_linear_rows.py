@@ -136,6 +136,7 @@ def make_step(function: RowFunction, box: Box, dims: tuple[int, ...]) -> RowStep
     return RowStep(0, 1, function, rows, (-results, results), torch.float64)
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize("name", _ROWS)
 @pytest.mark.parametrize("seed", range(3))
 def test_rows_lie_between_their_planes(name: str, seed: int) -> None:

@@ -49,6 +49,7 @@ def _width(bounds: Interval) -> float:
     return float((high - low).sum())
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("activation", ["Relu", "SiLU", "Tanh", "Softplus"])
 def test_chosen_slopes_narrow_bounds_around_all_that_is_computed(activation: str) -> None:
     graph = _residual_network(activation)

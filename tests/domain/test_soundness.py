@@ -103,6 +103,7 @@ def _faults(op_type: str, seeds: int = 6, dtype: Any = np.float32) -> list[str]:
     return [fault for seed in range(seeds) for fault in sweep_case(case, seed=seed, boxes=2).faults]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("op_type", ["Add", "Relu", "Neg", "Sub"])
 def test_bound_that_is_one_ulp_too_tight_is_found(op_type: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not _faults(op_type)

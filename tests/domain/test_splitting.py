@@ -47,6 +47,7 @@ def _values(graph: Graph, rows: torch.Tensor, count: int = 400) -> torch.Tensor:
 _ROWS = torch.tensor([[1.0, -1.0]], dtype=torch.float64)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("seed", "activation"), [(0, "Relu"), (1, "Relu"), (2, "Tanh"), (3, "Sigmoid")])
 def test_what_is_true_with_room_is_proved_and_what_is_false_is_not(seed: int, activation: str) -> None:
     graph = _network(seed, activation)
@@ -68,6 +69,7 @@ def test_what_is_true_with_room_is_proved_and_what_is_false_is_not(seed: int, ac
     assert not above(least + 0.01, 0.3)
 
 
+@pytest.mark.slow
 def test_open_boxes_hold_the_counterexample() -> None:
     graph = _network(5)
     analysis = _analysis(graph)

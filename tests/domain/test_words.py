@@ -55,6 +55,7 @@ def numbers(dtype: Any, shape: tuple[int, ...], rng: np.random.Generator) -> tup
     return lower, upper
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize(
     ("kind", "node"), [(kind, node) for kind, nodes in NODES.items() for node in nodes], ids=lambda value: value[:40]
 )

@@ -80,6 +80,7 @@ def test_a_logarithm_gets_the_least_limit_that_is_normal() -> None:
         assert repair.operations == 4
 
 
+@pytest.mark.slow
 def test_the_limit_of_a_divisor_is_as_small_as_the_quotient_allows() -> None:
     model = model_of("g (float[3] x) => (float[3] y) <float c = {1e30}> { [size] a = Abs(x) [div] y = Div(c, a) }")
     prop = over(-1, 1)
@@ -107,6 +108,7 @@ SUM = model_of(
 )
 
 
+@pytest.mark.slow
 def test_a_sum_of_exponentials_is_kept_finite_before_they_grow() -> None:
     prop = over(-100, 200)
     repair = fix(SUM, prop, by="guard")[-1]
@@ -116,6 +118,7 @@ def test_a_sum_of_exponentials_is_kept_finite_before_they_grow() -> None:
     assert np.isfinite(run(repair.model, np.full((1, 8), 200, np.float32))[0]).all()
 
 
+@pytest.mark.slow
 def test_a_sum_that_was_finite_stays_what_it_was() -> None:
     """A limit of the terms would change sums of one large term and small ones, which are finite."""
     prop = over(-100, 200)
@@ -131,7 +134,7 @@ def test_a_sum_that_was_finite_stays_what_it_was() -> None:
     assert np.isfinite(run(repair.model, np.full((1, 8), 200, np.float32))[0]).all()
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["float16", "double"])
 @pytest.mark.parametrize("node", ["ReduceMean <axes = [1]> (x)", "ReduceSum <keepdims = 0> (x, axes)"])
 def test_sums_are_scaled_in_their_own_type(kind: str, node: str) -> None:
@@ -193,6 +196,7 @@ def test_free_weights_are_no_constants_of_a_rewrite() -> None:
         assert np.allclose(y, np.log(2 + np.exp([0, 1])), rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_derivatives_are_kept_finite_where_the_property_asks() -> None:
     model = model_of("g (float[2] x) => (float[2] y) { r = Relu(x) [root] y = Sqrt(r) }")
     with pytest.raises(rf.UsageError, match="nothing to repair"):
@@ -224,6 +228,7 @@ FREE = HEAD + (
 )
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("at", "places"), [("weight", {"weight"}), ("operand", {"operand"}), ("any", None)])
 def test_clips_go_where_they_are_asked_for(at: str, places: set[str] | None) -> None:
     repairs = fix(WEIGHTED, FREE, by="clip", at=at)
@@ -244,6 +249,7 @@ def test_only_what_is_asked_for_is_repaired() -> None:
     assert np.isnan(y[0]) and np.isfinite(z).all()
 
 
+@pytest.mark.slow
 def test_what_the_prover_does_not_prove_is_not_called_proved(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is proved of an operator without a row; the repair of the other one is only not falsified."""
     monkeypatch.delitem(registry._ROWS, ("com.microsoft", "TransposeMatMul"))
@@ -273,6 +279,7 @@ def metadata(model: onnx.ModelProto) -> Mapping[str, object]:
     }
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("by", ["rewrite", "guard", "clip"])
 def test_names_shapes_metadata_and_opset_stay(by: str) -> None:
     model = model_of(
@@ -290,6 +297,7 @@ def test_names_shapes_metadata_and_opset_stay(by: str) -> None:
         onnx.checker.check_model(repair.model, full_check=True)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("opset", "version"), [(7, 3), (9, 3), (10, 8), (12, 8), (18, 8), (22, 10)])
 def test_guards_are_written_as_the_opset_and_the_representation_have_them(opset: int, version: int) -> None:
     """Up to version 3 of the representation, initializers must be inputs, which a repair does not add."""

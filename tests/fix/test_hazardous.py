@@ -29,6 +29,7 @@ def test_there_are_sixty_in_twelve_kinds() -> None:
     assert len(CASES) == 60 and len({case.kind for case in CASES.values()}) == 12
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("name", "change"),
     [
@@ -47,6 +48,7 @@ def test_what_was_right_stays(name: str, change: str) -> None:
     assert found["infinite"] == 0 and found["lost"] == 0 and found["off"] < 1e-4
 
 
+@pytest.mark.slow
 def test_a_loss_is_stated() -> None:
     """Of a^b, base and exponent are not independent of each other: no limit of either keeps all powers."""
     case = CASES["power: a^b"]
@@ -62,6 +64,7 @@ def test_an_epsilon_is_raised_and_the_input_stays_as_it_is() -> None:
     assert change.keeps_gradient and [node.op_type for node in best.model.graph.node] == ["InstanceNormalization"]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("exponent", "low", "text"),
     [

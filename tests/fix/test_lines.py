@@ -46,6 +46,7 @@ LINES: Mapping[str, tuple[str, tuple[float, float], Callable[[torch.Tensor], tor
 }
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", LINES)
 def test_lines_of_guards(name: str) -> None:
     text, (low, high), function, begins = LINES[name]

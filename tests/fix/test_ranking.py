@@ -43,6 +43,7 @@ def test_a_rewrite_that_is_more_exact_than_the_original_comes_first() -> None:
     assert all(change is not None and change.equal == change.samples and change.errors is None for change in unchanged)
 
 
+@pytest.mark.slow
 def test_random_numbers_are_the_same_in_both_models_and_in_double_precision() -> None:
     drawing = COMPLEMENT.replace("p = Sigmoid(x)", "n = RandomNormalLike(x) z = Add(n, x) p = Sigmoid(z)")
     best = fix(drawing.replace("[sigmoid]", ""), 25)[0]
@@ -50,6 +51,7 @@ def test_random_numbers_are_the_same_in_both_models_and_in_double_precision() ->
     assert best.outputs.away == 0 and best.outputs.errors[1] < 1e-6
 
 
+@pytest.mark.slow
 def test_half_precision_is_compared_with_roundings_of_its_own() -> None:
     text = "g (float16[1, 4] x) => (float16[1, 4] y) { [softmax] p = Softmax(x) [log] y = Log(p) }"
     repairs = fix(text, 30)

@@ -114,7 +114,7 @@ INPUTS[:9] = np.array(
 )
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", MODELS)
 def test_guards_stand_in_subgraphs(name: str) -> None:
     text, places = MODELS[name]
@@ -130,6 +130,7 @@ def test_guards_stand_in_subgraphs(name: str) -> None:
         assert all(np.isfinite(y).all() for y in run_all(repair.model, INPUTS))
 
 
+@pytest.mark.slow
 def test_a_valid_input_gives_the_same_outputs() -> None:
     model = model_of(MODELS["branch in a loop"][0])
     repairs = rf.fix(model, BOX.format(size=2), by="guard", samples=0, n_starts=4, self_check=False)
@@ -142,6 +143,7 @@ def test_a_valid_input_gives_the_same_outputs() -> None:
     )
 
 
+@pytest.mark.slow
 def test_all_operators_of_a_node_in_question_are_named() -> None:
     repairs = rf.fix(
         model_of(MODELS["loop"][0]), BOX.format(size=2), nodes=["loop/body/log"], samples=0, self_check=False
@@ -151,6 +153,7 @@ def test_all_operators_of_a_node_in_question_are_named() -> None:
         rf.fix(model_of(MODELS["loop"][0]), BOX.format(size=2), nodes=["loop/body/lag"], self_check=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", ["branch", "loop"])
 def test_rewrites_are_made_in_subgraphs(part: str) -> None:
     inner = "q = Softmax({0}) [log] {1} = Log(q)"

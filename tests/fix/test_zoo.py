@@ -9,7 +9,7 @@ import ranum_falsify as rf
 from ranum_falsify.zoo.catalogue import model_of
 
 
-@pytest.mark.few(2)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "rewrite"),
     [

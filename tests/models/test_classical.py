@@ -139,7 +139,7 @@ def check_bounds(model: onnx.ModelProto, graph: Graph, generator: np.random.Gene
                     np.testing.assert_allclose(mine, theirs[name], rtol=1e-3, atol=1e-4)
 
 
-@pytest.mark.few(10)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", [*CLASSIFIERS, *REGRESSORS, *OTHERS])
 def test_exported_model_is_read_and_holds(name: str) -> None:
     model = export(name)
@@ -147,6 +147,7 @@ def test_exported_model_is_read_and_holds(name: str) -> None:
     assert rf.check(model, box=(-3, 3), timeout=60).verdict == "holds"
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("make", [cluster.KMeans, neighbors.KNeighborsClassifier])
 def test_distances_are_read(make: Any) -> None:
     fitted = make(3).fit(X, CLASSES)

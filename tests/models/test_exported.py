@@ -54,7 +54,7 @@ def exports() -> Iterator[Any]:
             yield pytest.param(name, False, marks=[pytest.mark.slow] * (number % 2))
 
 
-@pytest.mark.few(8)
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("name", "dynamo"), exports())
 def test_exported_model_is_decided(name: str, dynamo: bool, tmp_path: Path) -> None:
     of = CONSTRUCTIONS[name]

@@ -85,7 +85,7 @@ def test_the_cache_holds_nothing_else(repository: Path) -> None:
     assert fetched <= MODELS.keys()
 
 
-@pytest.mark.few(5)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("key", MODELS, ids="/".join)
 def test_model_reads_and_torch_agrees_with_onnx_runtime(key: tuple[str, str], fetched_model: Fetch) -> None:
     path = fetched_model(*key)
@@ -135,6 +135,7 @@ def test_models_of_speech_are_proved_on_sound_in_its_usual_range(key: tuple[str,
     assert proof.holds
 
 
+@pytest.mark.slow
 def test_swift_f0_has_no_pitch_in_a_band_between_its_bins(fetched_model: Fetch) -> None:
     path = fetched_model("swift-f0", "model.onnx")
     bounds = "And(-1 <= audio <= 1, 0 <= fmin <= 8000, 0 <= fmax <= 8000)"
@@ -146,6 +147,7 @@ def test_swift_f0_has_no_pitch_in_a_band_between_its_bins(fetched_model: Fetch) 
     assert_replays(path, softmax)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("only", [', only=["Div"]', pytest.param("", marks=pytest.mark.slow)])
 def test_basic_pitch_divides_silence_by_silence_behind_a_where(only: str, fetched_model: Fetch) -> None:
     path = fetched_model("basic-pitch", "nmp.onnx")

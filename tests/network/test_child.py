@@ -114,6 +114,7 @@ def test_signals_are_the_parents_to_judge(child: Child) -> None:
     assert child.ask("keep", 2, timeout=60) == ("ok", [1, 2])
 
 
+@pytest.mark.slow
 def test_it_ends_with_a_parent_that_is_killed_and_deletes_its_folder(tmp_path: Path) -> None:
     (tmp_path / "worker.py").write_text(WORKER)
     spec = importlib.util.find_spec("ranum_falsify.network.child")

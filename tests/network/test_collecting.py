@@ -146,6 +146,7 @@ def test_a_list_that_a_loop_fills_is_what_it_collects(joined: str) -> None:
     assert sum("/body/Sigmoid" in op.name for op in graph.nodes) == 5
 
 
+@pytest.mark.slow
 def test_a_list_to_which_every_branch_appends_is_what_the_loop_collects() -> None:
     model = scripted(Chosen(), torch.ones(3, 4))
     graph, random = read(model), np.random.default_rng(0)

@@ -15,6 +15,7 @@ from ranum_falsify.network.model_file import load_model
 LIMIT = 2**20  # bytes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_compressed", [False, True])
 def test_a_model_larger_than_the_limit_of_memory_is_read(tmp_path: Path, is_compressed: bool) -> None:
     weight = np.random.default_rng(0).standard_normal((16, LIMIT), np.float32)

@@ -30,6 +30,7 @@ def test_bounds_that_a_known_shape_does_not_fit_are_not_used() -> None:
     assert [bounds is None for bounds in IntervalAnalysis(graph).run(box)] == [True, False]
 
 
+@pytest.mark.slow
 def test_what_is_drawn_at_random_may_be_a_size() -> None:
     text = "g (float[1,2] x, float[1] r) => (float[3,2] y) <int64[1] two = {2}>"
     size = "s = RandomUniformLike<low = 3.1, high = 3.2>(r) k = Cast<to = 7>(s) n = Concat<axis = 0>(k, two)"

@@ -357,6 +357,7 @@ def test_a_branch_may_hold_initializers_of_its_own() -> None:
 # size -------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_chain_of_5000_nodes_is_read_without_recursion() -> None:
     model = chain(["Neg"] * 5000)
     graph = read(model)

@@ -13,7 +13,7 @@ from onnx.parser import parse_graph, parse_model
 
 import ranum_falsify as rf
 from ranum_falsify.errors import UnsupportedOperatorError
-from ranum_falsify.network import Graph, blackbox, builder, read, unrolling
+from ranum_falsify.network import Graph, blackbox, construction, read
 from ranum_falsify.network.nesting import black_boxes_of, is_evaluated_outside
 
 RNG = np.random.default_rng(0)
@@ -276,7 +276,7 @@ def nested(depth: int, count: int) -> onnx.ModelProto:
 
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(builder, "MOST_NODES", 500)
+    monkeypatch.setattr(construction, "MOST_NODES", 500)
 
 
 @pytest.mark.parametrize(("depth", "count"), [(0, 10**6), (0, 10**12), (3, 200)])
@@ -305,6 +305,7 @@ def test_a_loop_that_ends_only_within_the_box_is_not_run_outside_of_it() -> None
     assert result.verdict == "holds"
 
 
+@pytest.mark.slow
 def test_a_sample_on_which_a_loop_does_not_end_leaves_time_to_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blackbox, "_SECONDS", 8.0)
     body = "b (int64 i, bool c, float s) => (bool d, float t) { t = Add(s, s) d = Less(t, top) }"
@@ -317,4 +318,4 @@ def test_a_sample_on_which_a_loop_does_not_end_leaves_time_to_the_others(monkeyp
 
 def test_nested_loops_share_the_nodes() -> None:
     assert len(read(nested(1, 20)).nodes) == 400
-    assert unrolling.MOST_NODES >= 10_000
+    assert construction.MOST_NODES >= 10_000

@@ -12,7 +12,7 @@ from onnx import TensorProto, helper
 
 from ranum_falsify.errors import ModelError
 from ranum_falsify.network import Graph, read
-from ranum_falsify.network.graph import ReadOptions
+from ranum_falsify.network.shaped import ReadOptions
 from ranum_falsify.network.writer import to_onnx
 from tests.network.building import assert_same_structure, chain, draw, parse, run
 

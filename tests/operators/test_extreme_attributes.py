@@ -43,6 +43,7 @@ def test_a_scale_by_channels_says_nothing_where_kernels_read_the_first_alone() -
     assert bounds is None or bounds.extremes == (0, 255)
 
 
+@pytest.mark.slow
 def test_a_product_that_the_optimiser_scales_by_channels_is_no_traceback() -> None:
     text = """g (float[2,3,4,3] x) => (float[2,3,4,2] y)
         <float[3] s = {0.01, 0.1, 1}, uint8[3] z = {3, 3, 3}, int8[3,2] w = {0, 1, 2, 3, 4, 5}, float one = {1},

@@ -69,6 +69,7 @@ def test_what_runs_is_enclosed(name: str) -> None:
     assert tally.proved and tally.runs["onnxruntime-optimised"]
 
 
+@pytest.mark.slow
 def test_every_operator_that_random_models_get_is_in_a_variant() -> None:
     seen = {name for seed in range(_LOOKED_AT) for name in types_as_run(random_target(rng_of(seed)).model)}
     covered = {name for one in VARIANTS for name in _types(one)}

@@ -129,7 +129,7 @@ def _feeds(graph: Graph, rng: np.random.Generator, reach: int) -> dict[str, np.n
     return feeds
 
 
-@pytest.mark.few(24)
+@pytest.mark.few(7)
 @pytest.mark.parametrize("name", [*SINGLE, *STEERED])
 def test_conditions_say_what_onnxruntime_refuses(name: str) -> None:
     model = _parse(SINGLE.get(name) or STEERED[name])
@@ -155,6 +155,7 @@ def _reading(op: object) -> list[str]:
     return [name for name, x in vars(op).items() if getattr(x, "name", "") == "i"]
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", [name for name in SINGLE if name not in {*_NEEDS_SIZES, "NGramRepeatBlock"}])
 def test_bounds_hold_for_all_that_they_enclose_and_fail_only_for_all(name: str) -> None:
     graph = read(_parse(SINGLE[name]))
@@ -259,7 +260,7 @@ DECIDED = {
 """Models, the box of all their inputs, and the verdict."""
 
 
-@pytest.mark.few(14)
+@pytest.mark.few(6)
 @pytest.mark.parametrize("name", DECIDED)
 def test_verdicts_about_indices(name: str) -> None:
     text, box, verdict = DECIDED[name]
@@ -354,6 +355,7 @@ UNREAD = {
 """Nodes that ONNX Runtime runs although nothing reads their results."""
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize("name", UNREAD)
 @pytest.mark.parametrize(("low", "high", "verdict"), [(0, 2, "violated"), (1, 1, "holds")])
 def test_what_nothing_reads_ends_a_run_all_the_same(name: str, low: int, high: int, verdict: str) -> None:

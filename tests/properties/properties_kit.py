@@ -17,7 +17,7 @@ from torch import Tensor
 import ranum_falsify.operators  # noqa: F401 - fills the registry
 from ranum_falsify.errors import PropertyError
 from ranum_falsify.network import Graph, read
-from ranum_falsify.properties.formula.applications import NetworkCall, ValidityGoal
+from ranum_falsify.properties.formula.terms import NetworkCall, ValidityGoal
 from ranum_falsify.properties.language.parse import parse, parse_dnnp
 from ranum_falsify.properties.problem.problem import Margins, Problem
 from ranum_falsify.properties.problem.reduce import reduce

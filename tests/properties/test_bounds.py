@@ -10,9 +10,8 @@ import torch
 from torch import Tensor
 
 from ranum_falsify.domain.enclosure import Enclosure
-from ranum_falsify.properties.formula.applications import NetworkCall, ValidityGoal
 from ranum_falsify.properties.formula.circuit import Circuit
-from ranum_falsify.properties.formula.frame import Frame
+from ranum_falsify.properties.formula.terms import Frame, NetworkCall, ValidityGoal
 from ranum_falsify.properties.problem.problem import Problem
 from ranum_falsify.prove.term_bounds import BoundsFrame, margin_bounds
 from tests.properties.properties_kit import Batch, problem

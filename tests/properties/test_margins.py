@@ -145,6 +145,7 @@ def test_a_margin_is_negative_exactly_where_the_formula_is_false(formula: str, v
         assert not margins.clauses.isnan().any()
 
 
+@pytest.mark.slow
 @LIMITS
 @given(formula=formulas(), values=st.lists(VALUES, min_size=6, max_size=6))
 def test_box_penalties_and_clauses_together_are_the_formula(formula: str, values: list[float]) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from ranum_falsify.errors import PropertyError
 from ranum_falsify.network import read
-from ranum_falsify.properties.formula.applications import NetworkCall
+from ranum_falsify.properties.formula.terms import NetworkCall
 from ranum_falsify.properties.language.parse import parse
 from ranum_falsify.properties.problem.problem import Problem
 from ranum_falsify.properties.problem.reduce import reduce

@@ -10,9 +10,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ranum_falsify.properties.formula.frame import Frame
 from ranum_falsify.properties.formula.leaves import Differences
-from ranum_falsify.properties.formula.terms import Const, Gather, Variable
+from ranum_falsify.properties.formula.terms import Const, Frame, Gather, Variable
 from ranum_falsify.properties.problem.problem import Problem
 from tests.properties.properties_kit import Batch, problem
 

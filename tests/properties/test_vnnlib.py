@@ -281,6 +281,7 @@ FORMULAS = st.recursive(
 GRID = [(a / 2, b / 2) for a in range(-5, 6) for b in range(-5, 6)]
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(st.lists(FORMULAS, min_size=1, max_size=3))
 def test_a_query_means_what_it_says_whatever_its_cases(parts: list[Truth]) -> None:
@@ -347,6 +348,7 @@ def test_a_box_of_a_disjunction_takes_few_calls() -> None:
     assert work(512) - work(256) < 256 * 1000
 
 
+@pytest.mark.slow
 def test_no_collector_looks_at_boxes_while_they_are_read() -> None:
     text, seen = boxes(2000, "(<= Y_0 -{i})"), []
     gc.callbacks.append(lambda phase, info: seen.append(info["generation"]))

@@ -83,6 +83,7 @@ def points() -> np.ndarray:
     return np.asarray(np.clip(np.concatenate([coarse, fine, beside]), -2, 2))
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(_premise, _formula)
 def test_what_is_written_means_the_same(premise: str, formula: str) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from ranum_falsify.domain import IntervalAnalysis
 from ranum_falsify.network import Graph
-from ranum_falsify.properties.formula.applications import NetworkCall, ValidityGoal
+from ranum_falsify.properties.formula.terms import NetworkCall, ValidityGoal
 from ranum_falsify.properties.problem.problem import Problem
 from ranum_falsify.prove.analyses import Analyses
 from ranum_falsify.prove.applications import Applications, box_of, select_operators

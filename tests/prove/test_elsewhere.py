@@ -54,6 +54,7 @@ def test_an_exponential_that_overflows_early_with_sve_is_proved_for_x86_64_alone
     assert found(EXP, (0, 88.8)) is None
 
 
+@pytest.mark.slow
 def test_an_error_function_of_float16_strays_further() -> None:
     obstacle = found(HALF_ERF, (-1, 0))
     assert obstacle is not None and obstacle.startswith("Log logarithm, with neon_fp16, sve")

@@ -106,6 +106,7 @@ def logits_box(seed: int, scale: float, radius: float, shift: float) -> tuple[li
     return [box(array, radius) for array in arrays], rng
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("name", MODELS)
 @given(
     seed=st.integers(0, 10_000),
@@ -272,6 +273,7 @@ def test_constants_that_operators_make_and_several_outputs() -> None:
     assert not fails(graph, node(graph, "Split"), [Interval.fill(1, 2, (4,), torch.float32)])
 
 
+@pytest.mark.slow
 def test_points_of_failing_boxes_of_random_models_fail() -> None:
     found = Counter[str]()
     for seed in range(30):

@@ -88,7 +88,7 @@ def draw_part(rng: np.random.Generator, form: int) -> str:
     return part(low, high, forms[form])
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float16", "float", "double", "int32"])
 @settings(max_examples=3, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(seed=st.integers(0, 2**31), count=st.integers(32, 48), forms=st.sets(st.integers(0, 5), min_size=1))

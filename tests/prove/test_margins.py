@@ -52,6 +52,7 @@ def test_slopes_that_are_chosen_prove_without_a_cut_what_is_true_by_little(squar
     assert not run(ABOVE.format(0.4999), squares, seconds=0.3).proved
 
 
+@pytest.mark.slow
 def test_of_many_inputs_curves_are_cut_and_corners_remain() -> None:
     rng = np.random.default_rng(0)
     g = ModelBuilder()

@@ -32,7 +32,7 @@ def two(size: int, dtype: Any = np.float32) -> dict[str, Array]:
     return {"q": np.ones((1, 2, size), dtype), "k": np.ones((1, 3, size), dtype), "v": np.ones((1, 3, size), dtype)}
 
 
-@pytest.mark.few(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 @pytest.mark.parametrize("row", [0, 1])
 def test_a_query_of_multi_head_attention_that_sees_nothing_gives_nan(dtype: Any, row: int) -> None:
@@ -42,6 +42,7 @@ def test_a_query_of_multi_head_attention_that_sees_nothing_gives_nan(dtype: Any,
     assert_open(make(nodes, inputs, constants, num_heads=1), dict.fromkeys("qkv", (-1, 1)), inputs)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("nodes", "x", "constants", "attributes"),
     [
@@ -80,6 +81,7 @@ def test_a_query_of_fused_attention_that_sees_nothing_gives_nan(
     assert_open(model, {"x": (0, int(x.max()))}, {"x": x})
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("softcap", [-2.0, -1e-3, float("inf"), float("nan"), 1e-45])
 def test_limits_of_scores_that_are_none_are_open(softcap: float) -> None:
     inputs = {"q": np.ones((1, 2, 3, 4), np.float32), "k": np.ones((1, 2, 3, 4), np.float32)}
@@ -98,6 +100,7 @@ def test_scores_that_overflow_before_their_limit_are_open() -> None:
     assert found.verdict != "holds"
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize(
     "case",
     [

@@ -115,7 +115,7 @@ CASES = [
 ]
 
 
-@pytest.mark.few(7)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("hide", [False, True], ids=["shown", "hidden"])
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_what_fails_in_a_kernel_is_not_proved(case: Failing, hide: bool) -> None:

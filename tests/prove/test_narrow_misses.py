@@ -53,6 +53,7 @@ def assert_open(model: ModelProto, box: Mapping[str, Any], point: Mapping[str, A
         assert found.verdict != "holds"
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("causal", [0, 1])
 def test_a_hidden_key_weighs_where_scores_reach_the_largest_number(dtype: str, causal: int) -> None:

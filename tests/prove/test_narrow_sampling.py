@@ -19,7 +19,7 @@ HIDING = "q = Mul(x, x)\ns = Sub(one, q)\na = Mul(x, s)\n"
 """A factor x (1 - x^2), which is 0 at the ends and the centre of the box, and least or greatest near 0.577."""
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("ends", [(-100, -100), (-3, -(2**63)), (1, -(2**31) - 5)])
 def test_a_backward_slice_from_before_the_front_keeps_the_first(ends: tuple[int, int]) -> None:
     constants = {"one": np.float32(1), "c": np.float32(0.2), "axis": np.array([0]), "step": np.array([-1])}
@@ -60,6 +60,7 @@ UNSIGNED = Spread((7, 2, 7, 2), np.uint8, low=0, high=255)
 SMALL: Any = np.array([[[[1e-6, 2, 2, 2]]]], np.float32)
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize(
     "case",
     [

@@ -40,6 +40,7 @@ def dependent(proof: Proof) -> dict[str, tuple[str, ...]]:
 # our networks ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.few(7)
 @pytest.mark.parametrize("name", sorted(file.stem for file in NETWORKS.glob("*.onnx")))
 def test_hazards_stay_open_and_all_else_is_proved(name: str) -> None:
     known = set(metadata(onnx.load(NETWORKS / f"{name}.onnx"), "hazard:"))
@@ -255,6 +256,7 @@ def test_cut_boxes_prove_what_bounds_of_the_whole_cannot() -> None:
     assert not prove(valid_in_box(graph, [(-4.0, 4.0)]), seconds=1.0).holds
 
 
+@pytest.mark.slow
 def test_branch_and_bound_proves_margins() -> None:
     graph = network(SQUARES)
     # The minimum of (a^2 + b^2) - a - b is -1/2, that of its parts by intervals -2.
@@ -264,6 +266,7 @@ def test_branch_and_bound_proves_margins() -> None:
     assert not prove(problem(text.format(0.45), networks={"N": graph}), seconds=1.0).holds
 
 
+@pytest.mark.slow
 def test_what_stays_open_is_suspected() -> None:
     graph = network(SQUARES)
     text = "Forall(x, Implies(-1 <= x <= 1, N(x)[0, 0] >= x[0, 0] + x[0, 1] - 0.45))"

@@ -147,6 +147,7 @@ def blocks(x: float, scale: float, weight: int) -> tuple[ModelProto, Array]:
     return make(nodes, {"x": row(x, x)}, constants, bits=8, accuracy_level=4, **BLOCK), row(x, x)
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("flush", [False, True], ids=["denormal", "flushed"])
 @pytest.mark.parametrize(
     ("model", "x"),

@@ -37,6 +37,7 @@ def _find_least(ascent: float) -> float:
     return float(analysis.tighten(op).doubles()[0])
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("share", [0.5, 1.5])
 def test_an_operator_is_proved_if_chosen_slopes_show_it(share: float) -> None:
     usual, better = (-_find_least(ascent) for ascent in (0.0, 1e10))

@@ -135,6 +135,7 @@ def check_case(case: OperatorCase, seed: int) -> bool:
     return True
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(("body", "holds"), SHOWN.values(), ids=SHOWN)
 def test_a_network_holds_on_outputs_where_nothing_invalid_gets_to_one(body: str, holds: bool) -> None:
     width = 2 if "MatMul" in body else 4

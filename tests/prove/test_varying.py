@@ -62,6 +62,7 @@ def ask(text: str, box: dict[str, Any]) -> rf.Result:
     return rf.check(parse_model(HEAD + text), box=X | box, n_starts=0, self_check=False, prove_timeout=1)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(("op_type", "text", "box"), CASES, ids=[case[0] for case in CASES])
 def test_the_operator_and_the_input_are_named(op_type: str, text: str, box: dict[str, Any]) -> None:
     found = ask(text, box)

@@ -189,6 +189,7 @@ def test_what_takes_any_memory_ends_the_trial_not_the_machine() -> None:
         run_alone(read(parse(text)), {"n": np.array([10**10], np.int64)})
 
 
+@pytest.mark.slow
 def test_a_trial_that_time_cuts_off_is_named() -> None:
     """A hundred million iterations take ONNX Runtime a minute, and their bounds a moment."""
     text = (
@@ -380,6 +381,7 @@ def test_what_a_wrong_rule_hides_is_violated(inner: str, monkeypatch: pytest.Mon
     assert any("a fault of ranum-falsify" in notice for notice in answer.notices)
 
 
+@pytest.mark.slow
 def test_outputs_whose_shape_a_fixed_input_decides_are_compared_too(monkeypatch: pytest.MonkeyPatch) -> None:
     text = "(float[1] x, int64[1] n) => (float[m] y) { d = Sub(x, x) r = Neg(d) y = Expand(r, n) }"
     graph = network(text)

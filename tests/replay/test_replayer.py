@@ -148,6 +148,7 @@ def test_child_imports_neither_torch_nor_the_package() -> None:
     assert not {"torch", "dnnv", "ranum_falsify"} & set(loaded)
 
 
+@pytest.mark.slow
 def test_each_replayer_draws_numbers_of_its_own() -> None:
     noise = unchecked("g (float[2] x) => (float[2] y) { y = RandomNormalLike(x) }")
     drawn = set()

@@ -68,6 +68,7 @@ def test_operands_have_bounds_and_margins() -> None:
     assert "b in [0.5, 3]" in reader.text and "iframe" not in reader.tags
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed, which shows the report")
 def test_the_page_draws_the_graph_in_its_frame(tmp_path: Path) -> None:
     path = tmp_path / "cell.html"

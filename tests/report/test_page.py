@@ -104,6 +104,7 @@ def suite(pictured: InstanceRecord) -> list[InstanceRecord]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", WIDTHS)
 def test_a_suite_is_shown_within_the_page(
     browser: Browser, tmp_path: Path, suite: list[InstanceRecord], width: int
@@ -200,6 +201,7 @@ def test_names_are_text_whatever_they_say(browser: Browser, tmp_path: Path) -> N
     check_calm(tab)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     "broken", [{}, {"operators": 3}, {"operators": [{"graph": 5}]}, {"counterexamples": [{"inputs": {"x": {}}}]}]
 )
@@ -209,6 +211,7 @@ def test_a_picture_that_is_none_leaves_the_rest(browser: Browser, tmp_path: Path
     assert tab.problems == []
 
 
+@pytest.mark.slow
 def test_thousands_of_instances_open_at_once(browser: Browser, tmp_path: Path, pictured: InstanceRecord) -> None:
     report = make_report(make_operator(), *(make_operator(f"o{i}", "proved") for i in range(4)))
     path = tmp_path / "report.html"

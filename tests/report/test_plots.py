@@ -14,6 +14,7 @@ matplotlib = pytest.importorskip("matplotlib")
 matplotlib.use("Agg")
 
 
+@pytest.mark.slow
 def test_each_layer_is_a_bar_of_the_sizes_of_its_bounds(repository: Path) -> None:
     result = rf.check(repository / "networks" / "l2_normalise.onnx", box=(-1, 1), self_check=False)
     axes = result.plot()
@@ -27,6 +28,7 @@ def test_each_layer_is_a_bar_of_the_sizes_of_its_bounds(repository: Path) -> Non
     assert {text.get_text() for text in axes.get_legend().get_texts()} == {"proved", "violated"}
 
 
+@pytest.mark.slow
 def test_a_training_run_is_a_line_for_each_limit_that_falls_to_0(tmp_path: Path) -> None:
     weight = torch.nn.Parameter(torch.ones(1))
     module = torch.nn.ParameterList([weight])

@@ -17,7 +17,7 @@ from torch import Tensor
 from ranum_falsify.errors import RanumFalsifyError
 from ranum_falsify.network import Graph, list_supported, read, spec_of
 from ranum_falsify.network.tensors import to_torch
-from ranum_falsify.properties.formula.applications import NetworkCall, ValidityGoal
+from ranum_falsify.properties.formula.terms import NetworkCall, ValidityGoal
 from ranum_falsify.properties.problem.targets import Target, targets_of
 from ranum_falsify.search.batching import BatchedModel
 from ranum_falsify.search.converter import TorchModel, convert
@@ -150,7 +150,7 @@ def forms(request: pytest.FixtureRequest) -> list[Form]:
     return [Form(case, *found) for case in request.param if (found := single(case)) is not None]
 
 
-@pytest.mark.few(40)
+@pytest.mark.few(5)
 def test_rule_gives_what_a_loop_gives(forms: list[Form], subtests: pytest.Subtests) -> None:
     assert forms, "no case reaches the rule"
     # Two runs of a random operator differ.
@@ -227,6 +227,7 @@ def graphs(draw_: st.DrawFn) -> Graph:
     return network(f"(float[{shape}] x, float[{shape}] w) => (float[{shape}] y, float[{shape}] z) {{ {body} }}")
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(graphs(), st.integers(0, 100))
 def test_modes_agree_on_generated_networks(graph: Graph, seed: int) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from dnnv.nn import Operation
 from torch import Tensor
@@ -37,6 +38,7 @@ def test_several_outputs_of_one_operator() -> None:
     torch.testing.assert_close(q, x[2:].abs().sqrt())
 
 
+@pytest.mark.slow
 def test_long_chains_need_no_recursion() -> None:
     graph = read(chain(["Neg"] * 5001))
     x = torch.randn(2, 3)
@@ -53,6 +55,7 @@ def test_constants_are_buffers_and_move_with_the_module() -> None:
     assert moved(torch.empty(2, device="meta"))[0].device.type == "meta"
 
 
+@pytest.mark.slow
 def test_dead_tensors_are_freed_on_the_way() -> None:
     graph = network("(float[8] x) => (float[8] y) { a = Neg(x) b = Abs(a) c = Neg(b) y = Relu(c) }")
     seen: list[weakref.ref[Tensor]] = []

@@ -56,6 +56,7 @@ def test_parts_give_what_the_whole_gives(name: str, monkeypatch: pytest.MonkeyPa
         assert (part - gradient).abs().gt(1e-4 * gradient.abs().amax() + 1e-6).float().mean() < 0.01
 
 
+@pytest.mark.slow
 def test_searches_in_parts_find_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(search_module, "batch_limit", lambda size, device: 7)
     assert "normalise_div" in found(search(natural("l2_normalise"), n_starts=40))

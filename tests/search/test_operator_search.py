@@ -24,7 +24,7 @@ LOG_AND_SQRT = network("(float[3] x) => (float[3] y, float[3] z) { y = Log(x) z 
 # what must be found --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.few(6)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", sorted(file.stem for file in NETWORKS.glob("*.onnx")))
 def test_documented_hazards_are_found_and_no_others(name: str) -> None:
     hazards = set(metadata(onnx.load(NETWORKS / f"{name}.onnx"), "hazard:"))
@@ -36,6 +36,7 @@ def test_documented_hazards_are_found_and_no_others(name: str) -> None:
     assert hazards or result.unconfirmed == ()
 
 
+@pytest.mark.slow
 def test_free_weights_overflow_what_fixed_ones_do_not() -> None:
     nodes = sorted(FREED["vae"])
     assert search(natural("vae", options=f"nodes={nodes!r}"), n_starts=20).verdict == "unknown"
@@ -197,6 +198,7 @@ def test_unknown_names_are_refused(options: str, text: str) -> None:
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.slow
 def test_gradient_demands_finite_derivatives() -> None:
     graph = network("(float[3] x) => (float[3] y) { y = Sqrt(x) }")
     assert search(valid_in_box(graph, [(0.0, 1.0)])).verdict == "unknown"
@@ -206,6 +208,7 @@ def test_gradient_demands_finite_derivatives() -> None:
     assert search(valid_in_box(graph, [(0.1, 1.0)], options="gradient=True")).verdict == "unknown"
 
 
+@pytest.mark.slow
 def test_derivatives_that_are_infinite_only_where_denormals_are_flushed_say_so() -> None:
     graph = network("(float[2] x) => (float[2] y) { e = Exp(x) y = Sqrt(e) }")
     assert search(valid_in_box(graph, [(-80.0, 10.0)], options="gradient=True")).verdict == "unknown"

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from ranum_falsify.network import Graph
-from ranum_falsify.properties.formula.applications import NetworkCall, ValidityGoal
+from ranum_falsify.properties.formula.terms import NetworkCall, ValidityGoal
 from ranum_falsify.properties.problem.targets import Target, targets_of
 from ranum_falsify.search.batching import BatchedModel
 from ranum_falsify.search.converter import convert

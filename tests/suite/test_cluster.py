@@ -78,6 +78,7 @@ def disturb(crew: DaskCrew) -> None:
     crew.client.cluster.scale(3)
 
 
+@pytest.mark.slow
 def test_the_files_of_weights_travel_with_their_model(tmp_path: Path) -> None:
     m = ModelBuilder("external")
     x = m.input("x", [1, 300])

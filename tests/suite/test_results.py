@@ -64,6 +64,7 @@ def test_a_line_that_is_no_record_is_named(tmp_path: Path) -> None:
         list(read_records(path))
 
 
+@pytest.mark.slow
 def test_two_suites_do_not_write_one_file(tmp_path: Path) -> None:
     path = tmp_path / "results.jsonl"
     with ResultsFile(path, keep=False), pytest.raises(UsageError, match="another suite is writing it"):
@@ -84,6 +85,7 @@ def test_a_process_that_is_about_to_let_go_is_waited_for(tmp_path: Path) -> None
     assert [record.instance.id for record in read_records(path)] == ["tiny/a"]
 
 
+@pytest.mark.slow
 def test_results_that_are_out_of_date_go_and_the_file_stays_taken(tmp_path: Path) -> None:
     path = tmp_path / "results.jsonl"
     path.write_text("".join(make_record(name).line() for name in "abca"), encoding="utf-8")

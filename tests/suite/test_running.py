@@ -68,6 +68,7 @@ def test_what_an_instance_does_is_its_own_result(tmp_path: Path) -> None:
     assert found["die"].runs == 3
 
 
+@pytest.mark.slow
 def test_an_instance_that_does_not_end_is_ended(tmp_path: Path) -> None:
     hanging = make("hang", timeout=0.01, do="hang")
     began = time.monotonic()
@@ -90,12 +91,14 @@ def test_what_was_killed_runs_again(tmp_path: Path, how: str) -> None:
     assert found["hit"].runs == 2
 
 
+@pytest.mark.slow
 def test_the_time_of_a_suite_is_limited(tmp_path: Path) -> None:
     instances = [make(f"i{n}", do="answer", sleep=0.3) for n in range(500)]
     found = run(instances, tmp_path, until=time.monotonic() + 3)
     assert len(found) < 500
 
 
+@pytest.mark.slow
 def test_processes_end_with_the_worker(tmp_path: Path) -> None:
     crew = LocalCrew(RUNNER, 1)
     with crew:
@@ -109,6 +112,7 @@ def test_processes_end_with_the_worker(tmp_path: Path) -> None:
         assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_not_ready_yet_ends_too() -> None:
     worker = Worker("tests.suite.slow_runner")
     try:

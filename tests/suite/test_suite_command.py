@@ -46,6 +46,7 @@ def records(folder: Path) -> dict[str, InstanceRecord]:
     return {record.instance.id.partition("/")[2]: record for record in read_records(folder / "results.jsonl")}
 
 
+@pytest.mark.slow
 def test_a_suite(workshop: Workshop, suite: Path) -> None:
     table = workshop.folder / "results.csv"
     run = workshop.run("suite", suite, "--jobs", "1", "--results", table, "-q")

@@ -15,6 +15,7 @@ from tests.transform.transform_kit import OPSET, model_of, operators
 COUNTS = {"transform_arg_max": 150, "transform_arg_min": 60, "transform_add": 150, "transform_reduce_sum": 150}
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", CASES)
 def test_random_cases_agree_with_the_operator_replaced(name: str) -> None:
     results = list(sweep(name, CASES[name], COUNTS[name]))

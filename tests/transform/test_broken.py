@@ -25,7 +25,7 @@ def refusal(case: Broken, **config: float) -> Exception:
     return caught.value
 
 
-@pytest.mark.few(12)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("case", BROKEN, ids=str)
 def test_a_broken_pass_is_refused(case: Broken) -> None:
     register("broken")(case.make)

@@ -28,6 +28,7 @@ def test_what_may_be_left_is_not_taken(tools: str) -> None:
     assert not taken & set(chain.operators) - {"Constant"}
 
 
+@pytest.mark.slow
 def test_a_network_of_many_operators_is_left_with_few() -> None:
     text = """g (float[2, 1, 4] x) => (float[2, 3] y)
         <float[1, 8, 4] w = {0.1, 0.2, 0.3, 0.4, 0.1, 0.2, 0.3, 0.4, 0.1, 0.2, 0.3, 0.4, 0.1, 0.2, 0.3, 0.4,

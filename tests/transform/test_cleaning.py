@@ -39,6 +39,7 @@ APPLIES = [
 ]
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(("name", "text", "left"), APPLIES)
 def test_a_pass_changes_what_it_is_for(name: str, text: str, left: list[str]) -> None:
     done = transformed(text, [name], samples=8)
@@ -85,6 +86,7 @@ def test_metadata_is_cleared() -> None:
     assert not done.model.graph.node(0).metadata_props
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("opset", [16, 18, 21])
 def test_the_opset_becomes_what_is_asked_for(opset: int) -> None:
     text = "g (float[2, 3] x) => (float[2] y) { a = Relu(x) y = ReduceMax<axes = [1], keepdims = 0>(a) }"

@@ -45,6 +45,7 @@ def test_the_search_finds_what_samples_do_not() -> None:
     assert cause.inputs is not None and cause.inputs["x"].min() > 0.97
 
 
+@pytest.mark.slow
 def test_a_corner_outside_the_box_is_none() -> None:
     register_corner(1.5)
     tolerance = Tolerance(atol=1e-3)
@@ -54,12 +55,14 @@ def test_a_corner_outside_the_box_is_none() -> None:
     assert done.reports[0].verified[-1] == "proved"
 
 
+@pytest.mark.slow
 def test_a_sum_in_another_order_is_proved_within_a_tolerance() -> None:
     tolerance = Tolerance(atol=1e-3)
     done = transformed(SUM, ["transform_reduce_sum"], box=UNIT, verify_timeout=20, tolerance=tolerance)
     assert done.reports[0].verified[-1] == "proved"
 
 
+@pytest.mark.slow
 def test_what_is_nan_in_both_models_is_no_difference() -> None:
     @verify.equality
     @register("in_two_steps")
@@ -81,6 +84,7 @@ def test_what_computes_the_same_is_proved_without_a_box() -> None:
     assert [report.verified[1] for report in done.reports] == ["proved", "proved"]
 
 
+@pytest.mark.slow
 def test_bounds_may_differ_from_element_to_element() -> None:
     register_corner(0.5)
     low, high = np.full(6, -1.0), np.full(6, 1.0)

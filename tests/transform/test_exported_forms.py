@@ -102,7 +102,7 @@ def export(forms: Forms, *, dynamo: bool) -> onnx.ModelProto:
     return onnx.load_from_string(file.getvalue())
 
 
-@pytest.mark.few(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("dynamo", [True, False], ids=["dynamo", "script"])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_passes_find_what_exporters_write(family: str, dynamo: bool) -> None:
@@ -128,6 +128,7 @@ def test_passes_find_what_exporters_write(family: str, dynamo: bool) -> None:
     assert not missed
 
 
+@pytest.mark.slow
 def test_a_loss_of_pytorch_is_found_as_it_is_exported() -> None:
     """The exporter has no operator for BCELoss, and writes its clamps."""
     proto = export({"loss": lambda x, t: F.binary_cross_entropy(torch.sigmoid(x), t)}, dynamo=True)

@@ -171,6 +171,7 @@ def with_sizes_exchanged(op: Any, x: Any) -> Any:
     return op.Reshape(op.Relu(x), sizes)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("text", "rewrite"),
     [
@@ -186,6 +187,7 @@ def test_a_rewrite_that_is_right_for_some_sizes_is_refused(text: str, rewrite: C
     assert "not as expected: it was float32" in refusal(text)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("text", "sizes"),
     [

@@ -62,7 +62,7 @@ def together(names: list[str]) -> onnx.ModelProto:
     return made
 
 
-@pytest.mark.few(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("first", range(0, len(NAMES), _CHAIN))
 def test_it_is_verified(first: int) -> None:
     # One run of ONNX Runtime for each pass takes time, and less where models share one.

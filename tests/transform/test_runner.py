@@ -288,6 +288,7 @@ def test_a_model_that_draws_random_numbers_cannot_be_verified() -> None:
         transformed(text, ["eliminate_identity"])
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("kind", "body"),
     [

@@ -53,7 +53,7 @@ def on_the_way(model: ir.Model, inputs: dict[str, np.ndarray]) -> list[np.ndarra
     return run(proto, inputs)
 
 
-@pytest.mark.few(16)
+@pytest.mark.few(6)
 @pytest.mark.parametrize("opset", [13, 18])
 @pytest.mark.parametrize("form", FORMS, ids=IDS)
 def test_what_it_makes_is_right_and_proved(form: Form, opset: int) -> None:
@@ -81,6 +81,7 @@ def test_the_old_model_gives_no_finite_number_there(form: Form) -> None:
     assert not all(np.isfinite(found).all() for found in on_the_way(model, form.inputs()))
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("start", range(0, len(FORMS), 8))
 def test_each_is_verified(start: int) -> None:
     """Several forms in one model, because each model that runs is a process of its own."""
@@ -96,6 +97,7 @@ def test_each_is_verified(start: int) -> None:
     assert {report.name for report in reports if report.verified == ("structure", "sampled 8")} == set(names)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", ["stable_log_quotient", "stable_sigmoid", "stable_norm", "stable_layer_normalization"])
 def test_it_is_verified_where_the_old_model_is_valid(name: str) -> None:
     form = next(form for form in FORMS if form.name == name)

@@ -29,12 +29,14 @@ def unrolled(model: str, op_type: str = "LSTM", opset: int = 17) -> Applied:
     return apply_pass(find_pass(f"unroll_{op_type.lower()}"), ir.from_proto(proto_of(model, opset)))
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("op_type", GATES)
 def test_random_layers_compute_the_same(op_type: str) -> None:
     faults = {seed: fault for seed in range(SEEDS) if (fault := check_recurrent(op_type, seed))}
     assert not faults
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("op_type", GATES)
 def test_it_is_verified(op_type: str) -> None:
     done = transformed(text(op_type), [f"unroll_{op_type.lower()}"])

@@ -34,13 +34,13 @@ UNPROVED: dict[str, set[str]] = {}
 SOFTMAX = model_of("3")
 
 
-@pytest.mark.few(15)
+@pytest.mark.few(3)
 def test_every_documented_operator_is_flagged(pair: Pair) -> None:
     verdicts = {defect.id: pair.detection.faulty.verdict(defect) for defect in pair.model.defects}
     assert verdicts == dict.fromkeys(verdicts, "detected")
 
 
-@pytest.mark.few(15)
+@pytest.mark.few(4)
 def test_the_twin_is_proved(pair: Pair) -> None:
     assert {flag.node for flag in pair.detection.repaired.open} == UNPROVED.get(pair.model.id, set())
 

@@ -29,6 +29,7 @@ def test_all_defects_have_a_record() -> None:
     assert fixed < set(CHANGED)
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize("name", CHANGED)
 def test_the_changed_model_runs_with_the_same_inputs_and_weights(name: str) -> None:
     model, defect = pair_of(name)
@@ -46,6 +47,7 @@ def test_where_no_change_is_known_none_is_built() -> None:
     assert model.developer_architecture(defect) is None
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("name", "still_open"),
     [("9a", set()), ("14", set()), ("31", set()), ("28c", {"div_gain"}), ("4", {"log"}), ("61", {"log"})],

@@ -178,7 +178,7 @@ def test_it_runs_on_plausible_input(pair: Pair, safe: bool) -> None:
         assert np.isfinite(output).all()
 
 
-@pytest.mark.few(12)
+@pytest.mark.few(5)
 def test_the_twin_computes_the_same_where_the_model_is_valid(pair: Pair) -> None:
     faulty, repaired = map(free_session, pair.architectures)
     rng = np.random.default_rng(pair.model.number)

@@ -14,8 +14,6 @@ from ranum_falsify.cli.options.shared import CommonOptions, Values
 from ranum_falsify.errors import UsageError
 from ranum_falsify.option import MODELS, Argument, Option, to_mapping, to_names
 
-__all__ = ["Bounds", "Box", "CheckOptions", "QuestionOptions", "box_option"]
-
 _INTEGER = re.compile(r"[+-]?\d{1,20}")
 
 Bounds = tuple[float, float] | float

@@ -13,8 +13,6 @@ from ranum_falsify.config import Runtime, runtime_option
 from ranum_falsify.errors import UsageError
 from ranum_falsify.option import PROPERTY, Argument, Option, parse_sizes, to_mapping, to_names
 
-__all__ = ["CheckProofOptions"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class CheckProofOptions(MemoryOptions, PropertyOptions):

@@ -8,8 +8,6 @@ from typing import Annotated, ClassVar, Literal
 from ranum_falsify.cli.options.shared import CommonOptions
 from ranum_falsify.option import Argument
 
-__all__ = ["CompletionOptions"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class CompletionOptions(CommonOptions):

@@ -11,8 +11,6 @@ from ranum_falsify.cli.options.shared import MemoryOptions, PropertyOptions, Ver
 from ranum_falsify.config import ConfirmConfig, HalfPrecision, TrainingConfig
 from ranum_falsify.option import PROPERTY, Argument, Option, parse_size, to_mapping
 
-__all__ = ["ConfirmOptions"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class ConfirmOptions(VerboseOptions, TrainingConfig, ConfirmConfig, MemoryOptions, PropertyOptions):

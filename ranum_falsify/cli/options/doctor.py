@@ -8,8 +8,6 @@ from typing import Annotated
 from ranum_falsify.cli.options.shared import CommonOptions
 from ranum_falsify.option import Option
 
-__all__ = ["DoctorOptions"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class DoctorOptions(CommonOptions):

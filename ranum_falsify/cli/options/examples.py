@@ -9,8 +9,6 @@ from typing import Annotated, ClassVar
 from ranum_falsify.cli.options.shared import CommonOptions
 from ranum_falsify.option import Argument
 
-__all__ = ["ExamplesOptions"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class ExamplesOptions(CommonOptions):

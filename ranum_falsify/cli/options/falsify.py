@@ -10,8 +10,6 @@ from ranum_falsify.cli.options.search import AskOptions
 from ranum_falsify.cli.options.shared import PropertyOptions
 from ranum_falsify.option import PROPERTY, Argument, Option
 
-__all__ = ["FalsifyOptions"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class FalsifyOptions(AskOptions, PropertyOptions):

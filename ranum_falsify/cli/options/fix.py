@@ -12,8 +12,6 @@ from ranum_falsify.config import FixConfig
 from ranum_falsify.errors import UsageError
 from ranum_falsify.option import PROPERTY, Argument, Option, parse_size, to_mapping
 
-__all__ = ["FixOptions"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class FixOptions(VerboseOptions, FixConfig, MemoryOptions, PropertyOptions):

@@ -9,8 +9,6 @@ from ranum_falsify.cli.options.shared import CommonOptions
 from ranum_falsify.errors import UsageError
 from ranum_falsify.option import Option
 
-__all__ = ["OperatorsOptions"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class OperatorsOptions(CommonOptions):

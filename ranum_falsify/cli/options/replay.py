@@ -12,8 +12,6 @@ from ranum_falsify.config import Reach
 from ranum_falsify.errors import UsageError
 from ranum_falsify.option import PROPERTY, Argument, Option, parse_pair, to_paths
 
-__all__ = ["STEP_SUFFIX", "ReplayOptions"]
-
 STEP_SUFFIX = ".pt"
 """How files of training steps end."""
 

@@ -9,8 +9,6 @@ from typing import Annotated, ClassVar, Literal
 from ranum_falsify.cli.options.shared import CommonOptions
 from ranum_falsify.option import Argument, Option
 
-__all__ = ["ReportOptions"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class ReportOptions(CommonOptions):

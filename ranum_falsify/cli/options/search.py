@@ -12,8 +12,6 @@ from ranum_falsify.config import Options, ProveConfig, SearchConfig
 from ranum_falsify.errors import UsageError
 from ranum_falsify.option import Option, parse_whole
 
-__all__ = ["AskOptions", "SearchOptions"]
-
 _OWN = {"n_starts": -1, "n_steps": 0}
 """Parameters of our own back end, which also have options of their own, with their least values."""
 

@@ -9,8 +9,6 @@ from typing import Annotated, Any, ClassVar
 
 from ranum_falsify.option import MODEL, Option, parse_gigabytes, to_mapping, to_paths
 
-__all__ = ["CommonOptions", "MemoryOptions", "PropertyOptions", "Values", "VerboseOptions"]
-
 Values = dict[str, Any]
 """What is given, by field."""
 

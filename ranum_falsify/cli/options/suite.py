@@ -14,8 +14,6 @@ from ranum_falsify.config import Options
 from ranum_falsify.errors import UsageError
 from ranum_falsify.option import Argument, Option, parse_gigabytes, parse_minutes, parse_whole, to_names
 
-__all__ = ["PropertyGroup", "QuestionGroup", "SuiteOptions", "to_keywords"]
-
 
 def _parse_shard(text: str) -> tuple[int, int]:
     first, slash, second = text.partition("/")

@@ -23,8 +23,6 @@ from ranum_falsify.option import (
     to_paths,
 )
 
-__all__ = ["PassOptions", "SimplifyOptions", "TransformOptions"]
-
 _TOOLS = ("vnncomp",)
 _NO_OUTPUT = "say where the new model goes, with -o OUT"
 

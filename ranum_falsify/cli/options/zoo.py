@@ -9,15 +9,6 @@ from typing import Annotated, ClassVar, Literal
 from ranum_falsify.cli.options.shared import CommonOptions, VerboseOptions
 from ranum_falsify.option import Argument, Option, parse_seconds
 
-__all__ = [
-    "ZooBuild",
-    "ZooDetect",
-    "ZooList",
-    "ZooOptions",
-    "ZooShow",
-    "ZooTrain",
-]
-
 _Batch = Annotated[int, Option(least=1)]
 _Documented = Annotated[bool, Option()]
 _Ids = Annotated[tuple[str, ...], Argument("ID", many=True)]

@@ -18,8 +18,6 @@ from ranum_falsify.deadline import Deadline
 from ranum_falsify.network.tensors import to_numpy
 from ranum_falsify.search.starts import Box
 
-__all__ = ["Endurance"]
-
 _CONTRASTS = (0.05, 1.0, 0.2, 0.01)
 """How far data reach from the point of their range that is nearest to 0, as shares of the range.
 

@@ -13,9 +13,6 @@ from ranum_falsify.confirm.training.search import DataSearch
 from ranum_falsify.search.bisection import Bisection, Observation
 from ranum_falsify.search.starts import Box
 
-__all__ = ["HitSearch", "ZeroSearch"]
-
-
 _SOLVED = 3
 """Elements for which a round computes a Jacobian."""
 

@@ -16,8 +16,6 @@ from ranum_falsify.confirm.unit_test import Trigger
 from ranum_falsify.errors import ReplayCrashError, ReplayTimeoutError
 from ranum_falsify.properties.problem.targets import Target, targets_of
 
-__all__ = ["Judge", "Verdict"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:

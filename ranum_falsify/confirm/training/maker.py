@@ -33,8 +33,6 @@ from ranum_falsify.confirm.unit_test import UnitTest
 from ranum_falsify.deadline import Deadline
 from ranum_falsify.network.tensors import to_torch
 
-__all__ = ["TrainingAttempt", "TrainingMaker"]
-
 _UNTRAINED = ((Unrolling, 2), (LogarithmicUnrolling, 4), (PreciseUnrolling, 2))
 """With which strategies and how many rounds initial weights are tried, before anything is trained."""
 

@@ -11,19 +11,6 @@ from torch import Tensor
 
 from ranum_falsify.errors import UsageError
 
-__all__ = [
-    "BETA1",
-    "BETA2",
-    "OPTIMISERS",
-    "RHO",
-    "Optimiser",
-    "OptimiserName",
-    "State",
-    "describe_training",
-    "write_rule",
-]
-
-
 OptimiserName = Literal["sgd", "momentum", "adam", "rmsprop", "adagrad"]
 OPTIMISERS: tuple[str, ...] = get_args(OptimiserName)
 """Names of the optimisers."""

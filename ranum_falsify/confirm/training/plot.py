@@ -13,8 +13,6 @@ from ranum_falsify.confirm.training.writing import Rehearsed
 from ranum_falsify.escaping import escape
 from ranum_falsify.network.tensors import to_torch
 
-__all__ = ["draw_training"]
-
 _WIDTH, _HEIGHT, _GAP = 640, 200, 50
 
 

@@ -12,8 +12,6 @@ from torch import Tensor
 from ranum_falsify.confirm.training.optimisers import Optimiser
 from ranum_falsify.search.starts import Box
 
-__all__ = ["HasLoss", "Recipe", "train"]
-
 
 class HasLoss(Protocol):
     """What a training run needs to know."""

@@ -20,8 +20,6 @@ from ranum_falsify.replay.gradients import DENORMAL
 from ranum_falsify.search.descent import Descent, StepSizes
 from ranum_falsify.search.starts import Box, sample_starts
 
-__all__ = ["DataSearch", "Found"]
-
 _ROUNDS = ((1, 8), (8, 20), (8, 60))
 """Restarts and steps of each round; the last round is repeated while there is time."""
 

@@ -12,18 +12,6 @@ from torch import Tensor
 
 from ranum_falsify.search.slopes import CLIPPED, Estimates, Logarithms
 
-__all__ = [
-    "Bisecting",
-    "GradientMatching",
-    "Hitting",
-    "LogarithmicUnrolling",
-    "MarginWeights",
-    "PreciseUnrolling",
-    "RandomData",
-    "Strategy",
-    "Unrolling",
-]
-
 
 class Strategy(ABC):
     """What a search makes small, as a function of the trained weights.

@@ -19,14 +19,12 @@ from ranum_falsify.network import Graph
 from ranum_falsify.network.naming import tensor_name
 from ranum_falsify.network.order import topological_order
 from ranum_falsify.network.tensors import to_torch
-from ranum_falsify.properties.formula.applications import NetworkCall
+from ranum_falsify.properties.formula.terms import NetworkCall
 from ranum_falsify.properties.problem.problem import InputVariable, Problem
 from ranum_falsify.properties.problem.targets import Target
 from ranum_falsify.search.converter import Probe, TorchModel, convert
 from ranum_falsify.search.starts import Box
 from ranum_falsify.search.target_state import margin_and_crossing_of, probe_of
-
-__all__ = ["Datum", "TrainingTask"]
 
 
 @dataclass(frozen=True, kw_only=True)

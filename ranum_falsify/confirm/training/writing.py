@@ -27,8 +27,6 @@ from ranum_falsify.network.tensors import to_numpy, to_torch
 from ranum_falsify.saving import Content
 from ranum_falsify.search.starts import Box
 
-__all__ = ["LossProgram", "Rehearsed", "rehearse", "trace_loss"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class LossProgram:

@@ -20,8 +20,6 @@ from ranum_falsify.network import Graph
 from ranum_falsify.network.order import operands_in
 from ranum_falsify.network.registry import row_of, spec_of
 
-__all__ = ["Cone", "Cones", "cones_of"]
-
 _MOST = 64
 """Cones of more nodes are cut off there; most of them are a chain of layers, whose parts have sources of their own."""
 

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-__all__ = ["Cells", "first_cells", "numbers_at", "places_of"]
-
 _BITS = {
     torch.float16: torch.int16,
     torch.bfloat16: torch.int16,

@@ -13,20 +13,17 @@ from dnnv.nn.operations import Input
 from dnnv.nn.utils import TensorDetails
 from torch import Tensor
 
+from ranum_falsify.config import Runtime
 from ranum_falsify.domain.attributes import apply_rule
 from ranum_falsify.domain.cells.cones import Cone, cones_of
 from ranum_falsify.domain.cells.grid import Cells, first_cells, places_of
 from ranum_falsify.domain.infinities import Value, select_valid
 from ranum_falsify.domain.interval import Interval
-from ranum_falsify.domain.kernels.envelopes import Runtime
 from ranum_falsify.domain.order import SIGNED
 from ranum_falsify.domain.rounding import flush
 from ranum_falsify.domain.site import Site
 from ranum_falsify.domain.slack import tiny
 from ranum_falsify.network import Graph, spec_of
-
-__all__ = ["Bounding", "CellTable", "OnCells", "narrow_by_cells", "table_of"]
-
 
 _GROUPS = 64
 """Elements, or channels, that have cells of their own; those of more share them."""

@@ -17,8 +17,6 @@ from ranum_falsify.config import RUNTIMES, Runtime, library_of
 from ranum_falsify.domain.kernels.records import Record, Row, dtype_name, found_here, measured, shipped
 from ranum_falsify.domain.slack import GELU_SHARE
 
-__all__ = ["EXACT", "RUNTIMES", "Envelope", "Runtime", "envelope", "find_envelope", "sums_in_half"]
-
 
 @dataclass(frozen=True)
 class Envelope:

@@ -20,24 +20,6 @@ import torch
 
 from ranum_falsify.config import Runtime
 
-__all__ = [
-    "FOLDER",
-    "DTypes",
-    "Record",
-    "Row",
-    "dtype_name",
-    "families",
-    "found_here",
-    "measured",
-    "measured_versions",
-    "read_record",
-    "record_text",
-    "shipped",
-    "use_here",
-    "use_measured",
-    "write_record",
-]
-
 FOLDER = Path(__file__).parent / "records"
 """Folder of the records."""
 

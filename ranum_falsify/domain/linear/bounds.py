@@ -19,10 +19,10 @@ from dnnv.nn import Operation
 from dnnv.nn.operations import Input, OutputSelect
 from torch import Tensor
 
+from ranum_falsify.config import RUNTIMES, Runtime
 from ranum_falsify.deadline import NEVER, Deadline
 from ranum_falsify.domain.analysis import IntervalAnalysis, Visited
 from ranum_falsify.domain.interval import Interval
-from ranum_falsify.domain.kernels.envelopes import RUNTIMES, Runtime
 from ranum_falsify.domain.linear.builder import ProgramBuilder
 from ranum_falsify.domain.linear.forms import Affine, Composed, Gated, Spelled, form_of
 from ranum_falsify.domain.linear.functionals import Functional, LinearBounds, find_known
@@ -33,8 +33,6 @@ from ranum_falsify.domain.linear.steps import CurveStep
 from ranum_falsify.domain.rounding import round_outward
 from ranum_falsify.domain.slack import TOTALS_SHARE
 from ranum_falsify.network import Graph, spec_of
-
-__all__ = ["LinearAnalysis", "bound_functional", "refine"]
 
 WORK = 2e9
 """Multiplications for the bounds of intermediate tensors: two to four seconds of one core."""

@@ -19,9 +19,6 @@ from ranum_falsify.domain.linear.functionals import Functional, LinearBounds
 from ranum_falsify.domain.linear.passes import BoxBatch, Program, descend
 from ranum_falsify.domain.linear.steps import Box, CurveStep, MatrixStep
 
-__all__ = ["Boxes", "Branching", "Cuts", "Decision", "InputBranching", "halve", "join", "take"]
-
-
 _MOST_BYTES = 1 << 30
 """Memory that boxes may take while they wait."""
 

@@ -46,8 +46,6 @@ from ranum_falsify.domain.slack import (
 )
 from ranum_falsify.network import spec_of
 
-__all__ = ["ProgramBuilder"]
-
 _MOST_CHOICES = 1 << 24
 """Elements of all windows of an extreme, counted as often as they are read."""
 

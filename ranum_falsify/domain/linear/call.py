@@ -9,8 +9,6 @@ import torch
 from dnnv.nn import Operation
 from torch import Tensor
 
-__all__ = ["Call"]
-
 
 @dataclass(frozen=True)
 class Call:

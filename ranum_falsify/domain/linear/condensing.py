@@ -12,8 +12,6 @@ from ranum_falsify.domain.linear.passes import Program
 from ranum_falsify.domain.linear.steps import AffineStep, MatrixStep
 from ranum_falsify.domain.slack import double_share, vanishing
 
-__all__ = ["condense"]
-
 _ELEMENTS = 1 << 21
 """Larger matrices, by their number of elements together, are not made."""
 

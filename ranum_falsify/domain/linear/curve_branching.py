@@ -27,8 +27,6 @@ from ranum_falsify.domain.linear.relaxations import Lines
 from ranum_falsify.domain.linear.slopes import ChosenBox, Multipliers, Planes, climb
 from ranum_falsify.domain.linear.steps import CurveStep
 
-__all__ = ["CurveBranching", "find_thresholds"]
-
 _COEFFICIENTS = 1 << 18
 """Coefficients of one variable in one ascent over many boxes."""
 

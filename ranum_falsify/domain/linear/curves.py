@@ -28,37 +28,6 @@ from ranum_falsify.domain.rules.support.real_functions import (
     swish,
 )
 
-__all__ = [
-    "ABS",
-    "ASINH",
-    "ATAN",
-    "COS",
-    "COSH",
-    "ERF",
-    "EXP",
-    "GELU",
-    "GELU_TANH",
-    "HARD_SWISH",
-    "LOG",
-    "RECIPROCAL",
-    "RELU",
-    "SIGMOID",
-    "SIN",
-    "SINH",
-    "SOFTPLUS",
-    "SOFTSIGN",
-    "SQRT",
-    "SQUARE",
-    "SWISH",
-    "TANH",
-    "clip",
-    "elu",
-    "leaky",
-    "number_in",
-    "power",
-    "stretch",
-]
-
 _PERIODS = 2
 """Periods on either side of 0 in which extremes of a wave are searched; wider operands get constant bounds."""
 

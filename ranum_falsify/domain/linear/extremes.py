@@ -20,8 +20,6 @@ from torch.nn import functional
 from ranum_falsify.domain.linear.steps import Box, PlaneChoice, Step
 from ranum_falsify.domain.slack import double_share, tiny, unit
 
-__all__ = ["ExtremeStep", "find_places"]
-
 _FEWEST = 2
 """Numbers that decide the bound from above."""
 

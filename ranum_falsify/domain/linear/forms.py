@@ -9,30 +9,13 @@ from dataclasses import dataclass
 import torch
 from dnnv.nn import Operation
 
+from ranum_falsify.config import Runtime
 from ranum_falsify.domain.attributes import has_denormals
-from ranum_falsify.domain.kernels.envelopes import Runtime
 from ranum_falsify.domain.linear.relaxations import Relaxation
 from ranum_falsify.domain.linear.rows import RowFunction
 from ranum_falsify.domain.site import IntervalRule
 from ranum_falsify.network import spec_of
 from ranum_falsify.network.registry import TorchFunction
-
-__all__ = [
-    "Affine",
-    "Composed",
-    "Extremum",
-    "Gated",
-    "LinearForm",
-    "Quotient",
-    "Rowwise",
-    "Spelled",
-    "SpelledRows",
-    "Terms",
-    "contraction",
-    "form_of",
-    "pooling",
-    "summation",
-]
 
 Terms = Callable[[Operation, Sequence[tuple[int, ...]], tuple[int, ...]], int]
 """`terms(op, shapes, output)`: the largest number of rounded operations that an element of the output goes through."""

@@ -16,8 +16,6 @@ from ranum_falsify.domain.linear.passes import BoxBatch, Program, descend, sprea
 from ranum_falsify.domain.linear.steps import minimise
 from ranum_falsify.domain.slack import double_share
 
-__all__ = ["Functional", "LinearBounds", "find_known"]
-
 
 @dataclass(frozen=True)
 class LinearBounds:

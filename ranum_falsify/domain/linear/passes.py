@@ -20,8 +20,6 @@ from torch import Tensor
 from ranum_falsify.domain.linear.steps import Box, Step, minimise
 from ranum_falsify.domain.slack import TOTALS_SHARE, double_share, vanishing
 
-__all__ = ["Allowance", "BoundedTensor", "BoxBatch", "Program", "descend", "spread"]
-
 
 @dataclass(frozen=True)
 class BoundedTensor:

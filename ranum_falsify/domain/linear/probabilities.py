@@ -24,8 +24,6 @@ from ranum_falsify.domain.linear.rows import Plane, RowFunction, RowLines
 from ranum_falsify.domain.rules.softmax import LogarithmError, log_probability, logarithm_error, probability_error
 from ranum_falsify.domain.slack import double_share, tiny, unit
 
-__all__ = ["log_softmax_rows", "softmax_rows"]
-
 
 @dataclass(frozen=True)
 class _LogProbabilities:

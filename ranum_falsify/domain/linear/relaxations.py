@@ -20,8 +20,6 @@ from torch import Tensor
 
 from ranum_falsify.domain.slack import CURVE_SHARE
 
-__all__ = ["Curve", "Lines", "Mirrored", "Rectifier", "Relaxation", "Slopes", "SoftRectifier", "Stretched", "kinked"]
-
 _HALVINGS = 24
 """Steps of the search for a tangent; it affects only tightness."""
 

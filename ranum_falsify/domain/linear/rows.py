@@ -20,9 +20,6 @@ from torch import Tensor
 from ranum_falsify.domain.linear.steps import Box, PlaneChoice, Step
 from ranum_falsify.domain.slack import accumulation, double_share, tiny, unit
 
-__all__ = ["Plane", "RowFunction", "RowLines", "RowStep", "Rows"]
-
-
 _SHARE = 0.25
 """Planes and constants are compared where a plane has come this share of the way from its middle to its worst value.
 

@@ -17,8 +17,6 @@ from torch import Tensor
 from ranum_falsify.domain.linear.passes import BoxBatch, descend
 from ranum_falsify.domain.linear.steps import PlaneChoice
 
-__all__ = ["ASCENT_PASSES", "ChosenBox", "Multipliers", "Planes", "ascend", "climb"]
-
 _ROUNDS = 8
 """Passes of one ascent."""
 

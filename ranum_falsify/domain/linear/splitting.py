@@ -22,8 +22,6 @@ from ranum_falsify.domain.linear.functionals import Functional, LinearBounds
 from ranum_falsify.domain.linear.passes import BoxBatch, Program
 from ranum_falsify.lazy import cached_property
 
-__all__ = ["BranchAndBound", "SplitResult", "bound_parts", "split_and_bound"]
-
 _FEW_INPUTS = 32
 """Input elements that vary, at most, where cutting them one after another decides more than cutting inside."""
 

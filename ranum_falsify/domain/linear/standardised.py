@@ -24,9 +24,6 @@ from ranum_falsify.domain.rules.normalisation.statistics import bound_scores
 from ranum_falsify.domain.rules.support.sections import Sections
 from ranum_falsify.domain.slack import double_share, gamma, tiny
 
-__all__ = ["StandardisedRows", "squares_of_rows"]
-
-
 _SMALLEST = 1e-190
 """The least number of which the root's cube has an inverse in float64."""
 

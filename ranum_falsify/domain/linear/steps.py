@@ -21,8 +21,6 @@ from ranum_falsify.domain.linear.relaxations import Lines, Relaxation, Slopes
 from ranum_falsify.domain.slack import double_share
 from ranum_falsify.lazy import cached_property
 
-__all__ = ["AffineStep", "Box", "CurveStep", "Function", "MatrixStep", "PlaneChoice", "ProductStep", "Step", "minimise"]
-
 Box = tuple[Tensor, Tensor]
 """Lower and upper bounds of a variable, `(boxes, *shape)` in float64; 1 in place of `boxes` holds for all of them."""
 

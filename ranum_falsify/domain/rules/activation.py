@@ -22,23 +22,6 @@ from ranum_falsify.domain.rules.wide_integers import between_operands
 from ranum_falsify.domain.site import Site
 from ranum_falsify.domain.slack import unit
 
-__all__ = [
-    "celu",
-    "clip",
-    "elu",
-    "gelu",
-    "gelu_by_erf",
-    "gelu_by_tanh",
-    "hard_sigmoid",
-    "hard_swish",
-    "leaky_relu",
-    "prelu",
-    "selu",
-    "shrink",
-    "swish",
-    "thresholded_relu",
-]
-
 Pair = tuple[Tensor, Tensor]
 
 

@@ -20,8 +20,6 @@ from ranum_falsify.domain.rules.softmax import softmax
 from ranum_falsify.domain.site import Site
 from ranum_falsify.domain.slack import accumulation, gamma, growth, tiny, unit
 
-__all__ = ["Bias", "attention_bounds", "bound_anything_of"]
-
 _ELEMENTS = 1 << 22
 """Up to this number of pairs of a query's key and a value, bounds look at what each query may see."""
 

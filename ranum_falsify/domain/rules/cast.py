@@ -15,18 +15,6 @@ from ranum_falsify.domain.rules.support.building import keeping_infinity
 from ranum_falsify.domain.site import Site
 from ranum_falsify.network.narrow import NarrowFloat, NarrowInteger
 
-__all__ = [
-    "cast",
-    "convert",
-    "convert_to_float",
-    "convert_to_integer",
-    "float_bounds",
-    "integer_bounds",
-    "keep_fitting",
-    "wrap",
-]
-
-
 _HALVES = (torch.float16, torch.bfloat16)
 _EXACT_SINGLE = 2.0**24
 """Integers up to this size are exact in float32."""

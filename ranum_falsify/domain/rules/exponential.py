@@ -20,8 +20,6 @@ from ranum_falsify.domain.rules.support.building import infinity_aware, result_s
 from ranum_falsify.domain.site import Site
 from ranum_falsify.domain.slack import INTEGER_POWER_SHARE, unit
 
-__all__ = ["is_defined", "power"]
-
 Pair = tuple[Tensor, Tensor]
 
 

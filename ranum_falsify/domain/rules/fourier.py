@@ -17,8 +17,6 @@ from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.rounding import round_outward
 from ranum_falsify.domain.slack import accumulation, fourier_share, tiny, unit
 
-__all__ = ["transform_bounds"]
-
 _COEFFICIENTS = 1 << 21
 """Up to this number of coefficients, bounds count each; beyond, they take them as 1."""
 

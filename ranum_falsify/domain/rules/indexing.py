@@ -15,8 +15,6 @@ from ranum_falsify.domain.rules.shape import collapse
 from ranum_falsify.domain.site import Site
 from ranum_falsify.domain.slack import gamma, tiny
 
-__all__ = ["scatter", "scatter_anywhere", "unbounded"]
-
 _EXACT = 2.0**53
 """Integers up to this size are exact in float64."""
 

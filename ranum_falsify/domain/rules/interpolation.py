@@ -21,8 +21,6 @@ from ranum_falsify.domain.rounding import round_outward
 from ranum_falsify.domain.rules.shape import collapse
 from ranum_falsify.domain.slack import COORDINATE_ROUNDINGS, accumulation, gamma, tiny, unit
 
-__all__ = ["average_anywhere", "bound_anything", "interpolate", "largest_place"]
-
 _Sample: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 
 _CUBIC = 1.375**3

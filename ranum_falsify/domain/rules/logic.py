@@ -12,18 +12,6 @@ from ranum_falsify.domain.order import make_ordered
 from ranum_falsify.domain.rules.support.building import infinity_aware, result_shape
 from ranum_falsify.domain.site import IntervalRule, Site
 
-__all__ = [
-    "bitwise_and",
-    "bitwise_not",
-    "bitwise_or",
-    "bitwise_xor",
-    "compared",
-    "equal",
-    "logical",
-    "negate",
-    "shift_bits",
-]
-
 
 def compared(function: Callable[[Tensor, Tensor], Tensor]) -> IntervalRule:
     """Return the rule of a comparison by order: `function` is `torch.lt`, `le`, `gt` or `ge`."""

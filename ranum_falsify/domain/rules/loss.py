@@ -18,8 +18,6 @@ from ranum_falsify.domain.rules.support.building import corner_products
 from ranum_falsify.domain.site import Site
 from ranum_falsify.domain.slack import LOSS_ROUNDINGS, accumulation, sum_error, sum_growth, tiny, unit
 
-__all__ = ["cross_entropy", "likelihood_loss", "weights_stay_nonzero"]
-
 Ends = tuple[Tensor, Tensor]
 """Least and greatest values in float64, in the targets' shape or broadcasting to it."""
 

@@ -15,21 +15,6 @@ from ranum_falsify.domain.rounding import round_outward
 from ranum_falsify.domain.rules.support.building import corner_products
 from ranum_falsify.domain.slack import QUANTISED_SHARE, unit
 
-__all__ = [
-    "Grid",
-    "Represented",
-    "Table",
-    "anything",
-    "excess",
-    "is_product_normal",
-    "read_known_numbers",
-    "represent",
-    "requantise",
-    "round_to_steps",
-    "scale_sums",
-]
-
-
 _LARGEST = 2.0**15 - 512
 """Results of more steps may wrap: some kernels pack them into 16 bits, or convert them to 32, before clamping."""
 

@@ -19,20 +19,6 @@ from ranum_falsify.domain.interval import Interval, dtype_range
 from ranum_falsify.domain.rounding import round_outward
 from ranum_falsify.domain.slack import sum_error, tiny, unit
 
-__all__ = [
-    "Curve",
-    "Flow",
-    "Layer",
-    "Overflow",
-    "State",
-    "Step",
-    "gru_step_reset_first",
-    "gru_step_reset_last",
-    "layer_bounds",
-    "lstm_step",
-    "rnn_step",
-]
-
 _ROOM = 0.25
 """Share of the largest number below which no partial sum overflows."""
 

@@ -21,32 +21,6 @@ from ranum_falsify.domain.rules.support.building import along_any_axis, infinity
 from ranum_falsify.domain.site import IntervalRule, Site
 from ranum_falsify.domain.slack import MEAN_SHARE, accumulation, growth, least_positive, sum_growth, tiny, unit
 
-__all__ = [
-    "Sums",
-    "along",
-    "euclidean",
-    "extreme",
-    "keep_dims",
-    "log_of_sum",
-    "log_of_sum_of_exponentials",
-    "mean",
-    "mean_of",
-    "multiplicity",
-    "position",
-    "product",
-    "running_product",
-    "running_sum",
-    "squares",
-    "sum_of",
-    "sum_of_squares",
-    "sums",
-    "top",
-    "total",
-    "total_of_sizes",
-    "truncate_to_integers",
-]
-
-
 _EXACT_INTEGERS = 2.0**53
 """Sums of integers are exact in float64 up to this size."""
 

@@ -20,22 +20,6 @@ from ranum_falsify.domain.rules.support.building import infinity_aware, keeping_
 from ranum_falsify.domain.site import IntervalRule, Site
 from ranum_falsify.network.registry import spec_of
 
-__all__ = [
-    "choose",
-    "collapse",
-    "cut",
-    "evaluate",
-    "join",
-    "make_placeholder",
-    "narrow",
-    "pad",
-    "rearrange",
-    "reshape",
-    "reshaping",
-    "take",
-    "tile",
-]
-
 
 def make_placeholder(shape: Sequence[int], dtype: torch.dtype = torch.float32) -> Tensor:
     """Return a tensor of a shape with one stored element, from which a row function reads the sizes."""

@@ -24,19 +24,6 @@ from ranum_falsify.domain.rules.support.sections import Sections, sections
 from ranum_falsify.domain.site import IntervalRule, Site
 from ranum_falsify.domain.slack import SOFTMAX_ROUNDINGS, sum_error, tiny, unit
 
-__all__ = [
-    "LogarithmError",
-    "hardmax",
-    "has_finite_sections",
-    "log_probability",
-    "log_softmax",
-    "log_softmax_along",
-    "logarithm_error",
-    "probability_error",
-    "shares",
-    "softmax",
-]
-
 Dims = Callable[[Operation, int], Sequence[int]]
 """`dims(op, rank)`: the dimensions over which an operator normalises."""
 

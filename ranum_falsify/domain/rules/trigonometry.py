@@ -14,8 +14,6 @@ from ranum_falsify.domain.rules.support.building import infinity_aware
 from ranum_falsify.domain.site import IntervalRule, Site
 from ranum_falsify.domain.slack import PERIOD_SHARE
 
-__all__ = ["tangent", "wave"]
-
 
 def wave(function: Callable[[Tensor], Tensor], *, crest: float) -> IntervalRule:
     """Return the rule of a function of period 2 pi between -1 and 1.

@@ -24,8 +24,6 @@ from ranum_falsify.domain.rules.shape import collapse
 from ranum_falsify.domain.rules.support.building import infinity_aware, result_shape
 from ranum_falsify.domain.site import IntervalRule, Site
 
-__all__ = ["between_elements", "between_operands", "remainder_of_words", "rounded_words", "sign_of_words"]
-
 _WORDS = (torch.int64, torch.uint64)
 _EXACT = 2**53
 """Integers up to this size are exact in float64."""

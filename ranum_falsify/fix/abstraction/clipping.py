@@ -22,13 +22,11 @@ from ranum_falsify.fix.abstraction.widening import Widening
 from ranum_falsify.network import Graph
 from ranum_falsify.network.order import topological_order
 from ranum_falsify.operators.support.conditions import conditions_of, gradient_conditions
-from ranum_falsify.properties.formula.applications import NetworkCall
+from ranum_falsify.properties.formula.terms import NetworkCall
 from ranum_falsify.properties.problem.problem import InputVariable, Problem
 from ranum_falsify.prove.analyses import Analyses, analyses_of
 from ranum_falsify.prove.applications import Applications, box_of, select_operators
 from ranum_falsify.prove.prover import Prover
-
-__all__ = ["find_clips", "list_clippable", "narrow"]
 
 Place = Literal["input", "weight", "tensor"]
 

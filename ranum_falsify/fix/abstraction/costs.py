@@ -17,8 +17,6 @@ from ranum_falsify.properties.problem.targets import Target, targets_of
 from ranum_falsify.search.converter import convert
 from ranum_falsify.search.target_state import margins_of
 
-__all__ = ["rate_elements"]
-
 _POINTS = 8
 """Points at which derivatives are taken."""
 

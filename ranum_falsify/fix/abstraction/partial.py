@@ -16,8 +16,6 @@ from ranum_falsify.network import Graph, spec_of
 from ranum_falsify.operators.support.conditions import name_bounds
 from ranum_falsify.validity import Constraint
 
-__all__ = ["PartialAnalysis"]
-
 
 class PartialAnalysis(IntervalAnalysis):
     """Tells of one box after another whether operators are valid; it remembers the bounds of the box before."""

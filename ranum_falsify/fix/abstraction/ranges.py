@@ -14,8 +14,6 @@ from torch import Tensor
 from ranum_falsify.domain import Interval
 from ranum_falsify.network.tensors import to_numpy
 
-__all__ = ["Ends", "KeptRange", "Ranges", "is_same", "join", "pin", "share_kept", "stretch"]
-
 Ranges = Mapping[str, Interval]
 """Bounds of tensors, by name."""
 

@@ -22,8 +22,6 @@ import torch
 from ranum_falsify.domain import Interval
 from ranum_falsify.fix.abstraction.ranges import Ends, Ranges, is_same, join, pin, share_kept, stretch
 
-__all__ = ["WideRanges", "Widening"]
-
 _BRUTAL = 0.01
 """A tensor of which less than this share is left is almost a constant."""
 

@@ -22,8 +22,6 @@ from ranum_falsify.network import spec_of
 from ranum_falsify.network.nesting import nodes_with_branches
 from ranum_falsify.operators.support.conditions import is_bounded_valid
 
-__all__ = ["find_without_nan", "list_doubtful"]
-
 Mask = np.ndarray
 """Elements that may be invalid, booleans of a constant's shape."""
 

@@ -28,8 +28,6 @@ from ranum_falsify.operators.relations.matching import (
     source,
 )
 
-__all__ = ["sum_of_entropies"]
-
 _DEEPEST = 6
 """How many nodes back it is looked for what shares add up to."""
 

@@ -25,18 +25,6 @@ from ranum_falsify.domain.slack import growth, unit
 from ranum_falsify.network.registry import spec_of
 from ranum_falsify.operators.relations.matching import Field, fields_of, is_a, kind, pairs, source
 
-__all__ = [
-    "accumulate",
-    "dequantised_product",
-    "error_inside",
-    "find_represented",
-    "is_beside_quantised",
-    "requantise",
-    "saturate",
-    "sum_operands",
-]
-
-
 _PRODUCTS = ("MatMul", "Gemm", "Conv", "ConvTranspose")
 """Operators whose sums ONNX Runtime may start from what is added to them."""
 

@@ -11,8 +11,6 @@ from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.site import Site
 from ranum_falsify.operators.relations.matching import Field, fields_of, is_a, is_same, kind, source
 
-__all__ = ["what_was_added"]
-
 _WRITERS = {"GatherND": "ScatterND", "GatherElements": "ScatterElements", "Gather": "ScatterElements"}
 
 

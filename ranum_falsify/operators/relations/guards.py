@@ -37,8 +37,6 @@ from ranum_falsify.operators.relations.matching import (
     source,
 )
 
-__all__ = ["Fact", "add_flag", "find_facts", "flagged", "guarded", "narrow_read"]
-
 _EXACT = 2.0**53
 """Integers below this are exact floats."""
 

@@ -10,8 +10,6 @@ from ranum_falsify.network import Graph, spec_of
 from ranum_falsify.network.nesting import has_subgraphs
 from ranum_falsify.operators.relations.matching import fields_of, is_a, kind
 
-__all__ = ["describe_unknown_halves"]
-
 _UNKNOWN = (
     "AffineGrid",
     "Attention",

@@ -35,8 +35,6 @@ from ranum_falsify.operators.relations.matching import (
 from ranum_falsify.operators.relations.quotients import find_lower_limit, root_of
 from ranum_falsify.operators.support.functions import ints
 
-__all__ = ["cosine_by_squares", "product_of_rows", "sum_of_products"]
-
 _DEEPEST = 6
 """How many nodes back a length is looked for."""
 

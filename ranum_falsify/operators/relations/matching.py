@@ -21,29 +21,6 @@ from ranum_falsify.domain.site import Site
 from ranum_falsify.network.registry import row_of, spec_of
 from ranum_falsify.operators.support.functions import ints
 
-__all__ = [
-    "WIDENING",
-    "Field",
-    "Reduced",
-    "constant",
-    "fields_of",
-    "find_other",
-    "find_reduction",
-    "find_scale",
-    "is_a",
-    "is_same",
-    "kind",
-    "may_be_rounded_apart",
-    "pairs",
-    "reach_reduction",
-    "reduced_dims",
-    "rounds_apart",
-    "source",
-    "square_of",
-    "undo_transposes",
-    "undo_widening",
-]
-
 _DEEPEST = 10
 """No pattern reads further back than this many nodes."""
 

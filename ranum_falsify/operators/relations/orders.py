@@ -34,9 +34,6 @@ from ranum_falsify.operators.relations.views import (
     view_of,
 )
 
-__all__ = ["ROUNDINGS", "Excess", "difference_of_ordered", "find_excess", "find_sets", "is_fit", "part_of_whole"]
-
-
 _DEEPEST = 12
 """How many nodes back an order is looked for."""
 

@@ -36,22 +36,6 @@ from ranum_falsify.operators.relations.matching import (
     undo_transposes,
 )
 
-__all__ = [
-    "Pattern",
-    "difference_to_extreme",
-    "difference_to_itself",
-    "difference_to_log_sum",
-    "difference_to_mean",
-    "logarithm_of_share",
-    "mean_of_squared_differences",
-    "product_with_itself",
-    "refined",
-    "sum_of_exponentials",
-    "sum_of_shares",
-    "undo_shift",
-    "variance_by_moments",
-]
-
 Pattern = Callable[..., Interval | None]
 
 

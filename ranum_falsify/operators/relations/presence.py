@@ -32,9 +32,6 @@ from ranum_falsify.operators.relations.matching import (
 )
 from ranum_falsify.operators.support.functions import ints
 
-__all__ = ["first_is_largest", "has_kept_sections", "keeping_some", "sum_of_votes"]
-
-
 Dims = Callable[[Operation, int], Sequence[int]]
 """`dims(op, rank)`: the dimensions of a row."""
 

@@ -41,18 +41,6 @@ from ranum_falsify.operators.relations.matching import (
 )
 from ranum_falsify.operators.relations.patterns import Pattern, undo_shift
 
-__all__ = [
-    "find_lower_limit",
-    "over_choice",
-    "over_norm",
-    "over_reciprocal",
-    "product_or_quotient",
-    "quotient_by_itself",
-    "root_of",
-    "share_of_sum",
-    "standard_score",
-]
-
 
 def _is_floating(x: Interval) -> bool:
     return x.is_floating and x.size > 0

@@ -19,8 +19,6 @@ from ranum_falsify.operators.relations.guards import find_facts
 from ranum_falsify.operators.relations.matching import Field, fields_of, kind, rounds_apart, source
 from ranum_falsify.operators.relations.rewrites import have_same_attributes, is_same_constant
 
-__all__ = ["narrow_repeated"]
-
 _NEAR = 32
 """How many nodes before a condition are looked at."""
 

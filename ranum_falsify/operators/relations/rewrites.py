@@ -16,8 +16,6 @@ from dnnv.nn.operations import Identity, Input, OutputSelect
 from ranum_falsify.network import Graph, spec_of
 from ranum_falsify.operators.relations.matching import Field, fields_of, is_a, kind, pairs
 
-__all__ = ["have_same_attributes", "is_rewritten", "is_same_constant"]
-
 _FUSED = {"FusedConv": "Conv", "FusedGemm": "Gemm"}
 """Operators that apply an activation to the result of another."""
 

@@ -40,8 +40,6 @@ from ranum_falsify.operators.relations.matching import (
     square_of,
 )
 
-__all__ = ["Ramp", "find_ramp", "gelu_by_parts", "hard_swish_by_parts", "product_form", "swish_by_parts"]
-
 
 @dataclass(frozen=True)
 class Ramp:

@@ -9,8 +9,9 @@ from functools import partial
 import torch
 from dnnv.nn import Operation
 
+from ranum_falsify.config import Runtime
 from ranum_falsify.domain.interval import Interval
-from ranum_falsify.domain.kernels.envelopes import Runtime, envelope
+from ranum_falsify.domain.kernels.envelopes import envelope
 from ranum_falsify.domain.linear.forms import Quotient, Spelled, SpelledRows
 from ranum_falsify.domain.linear.probabilities import softmax_rows
 from ranum_falsify.domain.linear.rows import RowFunction
@@ -28,9 +29,6 @@ from ranum_falsify.operators.relations.matching import (
     reach_reduction,
     source,
 )
-
-__all__ = ["invariant_under_shift", "quotient_or_rows"]
-
 
 _Reduction = tuple[Field, Sequence[int]]
 _Reduce = Callable[[Field, str], _Reduction | None]

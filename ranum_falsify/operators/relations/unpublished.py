@@ -15,8 +15,6 @@ from ranum_falsify.network.nesting import has_subgraphs, nodes_with_branches
 from ranum_falsify.network.tensors import is_floating, torch_dtype
 from ranum_falsify.operators.relations.matching import kind
 
-__all__ = ["describe_unpublished"]
-
 _MOVING = frozenset(
     (
         *("Concat", "Constant", "ConstantOfShape", "DepthToSpace", "Dropout", "Expand", "EyeLike", "Flatten", "Gather"),

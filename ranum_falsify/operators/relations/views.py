@@ -20,24 +20,6 @@ from ranum_falsify.network.registry import OperatorSpec
 from ranum_falsify.network.tensors import to_torch
 from ranum_falsify.operators.relations.matching import Field, fields_of, is_a, kind, reduced_dims, source
 
-__all__ = [
-    "IndexRange",
-    "View",
-    "are_positive",
-    "find_index_ranges",
-    "is_same_place",
-    "is_same_view",
-    "kind_in",
-    "lies_in_section",
-    "list_absent",
-    "look_through",
-    "lower_end",
-    "operand_views",
-    "upper_end",
-    "view_of",
-]
-
-
 _MOVING = ("Expand", "Flatten", "Gather", "Reshape", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze")
 
 _LARGEST = 2**20

@@ -34,24 +34,6 @@ from ranum_falsify.operators.support.functions import constant_scalar, elementwi
 from ranum_falsify.operators.support.unsigned import by_order
 from ranum_falsify.validity import AtMost, Bounds, Condition, NotInfinite, Operands, log_of_largest
 
-__all__ = [
-    "ABOVE_MINUS_INFINITY",
-    "SCALED_ABOVE_MINUS_INFINITY",
-    "Celu",
-    "Clip",
-    "Gelu",
-    "HardSigmoid",
-    "HardSwish",
-    "Mish",
-    "PRelu",
-    "Selu",
-    "Shrink",
-    "Softplus",
-    "Softsign",
-    "Swish",
-    "ThresholdedRelu",
-]
-
 # Each of these multiplies its operand by a factor that is 0 at -Inf.
 ABOVE_MINUS_INFINITY = NotInfinite("x", "minus infinity times zero", only_negative=True)
 

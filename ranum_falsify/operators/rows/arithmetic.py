@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ranum_falsify.domain.linear import curves
 from ranum_falsify.domain.linear.forms import Affine, Extremum
-from ranum_falsify.domain.order import greatest, least
+from ranum_falsify.domain.order import SIGNED, greatest, least
 from ranum_falsify.domain.rules.arithmetic.pairs import (
     absolute,
     divide,
@@ -59,11 +59,7 @@ from ranum_falsify.operators.relations.spelled import quotient_or_rows
 from ranum_falsify.operators.support import unsigned
 from ranum_falsify.operators.support.families import exact, pointwise, total
 from ranum_falsify.operators.support.functions import elementwise, variadic, widened
-from ranum_falsify.operators.support.unsigned import SIGNED
 from ranum_falsify.validity import Bounds, Condition, NotZero, Operands, surely_zero
-
-__all__ = ["Abs", "Ceil", "Floor", "Max", "Mean", "Min", "Mod", "Neg", "Reciprocal", "Round", "Sum"]
-
 
 _DIFFERENCES = (
     difference_to_itself,

@@ -18,8 +18,6 @@ from ranum_falsify.domain.site import Site
 from ranum_falsify.operators.support.conditions import WithinLimits
 from ranum_falsify.operators.support.families import opaque
 
-__all__ = ["Attention", "attend", "split_heads"]
-
 
 def split_heads(x: Tensor, count: int | None) -> Tensor:
     """Return queries, keys or values as `(batch, heads, sequence, size)`; those of three dimensions have all heads."""

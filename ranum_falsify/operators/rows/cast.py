@@ -18,8 +18,6 @@ from ranum_falsify.network.narrow import NARROW, NARROW_FLOATS, NarrowFloat
 from ranum_falsify.operators.rows.creation import dtype_numbered
 from ranum_falsify.operators.support.families import plain, pointwise, total
 
-__all__ = ["BitCast", "CastLike"]
-
 
 def _convert(x: Tensor, dtype: torch.dtype) -> Tensor:
     if x.dtype is torch.float64 and dtype in (torch.float16, torch.bfloat16):

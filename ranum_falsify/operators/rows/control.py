@@ -29,9 +29,6 @@ from ranum_falsify.operators.relations.repeated import narrow_repeated
 from ranum_falsify.operators.support.deciding import is_proved
 from ranum_falsify.operators.support.families import plain
 
-__all__ = ["If", "analysis_of", "bound_body_inputs", "bound_loop", "report_open"]
-
-
 _KEPT = 64
 """How many analyses of subgraphs are kept for the next box."""
 

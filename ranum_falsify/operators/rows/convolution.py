@@ -27,8 +27,6 @@ from ranum_falsify.operators.support.families import across
 from ranum_falsify.operators.support.functions import ints
 from ranum_falsify.operators.support.windows import Axis, axes_of, pad_spatial, spatial
 
-__all__ = ["Col2Im", "bound_convolution", "convolve"]
-
 _CHEAP = 1 << 12
 """Multiplications that take no more time than the call of a kernel."""
 

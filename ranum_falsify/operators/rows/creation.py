@@ -24,8 +24,6 @@ from ranum_falsify.operators.support.families import making
 from ranum_falsify.operators.support.functions import ints
 from ranum_falsify.validity import Condition, NotZero
 
-__all__ = ["Constant", "ConstantOfShape", "EyeLike", "Range", "dtype_numbered"]
-
 
 def dtype_numbered(number: int) -> torch.dtype:
     """Return the torch dtype of an ONNX element type number.

@@ -30,8 +30,6 @@ from ranum_falsify.validity import (
     surely_zero,
 )
 
-__all__ = ["Erf", "Exp", "Log", "Pow", "Sqrt"]
-
 
 @pointwise(
     torch=elementwise(torch.log),

@@ -35,18 +35,6 @@ from ranum_falsify.operators.support.conditions import ADDRESSES, Limits, Within
 from ranum_falsify.operators.support.families import making, plain, rearranging
 from ranum_falsify.operators.support.unsigned import moves_unsigned
 
-__all__ = [
-    "GatherElements",
-    "GatherND",
-    "NonZero",
-    "OneHot",
-    "Scatter",
-    "ScatterElements",
-    "ScatterND",
-    "Unique",
-    "unique",
-]
-
 _REDUCTIONS = {"mul": "prod", "max": "amax", "min": "amin"}
 
 

@@ -30,26 +30,6 @@ from ranum_falsify.operators.support.families import exact, total
 from ranum_falsify.operators.support.functions import elementwise, widened
 from ranum_falsify.operators.support.unsigned import by_order
 
-__all__ = [
-    "And",
-    "BitShift",
-    "BitwiseAnd",
-    "BitwiseNot",
-    "BitwiseOr",
-    "BitwiseXor",
-    "Equal",
-    "Greater",
-    "GreaterOrEqual",
-    "IsInf",
-    "IsNaN",
-    "Less",
-    "LessOrEqual",
-    "Not",
-    "Or",
-    "Where",
-    "Xor",
-]
-
 
 @exact(torch=elementwise(torch.logical_and), interval=logical(torch.logical_and))
 class And(Operation):

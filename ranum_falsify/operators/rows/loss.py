@@ -15,8 +15,6 @@ from ranum_falsify.operators.support.conditions import Limits, WithinLimits
 from ranum_falsify.operators.support.families import opaque
 from ranum_falsify.validity import Condition, NotZero, Operands
 
-__all__ = ["NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"]
-
 _REDUCTIONS = ("none", "mean", "sum")
 _NONZERO = NotZero("value", reason="")
 

@@ -30,8 +30,6 @@ from ranum_falsify.operators.relations.patterns import refined
 from ranum_falsify.operators.support import batching
 from ranum_falsify.operators.support.families import across, opaque, plain
 
-__all__ = ["Det", "Einsum", "matrix_of", "spell_out"]
-
 
 def matrix_of(a: Tensor, b: Tensor) -> Tensor:
     """Return the matrix product, for integers too; a vector counts as a row (left) or a column (right).

@@ -12,8 +12,8 @@ from dnnv.nn.operations import BatchNormalization
 from torch import Tensor
 from torch.nn import functional
 
+from ranum_falsify.config import Runtime
 from ranum_falsify.domain import Interval, Site
-from ranum_falsify.domain.kernels.envelopes import Runtime
 from ranum_falsify.domain.linear.forms import Affine, Rowwise
 from ranum_falsify.domain.linear.rows import RowFunction
 from ranum_falsify.domain.linear.standardised import StandardisedRows
@@ -31,26 +31,6 @@ from ranum_falsify.operators.support import batching
 from ranum_falsify.operators.support.families import across, opaque, plain
 from ranum_falsify.operators.support.functions import ints
 from ranum_falsify.validity import Bounds, Condition, GreaterThan, InvalidRange, NotZero, Operands
-
-__all__ = [
-    "LRN",
-    "VARIANCE",
-    "GroupNormalization",
-    "InstanceNormalization",
-    "LayerNormalization",
-    "LpNormalization",
-    "MeanVarianceNormalization",
-    "RMSNormalization",
-    "above_zero",
-    "align_channels",
-    "convert_to_stash",
-    "from_axis",
-    "rms_normalization",
-    "row_square",
-    "scale_elements",
-    "standardised",
-]
-
 
 VARIANCE = "division by the root of a non-positive variance"
 """Why a variance has to be above 0."""

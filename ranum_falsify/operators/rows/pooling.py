@@ -28,8 +28,6 @@ from ranum_falsify.operators.support.functions import ints
 from ranum_falsify.operators.support.windows import Axis, axes_of, pad_spatial, spatial, view_windows
 from ranum_falsify.validity import Condition, Operands
 
-__all__ = ["GlobalLpPool", "GlobalMaxPool", "LpPool", "average_pool", "max_pool", "max_pool_bounds"]
-
 _MAX: dict[int, Callable[..., Any]] = {
     1: functional.max_pool1d,
     2: functional.max_pool2d,

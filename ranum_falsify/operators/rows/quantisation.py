@@ -19,15 +19,6 @@ from ranum_falsify.network.narrow import NARROW_FLOATS, NarrowFloat
 from ranum_falsify.network.tensors import ONNX_TO_NUMPY, torch_dtype
 from ranum_falsify.operators.support.families import plain
 
-__all__ = [
-    "DequantizeLinear",
-    "QuantizeLinear",
-    "dequantize",
-    "dequantized_bounds",
-    "quantize",
-    "quantized_bounds",
-]
-
 
 def _align(op: Operation, x: Tensor, values: Tensor) -> Tensor:
     """Return scales or zero points, one or one per axis entry or block, shaped to broadcast with what they scale."""

@@ -29,21 +29,6 @@ from ranum_falsify.operators.rows.matrix import matrix_of
 from ranum_falsify.operators.support.families import making, opaque
 from ranum_falsify.validity import Bounds, Condition, Operands
 
-__all__ = [
-    "ConvInteger",
-    "DynamicQuantizeLinear",
-    "MatMulInteger",
-    "QLinearConv",
-    "QLinearMatMul",
-    "convolution_bounds",
-    "convolution_of_integers",
-    "matrix_of_integers",
-    "quantise_dynamically",
-    "quantise_over_range",
-    "rescale",
-    "steps_above",
-]
-
 _INT32 = (-(2**31), 2**31 - 1)
 
 Place = Callable[[Tensor], Tensor]

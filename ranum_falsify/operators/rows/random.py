@@ -24,9 +24,6 @@ from ranum_falsify.network.registry import Draws
 from ranum_falsify.operators.rows.creation import dtype_numbered
 from ranum_falsify.operators.support.families import making, plain, total
 
-__all__ = ["Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"]
-
-
 _FLOAT, _INT32 = 1, 6
 """Element type numbers of ONNX that are defaults of `dtype`."""
 

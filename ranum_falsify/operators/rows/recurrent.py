@@ -17,8 +17,6 @@ from ranum_falsify.operators.support.conditions import Limits, WithinLimits
 from ranum_falsify.operators.support.families import plain
 from ranum_falsify.operators.support.gates import Activation, activations_of, curves_of
 
-__all__ = ["GRU", "LSTM", "RNN", "WITHIN_TIME", "Direction", "lstm", "lstm_step_of"]
-
 State = tuple[Tensor, ...]
 """The hidden state, and the cell state of an LSTM, each `(batch, hidden)`."""
 

@@ -51,25 +51,6 @@ from ranum_falsify.operators.support.families import across, making, plain
 from ranum_falsify.operators.support.functions import ints
 from ranum_falsify.validity import Bounds, Condition, GreaterThan, Operands
 
-__all__ = [
-    "ArgMax",
-    "ArgMin",
-    "CumProd",
-    "CumSum",
-    "ReduceL1",
-    "ReduceL2",
-    "ReduceLogSum",
-    "ReduceLogSumExp",
-    "ReduceMax",
-    "ReduceMean",
-    "ReduceMin",
-    "ReduceProd",
-    "ReduceSum",
-    "ReduceSumSquare",
-    "TopK",
-]
-
-
 Reduction = Callable[[Tensor, list[int], bool], Tensor]
 """`fn(x, dims, keepdim)` with at least one dimension, in ascending order and not negative."""
 

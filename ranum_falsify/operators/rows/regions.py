@@ -22,8 +22,6 @@ from ranum_falsify.operators.support.conditions import Limits, WithinLimits
 from ranum_falsify.operators.support.families import making, opaque
 from ranum_falsify.operators.support.functions import ints
 
-__all__ = ["MaxRoiPool", "NonMaxSuppression", "RoiAlign"]
-
 _MOST = 64
 """Samples along one axis of a bin where regions decide about their number: for much larger ones than the map, fewer."""
 

@@ -24,8 +24,6 @@ from ranum_falsify.errors import UnsupportedAttributeError
 from ranum_falsify.operators.support.families import plain
 from ranum_falsify.operators.support.sampling import ResizedAxis, Sampling, Taps, taps_of
 
-__all__ = ["Upsample", "resample"]
-
 _OPSET_10 = Sampling(
     mode="nearest", transform="asymmetric", nearest="simple", cubic_a=-0.75, exclude_outside=False, antialias=False
 )

@@ -24,8 +24,6 @@ from ranum_falsify.errors import UnsupportedAttributeError
 from ranum_falsify.operators.support.families import opaque
 from ranum_falsify.operators.support.functions import ints
 
-__all__ = ["AffineGrid", "DeformConv", "GridSample"]
-
 _NATIVE, _FAR = (torch.float32, torch.float64), 2.0**28
 
 

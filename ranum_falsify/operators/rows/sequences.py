@@ -9,28 +9,9 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
+from ranum_falsify.network.construction import MOST_NODES
 from ranum_falsify.network.lowering import Surroundings, lowering, refuse
 from ranum_falsify.network.nesting import name_of, names_captured, rename_captured
-from ranum_falsify.network.unrolling import MOST_NODES
-
-__all__ = [
-    "apply_to_items",
-    "concatenate",
-    "construct",
-    "copy",
-    "empty",
-    "erase",
-    "has",
-    "insert",
-    "item",
-    "length",
-    "spell_out",
-    "split",
-    "unroll_over_items",
-    "unwrap",
-    "wrap",
-]
-
 
 Nodes = list[onnx.NodeProto]
 

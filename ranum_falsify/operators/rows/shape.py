@@ -37,8 +37,6 @@ from ranum_falsify.operators.support.families import making, rearranging, total
 from ranum_falsify.operators.support.functions import elementwise, ints
 from ranum_falsify.validity import Bounds, Condition, Operands
 
-__all__ = ["DepthToSpace", "Size", "SpaceToDepth", "Squeeze", "Unsqueeze"]
-
 _Steps = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 """A first shape, an order of its dimensions, a last shape."""
 

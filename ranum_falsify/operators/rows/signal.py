@@ -24,8 +24,6 @@ from ranum_falsify.operators.rows.creation import dtype_numbered
 from ranum_falsify.operators.support.conditions import ADDRESSES, count_bytes, not_negative, taking
 from ranum_falsify.operators.support.families import opaque, plain
 
-__all__ = ["DFT", "STFT", "BlackmanWindow", "HammingWindow", "HannWindow", "MelWeightMatrix"]
-
 # windows --------------------------------------------------------------------------------------------------------
 
 _COSINES = {

@@ -27,9 +27,6 @@ from ranum_falsify.operators.support.families import making, rearranging
 from ranum_falsify.operators.support.functions import ints
 from ranum_falsify.operators.support.unsigned import moves_unsigned
 
-__all__ = ["CenterCropPad", "Compress", "Pad", "ReverseSequence", "Trilu"]
-
-
 _OPEN = (torch.iinfo(torch.int32).max, torch.iinfo(torch.int64).max)
 """Ends that mean the last position that the step leads to."""
 

@@ -10,7 +10,8 @@ from dnnv.nn import Operation
 from dnnv.nn.operations import LogSoftmax, Softmax
 from torch import Tensor
 
-from ranum_falsify.domain.kernels.envelopes import Runtime, envelope
+from ranum_falsify.config import Runtime
+from ranum_falsify.domain.kernels.envelopes import envelope
 from ranum_falsify.domain.linear.forms import Rowwise
 from ranum_falsify.domain.linear.probabilities import log_softmax_rows, softmax_rows
 from ranum_falsify.domain.linear.rows import RowFunction
@@ -21,8 +22,6 @@ from ranum_falsify.operators.support import batching
 from ranum_falsify.operators.support.families import across, making
 from ranum_falsify.operators.support.functions import flattened_before
 from ranum_falsify.validity import Condition, Operands
-
-__all__ = ["Hardmax"]
 
 _ONE_AXIS = 13
 

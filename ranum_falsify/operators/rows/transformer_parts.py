@@ -24,10 +24,6 @@ from ranum_falsify.operators.rows.activation import SCALED_ABOVE_MINUS_INFINITY
 from ranum_falsify.operators.support.families import opaque, pointwise
 from ranum_falsify.operators.support.microsoft_parts import add_inner_faults, bound_part, evaluate_part, part
 
-__all__ = ["CausalConvWithState", "LinearAttention", "RotaryEmbedding", "SwiGLU"]
-__all__ += ["angles_bounds", "check_rotated", "find_angles", "reads_outside", "rotate", "rotated_bounds"]
-__all__ += ["convolve_causally", "convolve_causally_bounds", "linear_attention", "linear_attention_bounds"]
-
 # rotations ------------------------------------------------------------------------------------------------------
 
 

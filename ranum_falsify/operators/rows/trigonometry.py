@@ -25,8 +25,6 @@ from ranum_falsify.validity import (
     log_of_largest,
 )
 
-__all__ = ["Acos", "Acosh", "Asin", "Asinh", "Atanh", "Cos", "Cosh", "Sin", "Sinh", "Tan"]
-
 total(
     torch=elementwise(torch.atan),
     interval=monotone(torch.atan),

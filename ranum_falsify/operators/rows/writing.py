@@ -26,8 +26,6 @@ from ranum_falsify.operators.support.families import rearranging
 from ranum_falsify.operators.support.functions import ints
 from ranum_falsify.operators.support.unsigned import moves_unsigned
 
-__all__ = ["MaxUnpool", "TensorScatter"]
-
 
 def _unpooled_shape(op: Operation, shape: Sequence[int]) -> tuple[int, ...]:
     kernel = ints(op.kernel_shape) or []

@@ -19,27 +19,6 @@ from torch import Tensor
 from ranum_falsify.network.registry import TorchFunction, spec_of
 from ranum_falsify.operators.support.functions import ints
 
-__all__ = [
-    "BatchRule",
-    "Operand",
-    "along_axis",
-    "batch_function",
-    "by_rows",
-    "concatenated",
-    "expanded",
-    "gemm",
-    "inferring",
-    "matmul",
-    "max_pooled",
-    "padded",
-    "pointwise",
-    "reduced",
-    "reshaped",
-    "samplewise",
-    "sliced",
-    "transposed",
-]
-
 
 @dataclass(frozen=True)
 class Operand:

@@ -24,28 +24,6 @@ from ranum_falsify.validity import Bounds, Condition, Constraint, Finite, Operan
 if TYPE_CHECKING:
     from ranum_falsify.domain.interval import Interval
 
-__all__ = [
-    "ADDRESSES",
-    "Limits",
-    "ReadsNan",
-    "WithinLimits",
-    "addressable",
-    "are_axes",
-    "axes_of",
-    "check_axes",
-    "computes",
-    "conditions_of",
-    "count_bytes",
-    "gradient_conditions",
-    "indices_of",
-    "is_bounded_valid",
-    "list_refusals",
-    "list_stated_conditions",
-    "name_bounds",
-    "not_negative",
-    "taking",
-]
-
 
 def list_stated_conditions(op: Operation) -> tuple[Constraint, ...]:
     """Return the conditions that an operator's row states and a node may break, in the row's order."""

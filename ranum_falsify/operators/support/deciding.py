@@ -16,8 +16,6 @@ from ranum_falsify.network import spec_of
 from ranum_falsify.operators.support.conditions import conditions_of, name_bounds
 from ranum_falsify.validity import Constraint
 
-__all__ = ["find_open", "is_proved"]
-
 _SOURCES = 4
 """How many tensors before an operator are tried, one after another."""
 

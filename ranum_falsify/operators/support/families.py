@@ -10,8 +10,6 @@ from functools import partial
 from ranum_falsify.network.registry import operator
 from ranum_falsify.operators.support import batching
 
-__all__ = ["across", "exact", "making", "opaque", "plain", "pointwise", "rearranging", "total"]
-
 _certain = partial(operator, random=None, hides_nan=False)
 
 # element by element ---------------------------------------------------------------------------------------------

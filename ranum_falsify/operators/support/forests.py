@@ -14,8 +14,6 @@ from ranum_falsify.domain.rules.learned.forest import Forest, Test
 from ranum_falsify.errors import UnsupportedAttributeError
 from ranum_falsify.operators.support.ml import check_finite
 
-__all__ = ["find_leaves", "forest_of_leaves", "forest_of_nodes"]
-
 _MODES = {
     "BRANCH_LEQ": Test.AT_MOST,
     "BRANCH_LT": Test.LESS,

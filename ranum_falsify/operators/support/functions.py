@@ -12,8 +12,6 @@ from torch import Tensor
 
 from ranum_falsify.network.registry import TorchFunction
 
-__all__ = ["constant_scalar", "elementwise", "flattened_before", "ints", "parametrised", "variadic", "widened"]
-
 _WIDER = {torch.uint16: torch.int64, torch.uint32: torch.int64, torch.uint64: torch.int64}
 """Types that torch can hold but hardly compute with; 64-bit arithmetic wraps to the same bits."""
 

@@ -18,8 +18,6 @@ from ranum_falsify.domain.rules.support.real_functions import softplus
 from ranum_falsify.domain.slack import GATE_ROUNDINGS, unit
 from ranum_falsify.errors import UnsupportedAttributeError
 
-__all__ = ["Activation", "activations_of", "curves_of"]
-
 Activation = Callable[[Tensor], Tensor]
 
 _PLAIN: dict[str, Activation] = {

@@ -20,8 +20,6 @@ from ranum_falsify.errors import UnsupportedAttributeError
 from ranum_falsify.network.fields import attribute_values
 from ranum_falsify.network.registry import find, make_node, operator, opsets_of, schema_of, spec_of
 
-__all__ = ["activate", "activation", "add_inner_faults", "bound_part", "doing_as", "evaluate_part", "part"]
-
 _SAID = frozenset(signature(operator).parameters) - {"domain", "schema"}
 """What a row says besides the name of its operator."""
 

@@ -12,8 +12,6 @@ from typing import Any
 
 import onnx
 
-__all__ = ["BYTES", "DOMAIN", "FLOATS", "schema"]
-
 DOMAIN = "com.microsoft"
 BYTES = ("uint8", "int8")
 FLOATS = ("float",)

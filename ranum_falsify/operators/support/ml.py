@@ -14,18 +14,6 @@ from torch import Tensor
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.errors import UnsupportedAttributeError
 
-__all__ = [
-    "DOMAIN",
-    "as_rows",
-    "as_single",
-    "check_finite",
-    "class_labels",
-    "expand_binary",
-    "labels_between",
-    "transform_scores",
-]
-
-
 DOMAIN = "ai.onnx.ml"
 
 _T = TypeVar("_T", Tensor, Interval)

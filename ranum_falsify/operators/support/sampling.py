@@ -15,8 +15,6 @@ import numpy as np
 from ranum_falsify.domain.slack import CUBIC_ROUNDINGS
 from ranum_falsify.errors import UnsupportedAttributeError
 
-__all__ = ["ResizedAxis", "Sampling", "Taps", "coordinates", "taps_of"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Sampling:

@@ -12,8 +12,6 @@ from torch import Tensor
 
 from ranum_falsify.domain.order import SIGNED, make_ordered, restore
 
-__all__ = ["SIGNED", "by_order", "moves_unsigned", "quotient", "remainder"]
-
 
 def moves_unsigned(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """Make a row function that moves, adds, multiplies or compares elements take unsigned integers.

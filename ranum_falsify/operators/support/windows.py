@@ -16,8 +16,6 @@ from torch.nn import functional
 from ranum_falsify.errors import UnsupportedAttributeError
 from ranum_falsify.operators.support.functions import ints
 
-__all__ = ["Axis", "axes_of", "pad_spatial", "spatial", "view_windows"]
-
 
 @dataclass(frozen=True)
 class Axis:

@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ranum_falsify.errors import PropertyError
 from ranum_falsify.properties.formula.formula import Comparison, Formula, Goal, Junction, Kind
-from ranum_falsify.properties.formula.frame import Frame
 from ranum_falsify.properties.formula.leaves import (
     EPS,
     Columns,
@@ -26,9 +26,7 @@ from ranum_falsify.properties.formula.leaves import (
     TruthLeaf,
     arg_equality,
 )
-from ranum_falsify.properties.formula.terms import Const, Gather, Term
-
-__all__ = ["Circuit"]
+from ranum_falsify.properties.formula.terms import Const, Frame, Gather, Term, align
 
 Hinge = Callable[[Tensor], Tensor]
 
@@ -281,3 +279,26 @@ def _join(terms: list[Term], shapes: list[tuple[int, ...]]) -> Term:
     base = first.base if isinstance(first, Gather) else first
     indices = [term.index if isinstance(term, Gather) else np.arange(term.size).reshape(term.shape) for term in terms]
     return Gather(base, np.concatenate([flatten(i, s) for i, s in zip(indices, shapes, strict=True)]))
+
+
+class Choice(Term):
+    """One of two terms, by a formula, which `condition` evaluates."""
+
+    def __init__(
+        self, formula: Formula, condition: Circuit, applies_network: bool, chosen: Term, otherwise: Term
+    ) -> None:
+        self.formula = formula
+        self.condition = condition
+        self.operands = (chosen, otherwise)
+        self.applies_network = applies_network or chosen.applies_network or otherwise.applies_network
+        try:
+            self.shape = np.broadcast_shapes(chosen.shape, otherwise.shape)
+        except ValueError as error:
+            shapes = f"{chosen.shape} and {otherwise.shape}"
+            raise PropertyError(f"property: the branches of IfThenElse have shapes {shapes}") from error
+
+    def compute(self, frame: Frame) -> Tensor:
+        """Return the value `(batch, *shape)` in float64."""
+        chosen, otherwise = (align(frame.value(operand), len(self.shape)) for operand in self.operands)
+        truth = self.condition.margins(frame)[:, 0] >= 0
+        return torch.where(truth.reshape(-1, *(1,) * len(self.shape)), chosen, otherwise)

@@ -9,23 +9,8 @@ from typing import Literal
 import numpy as np
 
 from ranum_falsify.errors import PropertyError
-from ranum_falsify.properties.formula.applications import ValidityGoal
-from ranum_falsify.properties.formula.terms import Term
+from ranum_falsify.properties.formula.terms import Term, ValidityGoal
 from ranum_falsify.properties.language.walk import shorten
-
-__all__ = [
-    "Comparison",
-    "Formula",
-    "Goal",
-    "Junction",
-    "Kind",
-    "Truth",
-    "applies_network",
-    "conjunction",
-    "describe",
-    "disjunction",
-    "negate",
-]
 
 Kind = Literal["<=", "<", "=="]
 

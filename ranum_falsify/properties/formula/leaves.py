@@ -11,22 +11,7 @@ from torch import Tensor
 
 from ranum_falsify.lazy import cached_property
 from ranum_falsify.properties.formula.formula import Goal, Kind, Truth
-from ranum_falsify.properties.formula.frame import Frame
-from ranum_falsify.properties.formula.terms import Arg, Const, Elementwise, Gather, Term
-
-__all__ = [
-    "EPS",
-    "ArgEquality",
-    "Columns",
-    "ComparisonLeaf",
-    "Differences",
-    "GoalLeaf",
-    "Leaf",
-    "TruthLeaf",
-    "arg_equality",
-    "flatten",
-]
-
+from ranum_falsify.properties.formula.terms import Arg, Const, Elementwise, Frame, Gather, Term
 
 _LARGEST_PRODUCT = 4096
 """Elements of a matrix up to which a product takes no longer than picking elements."""

@@ -16,8 +16,6 @@ from ranum_falsify.errors import PropertyError
 from ranum_falsify.properties.formula.formula import Comparison, Formula, Junction, conjunction, disjunction, negate
 from ranum_falsify.properties.formula.terms import Arg, Const, Elementwise, Reduce, Term, rearrange
 
-__all__ = ["METHODS", "as_term", "find", "list_supported"]
-
 _Handler = Callable[..., Any]
 
 

@@ -1,5 +1,5 @@
 # ruff: noqa: D102 - `compute` and `affine` are described in Term
-"""Numeric terms of a property: tensors that depend on the inputs, with shapes known beforehand.
+"""Numeric terms of a property: tensors that depend on the inputs, with shapes known beforehand, and their values.
 
 A term's value has one leading batch dimension and is float64, whatever the dtype of inputs and outputs: float16,
 float32 and integers up to 2^53 are compared as they are.
@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -20,26 +20,8 @@ from torch import Tensor
 
 from ranum_falsify.errors import PropertyError
 from ranum_falsify.lazy import cached_property
-
-if TYPE_CHECKING:
-    from ranum_falsify.properties.formula.applications import NetworkCall
-    from ranum_falsify.properties.formula.circuit import Circuit
-    from ranum_falsify.properties.formula.formula import Formula
-    from ranum_falsify.properties.formula.frame import Frame
-
-__all__ = [
-    "AffineForm",
-    "Arg",
-    "Choice",
-    "Const",
-    "Elementwise",
-    "Gather",
-    "Output",
-    "Reduce",
-    "Term",
-    "Variable",
-    "rearrange",
-]
+from ranum_falsify.network import Graph
+from ranum_falsify.network.tensors import torch_dtype
 
 _MOST_EXACT = 2**53  # up to here every integer is a float64 number
 _GREATEST = {2**63 - 1, 2**64 - 1}
@@ -186,7 +168,7 @@ class Elementwise(Term):
         self.operands = operands
 
     def compute(self, frame: Frame) -> Tensor:
-        return self.function(*(_align(frame.value(operand), len(self.shape)) for operand in self.operands))
+        return self.function(*(align(frame.value(operand), len(self.shape)) for operand in self.operands))
 
     @cached_property
     def affine(self) -> AffineForm | None:
@@ -201,7 +183,7 @@ class Elementwise(Term):
         return _AFFINE[self.name](inner, constants)
 
 
-def _align(value: Tensor, rank: int) -> Tensor:
+def align(value: Tensor, rank: int) -> Tensor:
     """Insert dimensions after the batch, so that operands of different ranks broadcast as without it."""
     missing = rank - (value.dim() - 1)
     return value if missing <= 0 else value.reshape(value.shape[0], *(1,) * missing, *value.shape[1:])
@@ -349,23 +331,128 @@ class Arg(Term):
         return self.scores(frame).argmax(-1).to(torch.float64)
 
 
-class Choice(Term):
-    """One of two terms, by a formula, which `condition` evaluates."""
+# applications of networks ---------------------------------------------------------------------------------------------
 
-    def __init__(
-        self, formula: Formula, condition: Circuit, applies_network: bool, chosen: Term, otherwise: Term
-    ) -> None:
-        self.formula = formula
-        self.condition = condition
-        self.operands = (chosen, otherwise)
-        self.applies_network = applies_network or chosen.applies_network or otherwise.applies_network
-        try:
-            self.shape = np.broadcast_shapes(chosen.shape, otherwise.shape)
-        except ValueError as error:
-            shapes = f"{chosen.shape} and {otherwise.shape}"
-            raise PropertyError(f"property: the branches of IfThenElse have shapes {shapes}") from error
 
-    def compute(self, frame: Frame) -> Tensor:
-        chosen, otherwise = (_align(frame.value(operand), len(self.shape)) for operand in self.operands)
-        truth = self.condition.margins(frame)[:, 0] >= 0
-        return torch.where(truth.reshape(-1, *(1,) * len(self.shape)), chosen, otherwise)
+@dataclass(frozen=True, kw_only=True)
+class Trainable:
+    """What a property says about the training of a network.
+
+    Attributes:
+        weights: The freed initializers, which training changes.
+        loss: Nodes or outputs whose sum training makes small.
+        one_hot: Inputs each row of which is 0 but for a single 1.
+    """
+
+    weights: tuple[str, ...]
+    loss: tuple[str, ...]
+    one_hot: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class NetworkCall:
+    """One application of a network; equal applications in a property are one object.
+
+    Attributes:
+        network: The network as the property writes it, such as `N` or `N[2:-3]`.
+        graph: The graph applied.
+        arguments: What it is applied to, in the order of the graph's inputs.
+        trainable: How it is trained, None if the property does not say.
+    """
+
+    network: str
+    graph: Graph
+    arguments: tuple[Term, ...]
+    trainable: Trainable | None = None
+
+    @property
+    def variables(self) -> tuple[str | None, ...]:
+        """The variable that each argument is; None for an expression or a constant."""
+        return tuple(argument.variable_name for argument in self.arguments)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ValidityGoal:
+    """`no_invalid_input(N(x), ...)`: no operator of this application receives an invalid input.
+
+    Attributes:
+        call: The application.
+        only: ONNX operator types to look at, all if None.
+        nodes: ONNX node names to look at, all if None.
+        gradient: Whether derivatives must be finite too.
+    """
+
+    call: NetworkCall
+    only: tuple[str, ...] | None = None
+    nodes: tuple[str, ...] | None = None
+    gradient: bool = False
+
+
+class Evaluator(Protocol):
+    """Runs networks for a problem.  All tensors have one leading batch dimension."""
+
+    def outputs(self, call: NetworkCall, arguments: tuple[Tensor, ...]) -> Sequence[Tensor]:
+        """Return the outputs, each `(batch, *output_shape)`, for arguments `(batch, *input_shape)`.
+
+        Arguments have the dtypes of the graph's inputs.  A constant argument has a batch of 1.
+        """
+
+    def validity(self, goal: ValidityGoal, arguments: tuple[Tensor, ...]) -> Tensor:
+        """Return the least margin `(batch,)` of the goal's constraints; negative is violated."""
+
+
+# evaluation -----------------------------------------------------------------------------------------------------------
+
+
+class Frame:
+    """The values of one evaluation, each computed once."""
+
+    def __init__(self, env: Mapping[str, Tensor], evaluator: Evaluator | None) -> None:
+        self.env = env
+        self._evaluator = evaluator
+        self._values: dict[int, Tensor] = {}
+        self._calls: dict[int, tuple[Tensor, ...]] = {}
+        first = next(iter(env.values()))
+        self.batch = first.shape[0]
+        self.device = first.device
+
+    @property
+    def evaluator(self) -> Evaluator:
+        """What runs the networks."""
+        assert self._evaluator is not None, "only terms without networks can be evaluated without an evaluator"
+        return self._evaluator
+
+    def value(self, term: Term) -> Tensor:
+        """Return a term's value `(batch, *term.shape)`, or `(1, *term.shape)` where it is constant."""
+        key = id(term)
+        if key not in self._values:
+            self._values[key] = term.compute(self)
+        return self._values[key]
+
+    def arguments(self, call: NetworkCall) -> tuple[Tensor, ...]:
+        """Return the arguments of an application in the graph's input dtypes."""
+        tensors = []
+        for argument, details in zip(call.arguments, call.graph.input_details, strict=True):
+            if argument.variable_name is not None:
+                tensors.append(self.env[argument.variable_name])
+            else:
+                tensors.append(self.value(argument).to(torch_dtype(details.dtype)))
+        batched = [tensor.shape[0] != 1 for tensor in tensors]
+        if any(batched):
+            tensors = [t if t.shape[0] != 1 else t.expand(self.batch, *t.shape[1:]) for t in tensors]
+        return tuple(tensors)
+
+    def outputs(self, call: NetworkCall) -> tuple[Tensor, ...]:
+        """Return the outputs of an application, evaluated once."""
+        key = id(call)
+        if key not in self._calls:
+            self._calls[key] = tuple(self.evaluator.outputs(call, self.arguments(call)))
+        return self._calls[key]
+
+    def validity(self, goal: ValidityGoal) -> Tensor:
+        """Return the margin `(batch,)` of a validity goal in float64."""
+        key = id(goal)
+        if key not in self._values:
+            margin = self.evaluator.validity(goal, self.arguments(goal.call)).to(torch.float64)
+            self._values[key] = margin.expand(self.batch)
+        return self._values[key]

@@ -13,8 +13,6 @@ import numpy as np
 from dnnv.properties import Expression
 from dnnv.properties.expressions import And, Or
 
-__all__ = ["AllOf", "AnyOf", "BoundKind", "ElementBounds", "Elements", "NamedTensor"]
-
 BoundKind = Literal["<=", "<", ">=", ">", "==", "!="]
 """A comparison of an element, on the left, with a number."""
 

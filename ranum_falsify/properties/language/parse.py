@@ -27,8 +27,6 @@ from ranum_falsify.properties.language import vnnlib
 from ranum_falsify.properties.language.walk import subexpressions
 from ranum_falsify.starting import pause_collector
 
-__all__ = ["is_vnnlib", "parameters_of", "parse", "parse_dnnp", "parse_text"]
-
 _RESULT = "phi"
 _LARGEST = 64 * 2**20  # bytes of a property; VNN-LIB files over images of 224x224 pixels have 10 MB
 

@@ -12,8 +12,6 @@ from dnnv.properties.expressions import Symbol
 from ranum_falsify.errors import PropertyError, RanumFalsifyError
 from ranum_falsify.properties.language.elements import ElementBounds
 
-__all__ = ["guard", "index_text", "is_free_symbol", "shorten", "subexpressions"]
-
 
 def subexpressions(phi: Expression) -> Iterator[Expression]:
     """Yield an expression and all its parts, each object once, outer ones first.

@@ -10,8 +10,6 @@ import numpy as np
 from ranum_falsify.properties.formula.formula import Comparison, Formula, Junction, Kind
 from ranum_falsify.properties.formula.terms import Const, Gather, Reduce, Term
 
-__all__ = ["alternatives_of"]
-
 _LARGEST = 2.0**40
 """Limits up to this size, times a number of elements, are exact in float64."""
 

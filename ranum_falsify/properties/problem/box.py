@@ -11,11 +11,8 @@ import torch
 from ranum_falsify.errors import PropertyError
 from ranum_falsify.network.tensors import to_torch
 from ranum_falsify.properties.formula.formula import Comparison, Formula, Junction, describe
-from ranum_falsify.properties.formula.frame import Frame
-from ranum_falsify.properties.formula.terms import AffineForm, Const, Gather, Term, Variable
+from ranum_falsify.properties.formula.terms import AffineForm, Const, Frame, Gather, Term, Variable
 from ranum_falsify.properties.problem.problem import InputVariable
-
-__all__ = ["BoxBuilder", "conjuncts"]
 
 _TOGETHER = 1 << 20
 """Elements of the boxes that are rounded in one step."""

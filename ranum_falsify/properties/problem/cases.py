@@ -10,8 +10,6 @@ from ranum_falsify.properties.formula.formula import Comparison, Formula, Juncti
 from ranum_falsify.properties.problem.alternatives import alternatives_of
 from ranum_falsify.properties.problem.box import BoxBuilder, conjuncts
 
-__all__ = ["BoxCase", "split"]
-
 _MOST_CASES = 50_000
 """Cases of one disjunction."""
 

@@ -12,8 +12,6 @@ from ranum_falsify.properties.formula.formula import Comparison, Formula, Kind, 
 from ranum_falsify.properties.formula.terms import Const, Gather, Output, Term, Variable
 from ranum_falsify.properties.language.elements import ElementBounds, Elements, NamedTensor
 
-__all__ = ["bounds_of", "element_of"]
-
 _KINDS: dict[str, tuple[Kind, bool, bool]] = {
     "<=": ("<=", False, False),
     "<": ("<", False, False),

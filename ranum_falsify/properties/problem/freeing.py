@@ -7,11 +7,9 @@ from typing import Any
 
 from ranum_falsify.errors import PropertyError
 from ranum_falsify.network import Graph
-from ranum_falsify.properties.formula.applications import Trainable
+from ranum_falsify.properties.formula.terms import Trainable
 from ranum_falsify.properties.language.vocabulary import LossName
 from ranum_falsify.properties.language.walk import shorten
-
-__all__ = ["check_free"]
 
 
 def check_free(expression: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Graph, Trainable]:

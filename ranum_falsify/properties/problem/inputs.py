@@ -8,8 +8,6 @@ from ranum_falsify.errors import PropertyError
 from ranum_falsify.properties.formula.terms import Variable
 from ranum_falsify.properties.language.walk import shorten
 
-__all__ = ["AllInputs", "pair"]
-
 
 class AllInputs(tuple[Variable, ...]):
     """What x stands for in `N(x)` where N takes several inputs: all of them; `x[1]` is the second."""

@@ -12,12 +12,9 @@ from torch import Tensor
 
 from ranum_falsify.lazy import cached_property
 from ranum_falsify.network.tensors import to_numpy, to_torch
-from ranum_falsify.properties.formula.applications import Evaluator, NetworkCall, ValidityGoal
 from ranum_falsify.properties.formula.circuit import Circuit
 from ranum_falsify.properties.formula.formula import Formula, Goal, describe
-from ranum_falsify.properties.formula.frame import Frame
-
-__all__ = ["InputVariable", "Margins", "Problem"]
+from ranum_falsify.properties.formula.terms import Evaluator, Frame, NetworkCall, ValidityGoal
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -10,13 +10,10 @@ import torch
 
 from ranum_falsify.errors import PropertyError
 from ranum_falsify.network.tensors import to_torch
-from ranum_falsify.properties.formula.applications import NetworkCall, ValidityGoal
 from ranum_falsify.properties.formula.formula import Comparison, Formula, conjunction
-from ranum_falsify.properties.formula.terms import Const, Output
+from ranum_falsify.properties.formula.terms import Const, NetworkCall, Output, ValidityGoal
 from ranum_falsify.properties.language.vocabulary import FiniteOutputs, NoInvalidInput, check_operators, names_option
 from ranum_falsify.properties.language.walk import shorten
-
-__all__ = ["finite_outputs", "validity_goal"]
 
 
 def validity_goal(call: NetworkCall, options: Mapping[str, Any], source: Any) -> ValidityGoal:

@@ -12,6 +12,7 @@ from dnnv.properties.expressions import Call, Exists, Network, Not, Quantifier
 
 from ranum_falsify.errors import PropertyError
 from ranum_falsify.network import Graph
+from ranum_falsify.properties.formula.circuit import Choice
 from ranum_falsify.properties.formula.formula import (
     Comparison,
     Formula,
@@ -21,7 +22,7 @@ from ranum_falsify.properties.formula.formula import (
     conjunction,
     negate,
 )
-from ranum_falsify.properties.formula.terms import Choice, Term, Variable
+from ranum_falsify.properties.formula.terms import Term, Variable
 from ranum_falsify.properties.language.walk import is_free_symbol, shorten, subexpressions
 from ranum_falsify.properties.problem.box import BoxBuilder, conjuncts
 from ranum_falsify.properties.problem.cases import BoxCase, split
@@ -29,8 +30,6 @@ from ranum_falsify.properties.problem.inputs import AllInputs
 from ranum_falsify.properties.problem.problem import InputVariable, Problem
 from ranum_falsify.properties.problem.robustness import Interpreter
 from ranum_falsify.starting import pause_collector
-
-__all__ = ["reduce"]
 
 
 def reduce(phi: Expression, networks: Mapping[str, Graph], *, may_be_empty: bool = False) -> Problem:

@@ -18,8 +18,7 @@ from dnnv.properties import Expression, ExpressionVisitor
 from ranum_falsify.errors import PropertyError
 from ranum_falsify.network import Graph
 from ranum_falsify.properties.formula import numpy_functions
-from ranum_falsify.properties.formula.applications import NetworkCall, Trainable, ValidityGoal
-from ranum_falsify.properties.formula.circuit import Circuit
+from ranum_falsify.properties.formula.circuit import Choice, Circuit
 from ranum_falsify.properties.formula.formula import (
     Comparison,
     Formula,
@@ -33,16 +32,22 @@ from ranum_falsify.properties.formula.formula import (
     negate,
 )
 from ranum_falsify.properties.formula.numpy_functions import as_term
-from ranum_falsify.properties.formula.terms import Choice, Elementwise, Output, Term, Variable, rearrange
+from ranum_falsify.properties.formula.terms import (
+    Elementwise,
+    NetworkCall,
+    Output,
+    Term,
+    Trainable,
+    ValidityGoal,
+    Variable,
+    rearrange,
+)
 from ranum_falsify.properties.language.vocabulary import FiniteOutputs, Free, NoInvalidInput
 from ranum_falsify.properties.language.walk import guard, index_text, shorten
 from ranum_falsify.properties.problem.elements import bounds_of, element_of
 from ranum_falsify.properties.problem.freeing import check_free
 from ranum_falsify.properties.problem.inputs import AllInputs, pair
 from ranum_falsify.properties.problem.questions import finite_outputs, validity_goal
-
-__all__ = ["Interpreter"]
-
 
 _SYMBOLIC = (Term, AllInputs, Truth, Comparison, Goal, Junction)
 

@@ -13,8 +13,6 @@ import torch
 from ranum_falsify.errors import PropertyError
 from ranum_falsify.properties.formula.terms import Const, Elementwise, Gather, Output, Reduce, Term, Variable
 
-__all__ = ["Compound", "Extreme", "Number", "Quantity", "Scalar", "Scalars", "spell"]
-
 
 @dataclass(frozen=True)
 class Number:

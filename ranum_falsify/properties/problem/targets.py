@@ -14,10 +14,8 @@ from ranum_falsify.network import Graph, OperatorSpec, spec_of
 from ranum_falsify.network.order import operands_in
 from ranum_falsify.network.tensors import is_floating, torch_dtype
 from ranum_falsify.operators.support.conditions import gradient_conditions, list_stated_conditions
-from ranum_falsify.properties.formula.applications import ValidityGoal
+from ranum_falsify.properties.formula.terms import ValidityGoal
 from ranum_falsify.validity import Constraint, Finite
-
-__all__ = ["Target", "operators_of", "targets_of"]
 
 
 @dataclass(frozen=True)

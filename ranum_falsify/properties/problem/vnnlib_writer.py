@@ -19,8 +19,6 @@ from ranum_falsify.properties.formula.terms import Arg, Const
 from ranum_falsify.properties.problem.problem import InputVariable, Problem
 from ranum_falsify.properties.problem.scalars import Compound, Extreme, Number, Quantity, Scalar, Scalars, spell
 
-__all__ = ["Assertion", "Naming", "Together", "VnnlibText", "all_of", "any_of", "at_least", "at_most", "write_vnnlib"]
-
 _MOST_COMPARISONS = 50_000
 _FALSEHOOD = ("(<= Y_0 0.0)", f"(>= Y_0 {spell(2.0**128)})")
 """There is no word for what is false; bounds of a network whose numbers are finite show that this is."""

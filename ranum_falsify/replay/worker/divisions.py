@@ -11,8 +11,6 @@ import onnx
 
 from .graph import Value
 
-__all__ = ["find_impossible", "may_trap"]
-
 _TRAPPING = (np.dtype(np.int32), np.dtype(np.int64))  # C computes shorter ones in 32 bits, where the quotient fits
 
 

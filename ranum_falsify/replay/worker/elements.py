@@ -6,8 +6,6 @@ from collections.abc import Iterable
 
 import numpy as np
 
-__all__ = ["element_at", "find_invalid"]
-
 
 def element_at(x: np.ndarray, index: tuple[int, ...]) -> np.ndarray:
     """Return the element of an operand that the output's element at ``index`` is computed from, its dimensions kept."""

@@ -11,25 +11,6 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-__all__ = [
-    "FLOAT_INITIALIZERS",
-    "GOOD",
-    "Status",
-    "Value",
-    "attribute_status",
-    "clear_repeated_names",
-    "find_bad",
-    "is_numeric",
-    "range_of",
-    "read_stored",
-    "reads_of",
-    "sort_nodes",
-    "status_of",
-    "subgraphs",
-    "tensor_status",
-    "to_number",
-]
-
 Value = Any  # an array, or a list of arrays for an ONNX sequence, or of dictionaries for one of maps
 Status = tuple[bool, bool]  # (holds NaN, holds infinity)
 

@@ -15,9 +15,6 @@ from .model import STOP, STOPPED, InspectedModel, Look
 from .session import Session, Setting, write_optimised
 from .trials import find_telling
 
-__all__ = ["Levels"]
-
-
 Finding = dict[str, Any]  # what `ranum_falsify.replay.replayer.Finding` holds
 
 

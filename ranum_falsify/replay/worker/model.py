@@ -34,8 +34,6 @@ from .recurrent import find_hidden_nan
 from .session import Session, Setting
 from .stops import Stops
 
-__all__ = ["STOP", "STOPPED", "InspectedModel", "Look"]
-
 STOP = ""  # among outputs: the run stopped, at a node that ONNX Runtime refuses to run
 STOPPED = {STOP: (True, False)}
 _MOST_ELEMENTS = 1 << 20  # of all operands of a finding, to be passed on

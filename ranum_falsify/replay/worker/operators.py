@@ -9,8 +9,6 @@ import onnx
 
 from .graph import subgraphs
 
-__all__ = ["Operators"]
-
 Key = tuple[str, str]  # domain and name of an operator
 
 

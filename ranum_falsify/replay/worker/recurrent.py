@@ -9,8 +9,6 @@ import onnx
 
 from .graph import Value
 
-__all__ = ["find_hidden_nan"]
-
 
 def find_hidden_nan(node: onnx.NodeProto, operands: Mapping[str, Value]) -> tuple[str, np.ndarray] | None:
     """Return the first output of an LSTM or GRU with a bias that holds NaN according to the reference evaluator.

@@ -14,8 +14,6 @@ import onnxruntime as ort
 from .graph import Value, clear_repeated_names
 from .operators import Operators
 
-__all__ = ["Session", "Setting", "write_optimised"]
-
 _OFF = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
 _DEFAULT = ort.SessionOptions().graph_optimization_level
 _LAYOUTS = ("NchwcTransformer", "NhwcTransformer")  # they change results only by the order of sums

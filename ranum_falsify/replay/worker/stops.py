@@ -11,8 +11,6 @@ from .divisions import find_impossible, may_trap
 from .graph import Value
 from .session import Session, Setting
 
-__all__ = ["Stops"]
-
 _OUT_OF_MEMORY = "allocat"  # in ONNX Runtime's message: this is no fault of the operands
 _BY_ZERO = " by zero"  # in its message about an integer division or remainder
 

@@ -10,8 +10,6 @@ import numpy as np
 
 from .graph import Status
 
-__all__ = ["Show", "find_telling"]
-
 _EACH = 4
 """Inputs that are told of those on which the same tensors are not finite: not all need meet a side condition."""
 

@@ -11,8 +11,6 @@ from torch import Tensor
 from ranum_falsify.domain.kernels.envelopes import Envelope
 from ranum_falsify.domain.slack import DENORMAL_UNITS, tiny, unit
 
-__all__ = ["Errors"]
-
 _BINS = 2200
 _MIDDLE = 1100
 

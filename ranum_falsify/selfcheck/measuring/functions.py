@@ -10,8 +10,6 @@ import mpmath
 
 from ranum_falsify.selfcheck.subjects import QUICK_ALPHA, SUBJECTS, Subject
 
-__all__ = ["FUNCTIONS", "ElementFunction"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class ElementFunction(Subject):

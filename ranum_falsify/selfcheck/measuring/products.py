@@ -10,8 +10,6 @@ from ranum_falsify.domain.slack import unit
 from ranum_falsify.network.tensors import torch_dtype
 from ranum_falsify.selfcheck.running import SessionOf, native
 
-__all__ = ["rounds_half_sums"]
-
 _TERMS, _SUMS = 512, 64
 
 

@@ -13,8 +13,6 @@ from ranum_falsify.selfcheck.measuring.errors import Errors
 from ranum_falsify.selfcheck.running import SessionOf, ways_to_run
 from ranum_falsify.selfcheck.subjects import ROW_SUBJECTS, Subject
 
-__all__ = ["ROW_FUNCTIONS", "MatrixFunction", "measure_rows"]
-
 _ROUNDS = 400
 _LENGTHS = (1, 2, 3, 5, 8, 17, 64, 100, 1000, 4096)
 

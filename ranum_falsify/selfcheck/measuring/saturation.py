@@ -21,8 +21,6 @@ from ranum_falsify.selfcheck.measuring.functions import FUNCTIONS
 from ranum_falsify.selfcheck.running import Run, Ways
 from ranum_falsify.selfcheck.subjects import Subject
 
-__all__ = ["MARGIN", "SATURATING", "Ends", "bits_of", "correct_rounding", "saturation"]
-
 CHUNK = (1 << 18) + 5
 NEAR, FAR, FAR_STEP = 0.5, 1024.0, 61
 LENGTHS = (2, 3, 5, 8, 17, 64, 4096)

@@ -25,8 +25,6 @@ from ranum_falsify.selfcheck.measuring.rows import ROW_FUNCTIONS, MatrixFunction
 from ranum_falsify.selfcheck.measuring.saturation import SATURATING, bits_of, saturation
 from ranum_falsify.selfcheck.running import SessionOf, Ways, native, ways_to_run
 
-__all__ = ["EVERYTHING", "Measurement", "Sweep", "make_record", "measure"]
-
 _CHUNK = 1 << 16
 _TAILS = 100
 _OTHER_WAYS = 128

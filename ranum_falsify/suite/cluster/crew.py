@@ -16,13 +16,11 @@ import dask
 import distributed
 from distributed.comm.addressing import parse_host_port
 
-from ranum_falsify import __version__
 from ranum_falsify.errors import SuiteError
 from ranum_falsify.suite.cluster.there import answer_there, end_there, hold
 from ranum_falsify.suite.local import LOST
 from ranum_falsify.suite.task import Answered, Task
-
-__all__ = ["DaskCrew", "connect", "local_cluster"]
+from ranum_falsify.version import __version__
 
 _MOST_FILES = 256
 """Files that the cluster keeps for instances to come."""

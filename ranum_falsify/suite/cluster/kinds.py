@@ -9,8 +9,6 @@ from typing import Any, Literal
 
 from ranum_falsify.errors import UsageError
 
-__all__ = ["Kind", "make_crew"]
-
 Kind = Literal["local", "slurm", "kubernetes"]
 
 _CLUSTERS = {"slurm": ("dask_jobqueue", "SLURMCluster"), "kubernetes": ("dask_kubernetes.operator", "KubeCluster")}

@@ -9,15 +9,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from ranum_falsify import __version__
 from ranum_falsify.errors import SuiteError
 from ranum_falsify.saving import save_together
 from ranum_falsify.suite.bundles import Bundle
 from ranum_falsify.suite.local import LOST
 from ranum_falsify.suite.task import Answered, Task
 from ranum_falsify.suite.worker import Worker, WorkerDeathError
-
-__all__ = ["answer_there", "end_there", "hold"]
+from ranum_falsify.version import __version__
 
 _workers: dict[tuple[str, int], Worker] = {}
 """By suite and thread."""

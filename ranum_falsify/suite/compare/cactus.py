@@ -6,8 +6,6 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from xml.sax.saxutils import escape
 
-__all__ = ["cactus_plot"]
-
 _WIDTH, _HEIGHT = 640, 400
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 16, 16, 48
 _COLOURS = ("#0b6e99", "#c2410c", "#4d7c0f", "#7e22ce")

@@ -13,8 +13,6 @@ from ranum_falsify.suite.compare.reading import ComparedResult, Key
 from ranum_falsify.suite.instance import Instance
 from ranum_falsify.suite.record import STATUSES
 
-__all__ = ["Evidence", "Pair", "ResultsComparison", "compare"]
-
 _MOST = 20
 """Instances that are named of each kind."""
 

@@ -14,8 +14,6 @@ from ranum_falsify.suite.listing import read_rows
 from ranum_falsify.suite.record import STATUSES, InstanceRecord, Status
 from ranum_falsify.suite.results import read_records
 
-__all__ = ["ComparedResult", "Key", "read_entries", "read_times"]
-
 Key = tuple[str, str, str]
 """Category, model and property, written as all lists write them."""
 

@@ -12,19 +12,6 @@ from ranum_falsify.errors import TransformError
 from ranum_falsify.network.messages import show_number
 from ranum_falsify.transform.guarantee import Guarantee
 
-__all__ = [
-    "METRICS",
-    "Arrays",
-    "Difference",
-    "Tolerance",
-    "check_metric",
-    "compare",
-    "distance_of",
-    "metric",
-    "metric_faults",
-]
-
-
 _RELATIVE = {2: 1e-2, 4: 1e-5, 8: 1e-10}  # by bytes of an element; 1e-5 is the default of numpy.allclose
 
 

@@ -46,8 +46,6 @@ from ranum_falsify.transform.checks.samples import SampleFault
 from ranum_falsify.transform.guarantee import Guarantee
 from ranum_falsify.transform.model import has_external_data, to_proto
 
-__all__ = ["Decision", "DifferenceQuestion", "Judgement", "decide"]
-
 _MOST_ROUNDS = 12
 _STARTS = 100
 

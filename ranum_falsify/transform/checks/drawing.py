@@ -25,8 +25,6 @@ from ranum_falsify.transform.checks.samples import Sample
 from ranum_falsify.transform.config import Reference, TransformConfig
 from ranum_falsify.transform.guarantee import Guarantee
 
-__all__ = ["Drawn", "make_samples"]
-
 _SIZES = (2, 1, 3, 7)  # of symbolic dimensions: all with which the model runs
 _LARGE = (32, 512)  # if it runs with none of these: the first with which it does
 _APART = (3, 1)  # of one dimension, where the others have the first size

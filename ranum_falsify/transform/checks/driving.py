@@ -16,8 +16,6 @@ from ranum_falsify.search.converter import convert
 from ranum_falsify.search.descent import Descent, StepSizes
 from ranum_falsify.search.starts import Box, sample_starts
 
-__all__ = ["drive"]
-
 _STARTS = 64
 _STEPS = 150
 _SIZES = StepSizes(largest=1.0, smallest=0.05, decay=0.9)

@@ -12,9 +12,6 @@ import onnx_ir as ir
 
 from ranum_falsify.errors import TransformError
 
-__all__ = ["KINDS", "Box", "InputSpec", "draw_inputs", "draw_special_inputs", "input_specs", "landmarks_of"]
-
-
 _Bound = np.ndarray | np.floating[Any]
 
 Box = Mapping[str, tuple[_Bound, _Bound]]

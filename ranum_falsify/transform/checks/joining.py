@@ -18,8 +18,6 @@ from ranum_falsify.network.nesting import attribute_graphs, names_read
 from ranum_falsify.transform.checks.numbering import Numbering, without_functions
 from ranum_falsify.transform.model import to_proto
 
-__all__ = ["Allowance", "Joined", "join"]
-
 Allowance = tuple[float, float]
 """Relative and absolute tolerance."""
 

@@ -16,8 +16,6 @@ import onnx_ir as ir
 
 from ranum_falsify.transform.model import copy_model
 
-__all__ = ["Numbering", "without_functions"]
-
 _DRAWS = onnx.defs.OpSchema.NodeDeterminism.NonDeterministic
 
 

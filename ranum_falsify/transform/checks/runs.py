@@ -20,9 +20,6 @@ from ranum_falsify.replay.replayer import Finding, Replay, Replayer
 from ranum_falsify.transform.checks.wide import WideModel
 from ranum_falsify.transform.model import copy_model, has_external_data, tensors_of, to_proto
 
-__all__ = ["LEVELS", "Level", "LevelRun", "Runs", "SampleRun", "WeightFile"]
-
-
 _FILE = "weights"
 _PAGE = 4096  # bytes; also what places in the file are multiples of
 

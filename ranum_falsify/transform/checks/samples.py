@@ -14,8 +14,6 @@ from ranum_falsify.transform.checks.comparing import Difference, Tolerance, comp
 from ranum_falsify.transform.checks.runs import LEVELS, Level, LevelRun, Runs, SampleRun
 from ranum_falsify.transform.guarantee import Guarantee
 
-__all__ = ["Limits", "Sample", "SampleFault", "Sampled", "compare_on_samples"]
-
 _PERTURBED = 8
 _MOST_USUAL = 100  # times the relative tolerance
 

@@ -12,8 +12,6 @@ from ranum_falsify.network.functions import first_line
 from ranum_falsify.network.model_file import check_structure
 from ranum_falsify.transform.model import copy_model, to_proto
 
-__all__ = ["passes_checker", "structure_faults"]
-
 _LARGE = 1024  # bytes
 
 

@@ -16,8 +16,6 @@ from ranum_falsify.network.tensors import to_torch
 from ranum_falsify.search.converter import TorchModel, convert
 from ranum_falsify.transform.model import has_external_data, to_proto
 
-__all__ = ["WideModel"]
-
 _FLOATS = (np.float16, np.float32, np.float64)
 _NARROW = (TensorProto.FLOAT, TensorProto.FLOAT16)
 

@@ -11,21 +11,6 @@ import onnx_ir as ir
 from ranum_falsify.transform.operands import constant, integers, limits_of
 from ranum_falsify.transform.rewrite import RefusedError
 
-__all__ = [
-    "Dim",
-    "clipped",
-    "greater_of",
-    "lesser_of",
-    "negated",
-    "product",
-    "reduced",
-    "reshape_sizes",
-    "runs_of",
-    "sliced",
-    "squeezed",
-    "taken",
-]
-
 Dim = int | None
 """A length, None for one that is not fixed."""
 

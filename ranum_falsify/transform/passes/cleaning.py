@@ -17,8 +17,6 @@ from ranum_falsify.transform.naming import all_nodes
 from ranum_falsify.transform.operands import constant_tensor, is_identity
 from ranum_falsify.transform.registry import register
 
-__all__: list[str] = []
-
 NEWEST = 25
 
 

@@ -17,26 +17,6 @@ import onnx_ir as ir
 from ranum_falsify.transform.operands import axes_of, constant_array, integer_attribute
 from ranum_falsify.transform.rewrite import RefusedError
 
-__all__ = [
-    "WIDTHS",
-    "Plan",
-    "Reduction",
-    "SumTerms",
-    "Wrapped",
-    "made_by",
-    "norm_of",
-    "operand",
-    "read_sum",
-    "reduction",
-    "root_of",
-    "same_tensor",
-    "scalar_of",
-    "sigmoid_of",
-    "square_of",
-    "squares_of",
-    "unwrap",
-]
-
 Plan = Callable[[Any], ir.Value]
 """Builds what takes the place of a value, from operators `op.Name(...)`."""
 

@@ -9,8 +9,6 @@ import onnx_ir as ir
 from ranum_falsify.transform.operands import constant_array, integer_attribute
 from ranum_falsify.transform.passes.expressions import Reduction, made_by, operand, reduction, same_tensor, scalar_of
 
-__all__ = ["is_kept", "kept_reduction", "kept_value", "quotient_of"]
-
 
 def quotient_of(node: ir.Node) -> Iterator[tuple[ir.Value, ir.Value]]:
     """Yield dividend and divisor of a Div, or of a Mul by a reciprocal on either side."""

@@ -35,8 +35,6 @@ from ranum_falsify.transform.passes.expressions import (
 from ranum_falsify.transform.passes.stable_parts import cast, is_representable, log_add_exp, number
 from ranum_falsify.transform.rewrite import RefusedError
 
-__all__ = ["Core", "LogReader", "between", "inside", "leaf", "limits_of"]
-
 _IDENTITIES = ("Abs", "Relu", "LeakyRelu")  # of positive numbers
 
 Core = Callable[["LogReader", ir.Value, ir.DataType], Plan | None]

@@ -38,22 +38,6 @@ from ranum_falsify.transform.passes.stable_parts import (
 )
 from ranum_falsify.transform.rewrite import RefusedError
 
-__all__ = [
-    "exponential",
-    "normal_distribution",
-    "one_minus_exponential",
-    "one_minus_sigmoid",
-    "one_minus_softmax",
-    "one_minus_tanh_squared",
-    "one_plus_exponential",
-    "product",
-    "sigmoid",
-    "softmax",
-    "sum_of_exponentials",
-    "sum_of_tensors",
-    "terms_of",
-]
-
 _MOST_CLASSES = 256
 _WHERE = 9  # opset
 _LEAST_REST = 0.25

@@ -26,19 +26,6 @@ from ranum_falsify.transform.passes.blocks import clipped, negated
 from ranum_falsify.transform.registry import register
 from ranum_falsify.transform.rewrite import RefusedError
 
-__all__ = [
-    "LowerAbsolute",
-    "LowerCelu",
-    "LowerElu",
-    "LowerGelu",
-    "LowerHardSigmoid",
-    "LowerHardSwish",
-    "LowerLeakyRelu",
-    "LowerPRelu",
-    "LowerSelu",
-    "LowerSoftsign",
-]
-
 # The attributes' defaults, as the ONNX specification has them.
 _SELU_ALPHA = 1.67326319217681884765625
 _SELU_GAMMA = 1.05070102214813232421875

@@ -28,18 +28,6 @@ from ranum_falsify.transform.passes.blocks import negated
 from ranum_falsify.transform.registry import register
 from ranum_falsify.transform.rewrite import RefusedError, Rewrite
 
-__all__ = [
-    "LowerDivision",
-    "LowerDropout",
-    "LowerMean",
-    "LowerNegation",
-    "LowerPower",
-    "LowerReciprocal",
-    "LowerSubtraction",
-    "LowerSum",
-    "TransformAdd",
-]
-
 
 @verify.equality
 @register("lower_neg", takes=["Neg"], gives=["Constant", "Mul"], needs="float elements", needs_shapes=True)

@@ -37,9 +37,6 @@ from ranum_falsify.transform.passes.lower_reduction import axis_last, transposed
 from ranum_falsify.transform.registry import register
 from ranum_falsify.transform.rewrite import RefusedError, Rewrite
 
-__all__ = ["LowerArgMaxEqual", "LowerClip", "LowerMax", "LowerMin", "TransformArgMax", "TransformArgMin"]
-
-
 _BOUNDS_ARE_INPUTS = 11  # opset
 
 

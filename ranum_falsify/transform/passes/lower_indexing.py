@@ -32,8 +32,6 @@ from ranum_falsify.transform.passes.blocks import Dim, reshape_sizes, runs_of, s
 from ranum_falsify.transform.registry import register
 from ranum_falsify.transform.rewrite import RefusedError
 
-__all__ = ["LowerExpand", "LowerGather", "LowerPad", "LowerSplit", "LowerTile"]
-
 _MOST_SLICES = 64
 _MOST_ONES = 2**22
 _LENGTHS_ARE_INPUTS = 13  # opset of Split

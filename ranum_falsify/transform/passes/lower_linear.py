@@ -35,8 +35,6 @@ from ranum_falsify.transform.registry import register
 from ranum_falsify.transform.rewrite import RefusedError
 from ranum_falsify.transform.windows import Window, spatial_windows, transposed_windows
 
-__all__ = ["LowerConv", "LowerConvTranspose", "LowerGemm"]
-
 _MOST_ENTRIES = 2**22
 
 

@@ -32,15 +32,6 @@ from ranum_falsify.transform.passes.blocks import reduced
 from ranum_falsify.transform.registry import register
 from ranum_falsify.transform.rewrite import RefusedError, Rewrite
 
-__all__ = [
-    "FoldBatchNormalization",
-    "LowerBatchNormalization",
-    "LowerInstanceNormalization",
-    "LowerLayerNormalization",
-    "LowerLogSoftmax",
-    "LowerSoftmax",
-]
-
 _EPSILON = 1e-5
 _SOFTMAX_ALONG_ONE_AXIS = 13  # opset
 

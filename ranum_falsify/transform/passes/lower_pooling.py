@@ -31,8 +31,6 @@ from ranum_falsify.transform.registry import register
 from ranum_falsify.transform.rewrite import RefusedError
 from ranum_falsify.transform.windows import Window, spatial_windows
 
-__all__ = ["LowerAveragePool", "LowerGlobalAveragePool", "LowerGlobalMaxPool", "LowerMaxPool"]
-
 _MOST_SLICES = 256
 
 

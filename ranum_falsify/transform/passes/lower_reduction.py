@@ -28,19 +28,6 @@ from ranum_falsify.transform.passes.blocks import reduced, sliced, squeezed
 from ranum_falsify.transform.registry import register
 from ranum_falsify.transform.rewrite import RefusedError, Rewrite
 
-__all__ = [
-    "LowerReduceL1",
-    "LowerReduceL2",
-    "LowerReduceMax",
-    "LowerReduceMean",
-    "LowerReduceMin",
-    "LowerReduceSumSquare",
-    "TransformReduceSum",
-    "axis_last",
-    "transposed",
-    "weighted_sum",
-]
-
 
 @verify.tolerance
 @register(

@@ -26,8 +26,6 @@ from ranum_falsify.transform.passes.blocks import Dim, product, reshape_sizes
 from ranum_falsify.transform.registry import register
 from ranum_falsify.transform.rewrite import RefusedError
 
-__all__ = ["LowerDepthToSpace", "LowerFlatten", "LowerSpaceToDepth", "LowerSqueeze", "LowerUnsqueeze"]
-
 _AXES_ARE_INPUTS = 13  # opset
 _NEEDS = "constant axes; operands that are not empty; at most one length that is not fixed and moves"
 

@@ -32,17 +32,6 @@ from ranum_falsify.transform.passes.stable_parts import StableForm, number, soft
 from ranum_falsify.transform.registry import Counterpart, register
 from ranum_falsify.transform.rewrite import RefusedError
 
-__all__ = [
-    "StableExpm1",
-    "StableInverseHyperbolic",
-    "StableOneMinusCos",
-    "StableOneMinusSigmoid",
-    "StableOneMinusSoftmax",
-    "StableSigmoid",
-    "StableSoftmax",
-    "StableTanh",
-]
-
 _FLOATS = "float32, float64 or float16"
 _ONE = f"{_FLOATS}; a constant 1 that adds no dimension"
 _SINGLE = (ir.DataType.FLOAT,)

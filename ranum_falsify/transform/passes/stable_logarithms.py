@@ -18,22 +18,6 @@ from ranum_falsify.transform.passes.log_domain import Core, LogReader, inside
 from ranum_falsify.transform.passes.stable_parts import StableForm, times
 from ranum_falsify.transform.registry import Counterpart, register
 
-__all__ = [
-    "DropLogEpsilon",
-    "StableLogAddExp",
-    "StableLogExpm1",
-    "StableLogNormalDistribution",
-    "StableLogOneMinusSigmoid",
-    "StableLogOneMinusSoftmax",
-    "StableLogOneMinusTanhSquared",
-    "StableLogQuotient",
-    "StableLogSigmoid",
-    "StableLogSoftmax",
-    "StableLogSumExp",
-    "StableRootOfExp",
-    "StableSoftplus",
-]
-
 _FLOATS = "float32, float64 or float16"
 _PROBABILITIES: tuple[Core, ...] = (
     log_forms.softmax,

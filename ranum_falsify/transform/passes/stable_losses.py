@@ -23,8 +23,6 @@ from ranum_falsify.transform.passes.expressions import (
 from ranum_falsify.transform.passes.stable_parts import StableForm, number, softplus
 from ranum_falsify.transform.registry import Counterpart, register
 
-__all__ = ["StableBceLoss", "StableBceWithLogits", "StableXLogX"]
-
 _FLOATS = "float32, float64 or float16"
 _EQUAL_OF_FLOATS = 11  # opset
 _CLAMP = -100  # torch's

@@ -36,8 +36,6 @@ from ranum_falsify.transform.passes.kept_reductions import is_kept, kept_value, 
 from ranum_falsify.transform.passes.stable_parts import StableForm, narrowed, number, scaled_norm, times
 from ranum_falsify.transform.registry import Counterpart, register
 
-__all__ = ["StableCosine", "StableHypot", "StableNorm", "StableNormProduct", "StableNormalize"]
-
 _FLOATS = "float32, float64 or float16"
 _ROOTS = ("Sqrt", "Pow", "ReduceL2")
 

@@ -20,21 +20,6 @@ from ranum_falsify.transform.passes.blocks import clipped, reduced
 from ranum_falsify.transform.passes.expressions import Plan
 from ranum_falsify.transform.rewrite import Rewrite
 
-__all__ = [
-    "ScaledNorm",
-    "StableForm",
-    "cast",
-    "is_representable",
-    "log_add_exp",
-    "log_sum_exp",
-    "narrowed",
-    "number",
-    "scaled",
-    "scaled_norm",
-    "softplus",
-    "times",
-]
-
 
 class StableForm(Rewrite):
     """A rewrite that reads the graph upwards from nodes of certain operators, and plans what takes their place."""

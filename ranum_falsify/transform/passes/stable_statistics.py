@@ -33,8 +33,6 @@ from ranum_falsify.transform.passes.expressions import (
 from ranum_falsify.transform.passes.stable_parts import StableForm, cast, narrowed, number, scaled
 from ranum_falsify.transform.registry import Counterpart, register
 
-__all__ = ["StableDivisionBySquare", "StableLayerNormalization", "StableSquaredDistance", "StableVariance"]
-
 _VANISHING = 1.2e-38
 """Up to this epsilon, it keeps no variance from 0; above, it does."""
 _EPSILON = 2.0**-60

@@ -37,9 +37,6 @@ from ranum_falsify.transform.passes.blocks import clipped
 from ranum_falsify.transform.registry import register
 from ranum_falsify.transform.rewrite import RefusedError
 
-__all__ = ["ActivationCall", "RecurrentLayer", "UnrollGru", "UnrollLstm", "UnrollRnn", "Way", "read_layer"]
-
-
 _LONGEST = 256
 
 _NO_PARAMETERS = ("Relu", "Sigmoid", "Softplus", "Softsign", "Tanh")

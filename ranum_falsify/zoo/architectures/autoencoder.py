@@ -11,8 +11,6 @@ from ranum_falsify.zoo.builder import ArchitectureBuilder
 from ranum_falsify.zoo.initial import xavier, zeros
 from ranum_falsify.zoo.model import Defect, ZooModel
 
-__all__ = ["MODELS", "variational_autoencoder"]
-
 _PIXELS, _WIDTH, _CLASSES = 784, 500, 10
 
 _GREATEST_LOG_VARIANCE = 80.0

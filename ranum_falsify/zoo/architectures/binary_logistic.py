@@ -8,8 +8,6 @@ from ranum_falsify.zoo.builder import ArchitectureBuilder
 from ranum_falsify.zoo.initial import torch_linear, zeros
 from ranum_falsify.zoo.model import Build, Defect, ZooModel
 
-__all__ = ["MODELS", "linear_unit", "linear_unit_for_xor", "logistic_regression", "one_feature"]
-
 
 def logistic_regression(g: ArchitectureBuilder, *, safe: bool) -> None:
     """`log_p` is the logarithm of the sigmoid of `x @ W + b`, for six samples of two features."""

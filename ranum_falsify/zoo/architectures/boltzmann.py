@@ -12,8 +12,6 @@ from ranum_falsify.zoo.builder import ArchitectureBuilder
 from ranum_falsify.zoo.initial import normal, zeros
 from ranum_falsify.zoo.model import Defect, ZooModel
 
-__all__ = ["MODELS", "boltzmann_machine"]
-
 _VISIBLE, _HIDDEN = 784, 500
 
 

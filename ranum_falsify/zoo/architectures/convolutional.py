@@ -17,8 +17,6 @@ from ranum_falsify.zoo.builder import ArchitectureBuilder
 from ranum_falsify.zoo.initial import constant, truncated_normal, zeros
 from ranum_falsify.zoo.model import Build, Defect, ZooModel
 
-__all__ = ["MODELS", "lenet", "one_convolution", "two_convolutions"]
-
 
 def two_convolutions(
     g: ArchitectureBuilder, *, safe: bool, loss: str = "sum", dropout: bool = True, flattened: bool = True

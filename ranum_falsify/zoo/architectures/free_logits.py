@@ -6,8 +6,6 @@ from ranum_falsify.zoo.blocks import FUSED_LOG_SOFTMAX, SOFTMAX_UNDERFLOW, log_s
 from ranum_falsify.zoo.builder import ArchitectureBuilder
 from ranum_falsify.zoo.model import Defect, ZooModel
 
-__all__ = ["MODELS", "free_logits"]
-
 
 def free_logits(g: ArchitectureBuilder, *, safe: bool) -> None:
     """`log` is the logarithm of the softmax of the input.

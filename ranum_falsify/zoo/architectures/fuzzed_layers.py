@@ -12,16 +12,6 @@ from ranum_falsify.zoo.builder import ArchitectureBuilder
 from ranum_falsify.zoo.initial import torch_linear, xavier
 from ranum_falsify.zoo.model import Defect, ZooModel
 
-__all__ = [
-    "MODELS",
-    "conditional_normalisation",
-    "distance_to_prior",
-    "graph_smoothing",
-    "linear_system",
-    "noise_map",
-    "optimal_transport",
-]
-
 _HUGE = 1e20
 """Where numbers end that the programs do not bound: their squares exceed float32."""
 

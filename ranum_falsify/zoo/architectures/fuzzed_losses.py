@@ -12,18 +12,6 @@ from ranum_falsify.zoo.builder import ArchitectureBuilder
 from ranum_falsify.zoo.initial import normal, zeros
 from ranum_falsify.zoo.model import Defect, ZooModel
 
-__all__ = [
-    "MODELS",
-    "contrastive_loss",
-    "cosine_triplet_loss",
-    "focal_loss",
-    "log_error",
-    "pairwise_loss",
-    "policy_loss",
-    "small_perceptron",
-    "triplet_loss",
-]
-
 _HUGE = 1e20
 """Where embeddings end that the programs do not bound: their squares exceed float32."""
 

@@ -11,8 +11,6 @@ from ranum_falsify.zoo.builder import ArchitectureBuilder
 from ranum_falsify.zoo.initial import truncated_normal, zeros
 from ranum_falsify.zoo.model import Defect, ZooModel
 
-__all__ = ["MODELS", "generative_adversarial"]
-
 _GENERATOR = (100, 256, 512, 1024, 784)
 _DISCRIMINATOR = (784, 1024, 512, 256, 1)
 _EPSILON = 1e-8

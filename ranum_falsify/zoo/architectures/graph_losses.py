@@ -9,8 +9,6 @@ from ranum_falsify.zoo.blocks import LEAST_NORMAL, mean, total
 from ranum_falsify.zoo.builder import ArchitectureBuilder
 from ranum_falsify.zoo.model import Defect, ZooModel
 
-__all__ = ["MODELS", "rank_loss", "scatter_normalisation", "variational_graph_loss"]
-
 _LEAST_DIVISOR = 1e-30
 """Least magnitude of the repaired normalisation's divisor: far less than any sum of logarithms that is not 0."""
 

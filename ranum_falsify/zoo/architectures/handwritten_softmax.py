@@ -8,16 +8,6 @@ from ranum_falsify.zoo.builder import ArchitectureBuilder
 from ranum_falsify.zoo.initial import uniform, zeros
 from ranum_falsify.zoo.model import Build, Defect, ZooModel
 
-__all__ = [
-    "MODELS",
-    "clip_above_then_absolute",
-    "clip_above_then_epsilon",
-    "clipped_numerator_then_absolute",
-    "clipped_numerator_then_clip",
-    "clipped_numerator_then_epsilon",
-    "unclipped",
-]
-
 _GREATEST_EXPONENT = 87.0
 
 

@@ -20,15 +20,6 @@ from ranum_falsify.zoo.builder import ArchitectureBuilder
 from ranum_falsify.zoo.initial import torch_linear, truncated_normal, zeros
 from ranum_falsify.zoo.model import Defect, ZooModel
 
-__all__ = [
-    "MODELS",
-    "hidden_layer_with_dropout",
-    "noisy_hidden_layer",
-    "saturated_sigmoids",
-    "softmax_of_each_class",
-    "torch_hidden_layer",
-]
-
 
 def softmax_of_each_class(g: ArchitectureBuilder, *, safe: bool) -> None:
     """`log_p` and `log_not_p` are the logarithms of the softmax and of its complement, class by class."""

@@ -8,8 +8,6 @@ from ranum_falsify.zoo.builder import ArchitectureBuilder
 from ranum_falsify.zoo.initial import zeros
 from ranum_falsify.zoo.model import Build, Defect, ZooModel
 
-__all__ = ["MODELS", "class_index_regression", "mean_regression", "negative_mean_regression", "sum_regression"]
-
 
 def sum_regression(g: ArchitectureBuilder, *, safe: bool) -> None:
     """`log` is the logarithm of the softmax; one bias for all classes, the loss summed over all samples."""

@@ -18,8 +18,6 @@ from ranum_falsify.zoo.builder import ArchitectureBuilder
 from ranum_falsify.zoo.initial import Initial, constant, truncated_normal, uniform, zeros
 from ranum_falsify.zoo.model import Build, Defect, ZooModel
 
-__all__ = ["MODELS", "body_mass_regression", "mean_of_sum", "rectified_softmax_regression", "softmax_regression"]
-
 
 def softmax_regression(
     g: ArchitectureBuilder,

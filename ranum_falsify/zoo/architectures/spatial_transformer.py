@@ -11,8 +11,6 @@ from ranum_falsify.zoo.builder import ArchitectureBuilder
 from ranum_falsify.zoo.initial import normal, values, zeros
 from ranum_falsify.zoo.model import Defect, ZooModel
 
-__all__ = ["MODELS", "spatial_transformer"]
-
 _SIDE = 40
 _PIXELS = _SIDE * _SIDE
 _FEATURES, _WIDTH, _CLASSES = 16, 1024, 10

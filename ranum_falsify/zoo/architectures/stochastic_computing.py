@@ -19,8 +19,6 @@ from ranum_falsify.zoo.builder import ArchitectureBuilder
 from ranum_falsify.zoo.initial import Initial, normal, uniform, zeros
 from ranum_falsify.zoo.model import Defect, ZooModel
 
-__all__ = ["MODELS", "stochastic_computing"]
-
 _INPUTS, _HIDDEN, _CLASSES = 784, 128, 10
 _PENALTY, _DECAY = 0.25, 0.0012
 _LEAST_DIVISOR = 1e-6

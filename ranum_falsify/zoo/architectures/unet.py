@@ -10,8 +10,6 @@ from ranum_falsify.zoo.builder import ArchitectureBuilder
 from ranum_falsify.zoo.initial import Initial, constant, truncated_normal
 from ranum_falsify.zoo.model import Defect, ZooModel
 
-__all__ = ["MODELS", "u_net"]
-
 _SIZE, _RESULT = 572, 532
 _LEVELS, _ROOT, _CLASSES = 3, 16, 2
 

@@ -11,8 +11,6 @@ from ranum_falsify.zoo.builder import ArchitectureBuilder
 from ranum_falsify.zoo.initial import normal
 from ranum_falsify.zoo.model import Defect, ZooModel
 
-__all__ = ["MODELS", "value_iteration"]
-
 _SIDE = 8
 _STATES = 10
 """States of one map for which actions are chosen."""

@@ -8,8 +8,6 @@ from ranum_falsify.zoo.architectures.multilayer import hidden_layer_with_dropout
 from ranum_falsify.zoo.architectures.stochastic_computing import stochastic_computing
 from ranum_falsify.zoo.developer import DeveloperFix, DeveloperGuard, FixStatus
 
-__all__ = ["DEVELOPER_FIXES"]
-
 _LEAST, _GREATEST_EXPONENT = 1e-37, 38.0
 """RANUM's conditions on operands of Log and Sqrt, and of Exp; its authors hold guards at the node equivalent."""
 

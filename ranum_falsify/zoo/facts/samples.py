@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-__all__ = ["SAMPLES"]
-
 _Numbers = Sequence[float] | Sequence[Sequence[float]]
 
 _HOURS: dict[str, _Numbers] = {

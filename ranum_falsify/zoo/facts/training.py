@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from ranum_falsify.zoo.model import Training
 
-__all__ = ["TRAININGS"]
-
 _SUM = "cross entropy, summed over batch and classes"
 _MEAN = "cross entropy, summed over the classes, its mean over the batch"
 _BINARY = "binary cross entropy, its mean over all elements"

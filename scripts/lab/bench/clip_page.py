@@ -1,4 +1,4 @@
-"""The page `CLIPS.md`, written from what `bench_fix.py` measured."""
+"""The page `benchmarks/clips.md`, written from what `bench_fix.py` measured."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ __all__ = ["page"]
 
 _HEAD = """# Clips of {count} real defects
 
-`scripts/bench_fix.py` narrows the ranges of inputs and weights of the [zoo](docs/zoo.md)'s programs until all operators
-of a program are proved valid at once, as [Repairs](docs/repairs.md#clips) says, and writes this page from `CLIPS.json`.
+`scripts/bench_fix.py` narrows the ranges of inputs and weights of the [zoo](../docs/zoo.md)'s programs until all
+operators of a program are proved valid at once, as [Repairs](../docs/repairs.md#clips) says, and writes this page from
+`clips.json`.
 
 | may be narrowed | proved | seconds of processor time | mean shrinkage | over ranges alone | programs with a tensor \
 shrunk by more than 99 % |

@@ -1,4 +1,4 @@
-"""The part of `REPAIRS.md` on small hazardous models, written from what `bench_repairs.py --hazardous` measured."""
+"""The part of `repairs.md` on small hazardous models, written from what `bench_repairs.py --hazardous` measured."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page `REPAIRS.md`, written from what `bench_repairs.py` measured."""
+"""The page `benchmarks/repairs.md`, written from what `bench_repairs.py` measured."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ __all__ = ["page"]
 _SAME = 1e-5
 _HEAD = """# Repairs of {count} real defects
 
-`scripts/bench_repairs.py` repairs the programs of the [zoo](docs/zoo.md), all operators of a program at once, by
-rewrites and by guards, and writes this page from `REPAIRS.json`. [Repairs](docs/repairs.md) says how. Programs count
+`scripts/bench_repairs.py` repairs the programs of the [zoo](../docs/zoo.md), all operators of a program at once, by
+rewrites and by guards, and writes this page from `repairs.json`. [Repairs](../docs/repairs.md) says how. Programs count
 once for each of their defects.
 
 | repaired by | proved | whole range kept | no output farther from its meaning | outputs differ by at most 1e-5 | \

@@ -1,4 +1,4 @@
-"""The section of `BENCHMARKS.md` on training data, written from what `bench_training.py` measured."""
+"""The section of `benchmarks/zoo.md` on training data, written from what `bench_training.py` measured."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ COLUMNS = (*SEARCHES, NATURAL, WRITTEN)
 
 _HEAD = """{heading}
 
-`scripts/bench_training.py` searches for training data and writes this section from `BENCHMARKS.training.json`;
-[docs/training-defects.md](docs/training-defects.md) says what each level counts. A cell holds the runs that lead into
-the documented operator and, after `+`, those that need no training, because the initial weights fail on some input;
+`scripts/bench_training.py` searches for training data and writes this section from `training.json`;
+[Training data](../docs/training-defects.md) says what each level counts. A cell holds the runs that lead into the
+documented operator and, after `+`, those that need no training, because the initial weights fail on some input;
 beside them seconds of the processor per run, ONNX Runtime's process included. *Random*: as many points, drawn at
 random, in place of those that a search visits. RANUM's own runs are those of `ranum`: from the program's own initial
 weights, with an inference input drawn in its ranges; it counts both kinds.  A star: seconds of ONNX Runtime's process

@@ -1,4 +1,4 @@
-"""The section of `BENCHMARKS.md` on what developers did about their defects."""
+"""The section of `benchmarks/zoo.md` on what developers did about their defects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page `BENCHMARKS.md`, written from what `bench_zoo.py` measured."""
+"""The page `benchmarks/zoo.md`, written from what `bench_zoo.py` measured."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["page"]
 _HEAD = """# {count} real defects
 
 Numerical defects of {programs} real programs, rebuilt by `ranum-falsify zoo`. `scripts/bench_zoo.py` measures them and
-writes this page from `BENCHMARKS.json`; nothing in it is typed by hand.
+writes this page from `benchmarks/zoo.json`; nothing in it is typed by hand.
 
 - **Detected**: one interval analysis over all inputs in their ranges, with all weights free, leaves the documented
   operator open. *On data*: so it is, over the program's own data, where the zoo lets inputs range more widely.

@@ -16,8 +16,6 @@ from ranum_falsify.domain.slack import FUNCTION_SHARE, tiny, unit
 from ranum_falsify.selfcheck.running import ways_to_run
 from ranum_falsify.selfcheck.subjects import Subject
 
-__all__ = ["PUBLISHED", "documented", "find_outside", "write_documented"]
-
 SOURCE = "CUDA C Programming Guide, appendix Mathematical Functions, Standard Functions"
 _API = "CUDA Math API"
 

@@ -18,7 +18,7 @@ BESIDE_VECTOR = (
 """ONNX Runtime ignores this transpose."""
 
 
-@pytest.mark.few(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("first", range(0, 320, 80))
 def test_what_differs_is_open(first: int) -> None:
     seen = [(seed, compare(seed)) for seed in range(first, first + 80)]

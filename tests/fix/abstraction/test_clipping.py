@@ -99,7 +99,7 @@ def clips(found: Sequence[KeptRange] | None) -> dict[str, tuple[float, float]]:
     return {part.tensor: (float(part.lower.min()), float(part.upper.max())) for part in found}
 
 
-@pytest.mark.few(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["2", "4", "5", "12", "16b", "28b", "32", "37"])
 def test_models_of_the_zoo_are_clipped_at_inputs_and_weights(name: str) -> None:
     original = zoo_problem(name)
@@ -109,6 +109,7 @@ def test_models_of_the_zoo_are_clipped_at_inputs_and_weights(name: str) -> None:
     assert_law(original, kept, runs=200)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("place", "count"), [("input", 1), ("weight", 1)])
 def test_only_what_may_be_narrowed_is(place: str, count: int) -> None:
     original = zoo_problem("3")
@@ -147,6 +148,7 @@ def programs(draw: st.DrawFn) -> Problem:
     return problem(g.build(), text)
 
 
+@pytest.mark.slow
 @given(programs(), st.sampled_from([("x",), ("w",), ("x", "w")]))
 @settings(max_examples=25, deadline=None)
 def test_whatever_is_returned_is_proved_and_runs(original: Problem, at: tuple[str, ...]) -> None:

@@ -24,23 +24,6 @@ from ranum_falsify.domain.rules.support.building import infinity_aware, keeping_
 from ranum_falsify.domain.site import Site
 from ranum_falsify.domain.slack import least_positive, tiny
 
-__all__ = [
-    "absolute",
-    "add",
-    "divide",
-    "ends",
-    "fit_type",
-    "greatest_of",
-    "least_of",
-    "multiply",
-    "negate",
-    "reciprocal",
-    "remainder",
-    "sign",
-    "square",
-    "subtract",
-]
-
 _HALF = (torch.float16, torch.bfloat16)
 
 _SAFE_BITS = 62

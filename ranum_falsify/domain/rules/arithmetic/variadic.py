@@ -19,8 +19,6 @@ from ranum_falsify.domain.rules.support.building import infinity_aware, result_s
 from ranum_falsify.domain.site import Site
 from ranum_falsify.domain.slack import accumulation, growth, unit
 
-__all__ = ["mean_of_operands", "sum_of_operands"]
-
 
 @infinity_aware
 def sum_of_operands(site: Site, *data: Interval) -> Interval:

@@ -15,9 +15,6 @@ from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval
 
-__all__ = ["Forest", "Reached", "Test", "reach"]
-
-
 _LARGEST_CUT = 2.0**31
 """Cutting larger numbers to integers may give anything."""
 

@@ -17,18 +17,6 @@ from ranum_falsify.domain.rules.softmax import softmax
 from ranum_falsify.domain.site import Site
 from ranum_falsify.domain.slack import gamma, tiny, unit
 
-__all__ = [
-    "anything",
-    "as_scores",
-    "expand_binary",
-    "logistic",
-    "normalise",
-    "opposites",
-    "side_by_side",
-    "transform_scores",
-]
-
-
 _SINGLE = torch.float32
 
 _LOGISTIC_ROUNDINGS = 8

@@ -19,8 +19,6 @@ from ranum_falsify.domain.rules.matrix.matmul import matrix_product, sum_scaled
 from ranum_falsify.domain.site import Site
 from ranum_falsify.domain.slack import gamma, tiny, unit
 
-__all__ = ["couple", "pair_probabilities", "similarities"]
-
 _SINGLE = torch.float32
 
 _EXP_ROUNDINGS = 4

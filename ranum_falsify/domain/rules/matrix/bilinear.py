@@ -24,8 +24,6 @@ from ranum_falsify.domain.rounding import flush, round_bounds, round_numbers_out
 from ranum_falsify.domain.rules.matrix.integers import Product, integer_product, largest_of
 from ranum_falsify.domain.slack import PRODUCT_ROUNDINGS, accumulation, gamma, product_share, tiny, unit
 
-__all__ = ["bilinear", "bound_weighted", "is_known", "stretch"]
-
 _ROOM = 0.125
 """Share of the largest number below which no intermediate result overflows."""
 

@@ -13,9 +13,6 @@ from ranum_falsify.domain.rounding import round_outward
 from ranum_falsify.domain.site import Site
 from ranum_falsify.domain.slack import accumulation, gamma, tiny, unit
 
-__all__ = ["determinant", "inverse"]
-
-
 _LARGEST = 32
 """Size of matrices from which on nothing is said: the growth of elimination is bounded by 2^(n-1) alone."""
 

@@ -9,8 +9,6 @@ from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval, dtype_range
 
-__all__ = ["EXACT", "Product", "integer_product", "largest_of"]
-
 Product = Callable[[Tensor, Tensor, Tensor | None], Tensor]
 """`product(a, b, c)`: a map that is linear in a and in b, plus c, and rises in each if the other is not negative.
 

@@ -16,8 +16,6 @@ from ranum_falsify.domain.rules.matrix.bilinear import bilinear, is_known, stret
 from ranum_falsify.domain.rules.matrix.integers import EXACT, largest_of
 from ranum_falsify.domain.slack import accumulation, double_share, growth, unit
 
-__all__ = ["finite_sizes", "largest_finite", "matrix_product", "overflows_in_parts", "sum_scaled", "vanishes_beside"]
-
 
 def matrix_product(
     a: Interval,

@@ -32,8 +32,6 @@ from ranum_falsify.domain.rules.support.sections import sections
 from ranum_falsify.domain.site import Site
 from ranum_falsify.domain.slack import STATISTICS_ROUNDINGS, accumulation, least_positive, sum_error, tiny, unit
 
-__all__ = ["batch_normalisation", "trained_batch_normalisation"]
-
 
 def batch_normalisation(
     site: Site, x: Interval, scale: Interval, bias: Interval, mean: Interval, variance: Interval

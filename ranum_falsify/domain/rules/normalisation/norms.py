@@ -19,8 +19,6 @@ from ranum_falsify.domain.rules.support.sections import Sections, sections
 from ranum_falsify.domain.site import Site
 from ranum_falsify.domain.slack import LARGEST_SQUARED, POWER_ROUNDINGS, gamma, sum_error, sum_growth, tiny, unit
 
-__all__ = ["divisor_stays_valid", "local_response_normalisation", "norm_normalisation", "norm_stays_positive"]
-
 _BEYOND = 1.25
 """Largest size of a component whose square underflows: x^2 may round down by a third, to the least denormal."""
 

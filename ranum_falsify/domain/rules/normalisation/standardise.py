@@ -24,27 +24,6 @@ from ranum_falsify.domain.rules.support.sections import Sections, sections
 from ranum_falsify.domain.site import IntervalRule, Site
 from ranum_falsify.domain.slack import STATISTICS_ROUNDINGS, accumulation, sum_error, tiny, unit
 
-__all__ = [
-    "Ends",
-    "bound_statistics",
-    "channelwise",
-    "factor_overflows",
-    "finish",
-    "group",
-    "group_normalisation",
-    "groups_stay_positive",
-    "is_stashed_single",
-    "layer_normalisation",
-    "rms_normalisation",
-    "scale_and_shift",
-    "size_of",
-    "squares_stay_positive",
-    "standardisation",
-    "statistics_type",
-    "unscaled",
-    "variance_stays_positive",
-]
-
 Ends = tuple[Tensor, Tensor]
 """Least and greatest values in float64, of a shape that broadcasts with a tensor's stored bounds."""
 

@@ -32,19 +32,6 @@ from ranum_falsify.domain.slack import (
     unit,
 )
 
-__all__ = [
-    "Moments",
-    "Scores",
-    "Standardised",
-    "bound_scores",
-    "cancellation",
-    "divide_by_root_mean_square",
-    "invert_root_mean_square",
-    "moments",
-    "squares_overflow",
-    "standardise",
-]
-
 _QUARTER = 0.25
 
 

@@ -22,28 +22,6 @@ from ranum_falsify.domain.rounding import round_outward
 from ranum_falsify.domain.site import IntervalRule, Site
 from ranum_falsify.network.tensors import torch_dtype
 
-__all__ = [
-    "along_any_axis",
-    "antitone",
-    "corner_products",
-    "exactly",
-    "infinity_aware",
-    "inherit_marks",
-    "is_infinity_aware",
-    "is_shape_aware",
-    "keeping_infinity",
-    "keeps_infinity",
-    "monotone",
-    "moving",
-    "piecewise",
-    "result_shape",
-    "saturate",
-    "shape_aware",
-    "unknown",
-    "within",
-    "without_elements",
-]
-
 _AWARE, _SHAPED, _KEEPING = "aware_of_infinity", "aware_of_shape", "keeps_infinity"
 
 Rule = TypeVar("Rule", bound=IntervalRule)

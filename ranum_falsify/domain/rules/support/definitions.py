@@ -20,8 +20,6 @@ from ranum_falsify.domain.rules.support.real_functions import find_computed_type
 from ranum_falsify.domain.rules.support.real_functions import softplus as real_softplus
 from ranum_falsify.domain.site import IntervalRule, Site
 
-__all__ = ["defines_softplus", "of_exponentials", "softplus"]
-
 _OPSET = 18
 
 _SURE = 1e-6

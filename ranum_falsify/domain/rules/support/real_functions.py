@@ -17,26 +17,6 @@ from ranum_falsify.domain.rounding import round_outward
 from ranum_falsify.domain.rules.support.building import infinity_aware, monotone
 from ranum_falsify.domain.site import IntervalRule, Site
 
-__all__ = [
-    "GELU_TANH_TURN",
-    "GELU_TURN",
-    "MISH_TURN",
-    "SWISH_TURN",
-    "exponential",
-    "find_computed_type",
-    "gelu",
-    "gelu_tanh",
-    "hard_swish",
-    "just_below_one",
-    "mish",
-    "monotone_inside",
-    "sigmoid",
-    "softplus",
-    "softsign",
-    "swish",
-]
-
-
 # The only turning point of each function below, a minimum: the roots of their derivatives.
 GELU_TURN = -0.7517915246935645
 GELU_TANH_TURN = -0.7524614220710162

@@ -11,8 +11,6 @@ from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval, dtype_range
 
-__all__ = ["Sections", "sections"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Sections:

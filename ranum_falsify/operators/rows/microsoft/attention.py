@@ -29,8 +29,6 @@ from ranum_falsify.operators.support.families import opaque
 from ranum_falsify.operators.support.functions import ints
 from ranum_falsify.operators.support.microsoft_schemas import BYTES, DOMAIN, FLOATS, schema
 
-__all__ = ["FusedAttention", "QAttention"]
-
 
 def _check(op: Operation, x: Tensor | Interval, mask: Tensor | Interval | None) -> None:
     """Refuse forms that the optimiser does not write.

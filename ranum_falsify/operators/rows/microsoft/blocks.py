@@ -25,9 +25,6 @@ from ranum_falsify.operators.support.conditions import WithinLimits
 from ranum_falsify.operators.support.families import plain
 from ranum_falsify.operators.support.microsoft_schemas import DOMAIN, FLOATS, schema
 
-__all__ = ["GatherBlockQuantized", "MatMulBnb4", "MatMulNBits", "bound_block_product", "unpack"]
-
-
 _HALF_STEP = 0.505 / 127
 """Half a step of the 8-bit integers to which kernels may round a block of the first factor.
 

@@ -17,8 +17,6 @@ from ranum_falsify.operators.support.microsoft_schemas import FLOATS, schema
 from ranum_falsify.operators.support.unsigned import moves_unsigned
 from ranum_falsify.validity import Bounds, Condition, Operands
 
-__all__ = ["NGramRepeatBlock", "UnfoldTensor"]
-
 _INTEGERS = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
 
 

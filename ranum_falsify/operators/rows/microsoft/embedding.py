@@ -28,8 +28,6 @@ from ranum_falsify.operators.support.microsoft_parts import bound_part, evaluate
 from ranum_falsify.operators.support.microsoft_schemas import BYTES, DOMAIN, FLOATS, schema
 from ranum_falsify.validity import Operands
 
-__all__ = ["EmbedLayerNormalization", "QEmbedLayerNormalization"]
-
 Operand = TypeVar("Operand")
 
 

@@ -27,8 +27,6 @@ from ranum_falsify.operators.support.families import opaque
 from ranum_falsify.operators.support.microsoft_parts import bound_part, evaluate_part, part
 from ranum_falsify.operators.support.microsoft_schemas import DOMAIN, FLOATS, schema
 
-__all__ = ["MoE", "QMoE"]
-
 _ACTIVATIONS = {
     "relu": ("Relu", {}),
     "silu": ("Swish", {}),

@@ -33,9 +33,6 @@ from ranum_falsify.operators.support.microsoft_parts import add_inner_faults, bo
 from ranum_falsify.operators.support.microsoft_schemas import DOMAIN, FLOATS, schema
 from ranum_falsify.validity import Condition, NotInfinite, Operands
 
-__all__ = ["BiasGelu", "FastGelu", "GatedAdd", "GatedRMSNorm", "GeluByErf", "QuickGelu"]
-
-
 _FLOATS = {"T": ("float", "float16")}
 
 # sums -----------------------------------------------------------------------------------------------------------

@@ -30,8 +30,6 @@ from ranum_falsify.operators.rows.transformer_parts import (
 from ranum_falsify.operators.support.families import opaque
 from ranum_falsify.operators.support.microsoft_schemas import DOMAIN, FLOATS, schema
 
-__all__ = ["GroupQueryAttention"]
-
 
 def _check(op: Operation) -> None:
     """Refuse a softmax of another kind, and windows that kernels read otherwise.

@@ -31,18 +31,6 @@ from ranum_falsify.operators.rows.transformer_parts import (
 from ranum_falsify.operators.support.families import opaque
 from ranum_falsify.operators.support.microsoft_schemas import DOMAIN, FLOATS, schema
 
-__all__ = [
-    "INTS",
-    "MultiHeadAttention",
-    "RotaryEmbeddingByPosition",
-    "add_masks",
-    "check_mask",
-    "check_present",
-    "join_heads",
-    "masks_bounds",
-    "scale_of",
-]
-
 INTS = ("int32",)
 
 

@@ -19,9 +19,6 @@ from ranum_falsify.operators.support.families import opaque, plain
 from ranum_falsify.operators.support.microsoft_schemas import DOMAIN, schema
 from ranum_falsify.validity import Bounds, Condition, NotZero, Operands
 
-__all__ = ["CDist", "Inverse"]
-
-
 _METRICS = ("euclidean", "sqeuclidean")
 
 

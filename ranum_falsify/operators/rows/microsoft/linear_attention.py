@@ -24,8 +24,6 @@ from ranum_falsify.operators.rows.transformer_parts import (
 from ranum_falsify.operators.support.microsoft_parts import doing_as
 from ranum_falsify.operators.support.microsoft_schemas import DOMAIN, FLOATS, schema
 
-__all__ = ["MicrosoftCausalConvWithState", "MicrosoftLinearAttention"]
-
 Operand = TypeVar("Operand", Tensor, Interval)
 
 

@@ -38,17 +38,6 @@ from ranum_falsify.operators.support.microsoft_parts import add_inner_faults
 from ranum_falsify.operators.support.microsoft_schemas import DOMAIN, schema
 from ranum_falsify.validity import Bounds, Operands
 
-__all__ = [
-    "SimplifiedLayerNormalization",
-    "SkipLayerNormalization",
-    "SkipSimplifiedLayerNormalization",
-    "add_up",
-    "normalise_sum",
-    "normalised_bounds",
-    "stays_defined",
-    "total_bounds",
-]
-
 _FLOATS = {"T": ("float", "double", "float16"), "U": ("float",)}
 _MEAN_SQUARE = "division by the root of a non-positive mean square"
 

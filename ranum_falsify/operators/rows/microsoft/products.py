@@ -32,8 +32,6 @@ from ranum_falsify.operators.support.microsoft_parts import (
 )
 from ranum_falsify.operators.support.microsoft_schemas import FLOATS, schema
 
-__all__ = ["FusedConv", "FusedGemm", "FusedMatMul"]
-
 
 def _activate(op: Operation, y: Tensor) -> Tensor:
     found = activation(op)

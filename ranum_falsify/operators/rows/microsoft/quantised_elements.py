@@ -35,19 +35,6 @@ from ranum_falsify.operators.support.families import exact, making
 from ranum_falsify.operators.support.microsoft_parts import doing_as
 from ranum_falsify.operators.support.microsoft_schemas import BYTES, DOMAIN, FLOATS, schema
 
-__all__ = [
-    "MicrosoftDequantizeLinear",
-    "MicrosoftQuantizeLinear",
-    "QLinearAdd",
-    "QLinearConcat",
-    "QLinearLeakyRelu",
-    "QLinearMul",
-    "QLinearSigmoid",
-    "QLinearWhere",
-    "between_grids",
-    "dequantise",
-]
-
 
 def dequantise(x: Tensor, scale: Tensor, zero: Tensor | None) -> Tensor:
     """Return the numbers that integers represent, float64; a scale or zero point of one element adds no dimension."""

@@ -27,10 +27,6 @@ from ranum_falsify.operators.rows.quantised_layers import (
 from ranum_falsify.operators.support.families import making, plain
 from ranum_falsify.operators.support.microsoft_schemas import BYTES, FLOATS, schema
 
-__all__ = ["DynamicQuantizeMatMul", "MatMulIntegerToFloat", "MicrosoftQLinearConv", "NhwcMaxPool", "QGemm"]
-__all__ += ["multiply_integers"]
-
-
 # values ---------------------------------------------------------------------------------------------------------
 
 

@@ -19,8 +19,6 @@ from ranum_falsify.operators.rows.recurrent import WITHIN_TIME, Direction, lstm,
 from ranum_falsify.operators.support.families import plain
 from ranum_falsify.operators.support.microsoft_schemas import BYTES, FLOATS, schema
 
-__all__ = ["DynamicQuantizeLSTM"]
-
 _STEP, _LEAST = 1.02 / 255, 2.0**-117
 """How far a number lies from what stands for it, as a share of the range: half a step for its own rounding, half for
 that of the zero point, and room for the rounding of both; and where the range is denormal."""

@@ -20,8 +20,6 @@ from ranum_falsify.operators.support.families import making
 from ranum_falsify.operators.support.functions import ints
 from ranum_falsify.operators.support.microsoft_schemas import BYTES, FLOATS, schema
 
-__all__ = ["QLinearAveragePool", "QLinearGlobalAveragePool", "QLinearSoftmax"]
-
 _EXACT_TERMS = 16
 """Sums of up to this many numbers err no more than bounds allow for anyway."""
 

@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-from dnnv.nn import Operation
+from dnnv.nn import Operation, operations
 from torch import Tensor
 
 from ranum_falsify.errors import UnsupportedAttributeError
-from ranum_falsify.operators.rows import shape, slicing
+
+# Rows of `shape` must be there before they get a second name.
+from ranum_falsify.operators.rows import shape, slicing  # noqa: F401
 from ranum_falsify.operators.rows.creation import Range
 from ranum_falsify.operators.rows.indexing import GatherND, Unique, unique
 from ranum_falsify.operators.rows.microsoft.products import FusedMatMul
 from ranum_falsify.operators.rows.sampling import GridSample
 from ranum_falsify.operators.support.microsoft_parts import doing_as
 from ranum_falsify.operators.support.microsoft_schemas import DOMAIN, FLOATS, schema
-
-__all__ = [
-    "ExpandDims",
-    "MicrosoftGatherND",
-    "MicrosoftGridSample",
-    "MicrosoftPad",
-    "MicrosoftRange",
-    "MicrosoftTrilu",
-    "TransposeMatMul",
-    "UniqueInOrder",
-]
 
 _INTEGERS = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
 _ANY = ("float", "double", "float16", "bfloat16", "bool", *_INTEGERS)
@@ -38,15 +29,15 @@ class MicrosoftTrilu(slicing.Trilu):
 
 
 @doing_as(
-    slicing.Pad,
+    operations.Pad,
     schema("Pad", "data:T pads:I value:T?", "output:T", {"T": FLOATS, "I": ("int64",)}, defaults={"mode": "constant"}),
 )
-class MicrosoftPad(slicing.Pad):
+class MicrosoftPad(operations.Pad):
     """A tensor with elements added around it."""
 
 
-@doing_as(shape.Unsqueeze, schema("ExpandDims", "X:T axis:I", "Y:T", {"T": _ANY, "I": ("int32",)}))
-class ExpandDims(shape.Unsqueeze):
+@doing_as(operations.Unsqueeze, schema("ExpandDims", "X:T axis:I", "Y:T", {"T": _ANY, "I": ("int32",)}))
+class ExpandDims(operations.Unsqueeze):
     """`Unsqueeze` by one axis."""
 
 

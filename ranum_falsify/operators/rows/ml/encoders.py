@@ -26,9 +26,6 @@ from ranum_falsify.operators.support.families import across, exact
 from ranum_falsify.operators.support.ml import DOMAIN, check_finite
 from ranum_falsify.validity import Bounds, Constraint, Operands
 
-__all__ = ["LabelEncoder", "OneHotEncoder", "keep_values", "make_table"]
-
-
 _BLOCK = 1 << 20
 """Comparisons of elements with keys that are made at once."""
 

@@ -22,8 +22,6 @@ from ranum_falsify.operators.support.conditions import indices_of
 from ranum_falsify.operators.support.families import across, exact, rearranging
 from ranum_falsify.operators.support.ml import DOMAIN, as_rows, as_single, check_finite
 
-__all__ = ["ArrayFeatureExtractor", "Binarizer", "FeatureVectorizer", "Imputer", "Normalizer", "Scaler"]
-
 
 def _by_feature(values: tuple[float, ...], shape: tuple[int, ...]) -> Tensor:
     """Return attributes of features, one or one each, in a shape that broadcasts to that of the features."""

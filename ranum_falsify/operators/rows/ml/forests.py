@@ -34,8 +34,6 @@ from ranum_falsify.operators.support.ml import (
     transform_scores,
 )
 
-__all__ = ["TreeEnsemble", "TreeEnsembleClassifier", "TreeEnsembleRegressor"]
-
 _AGGREGATES = ("AVERAGE", "SUM", "MIN", "MAX")
 _TRANSFORMS = ("NONE", "LOGISTIC", "SOFTMAX", "SOFTMAX_ZERO", "PROBIT")
 _RARE_ROUNDINGS = 4

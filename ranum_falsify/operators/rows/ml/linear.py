@@ -27,8 +27,6 @@ from ranum_falsify.operators.support.ml import (
     transform_scores,
 )
 
-__all__ = ["LinearClassifier", "LinearRegressor"]
-
 
 def _matrix(op: Operation, count: int) -> Tensor:
     """Return the coefficients, `(features, scores)`."""

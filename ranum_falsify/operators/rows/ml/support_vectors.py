@@ -29,8 +29,6 @@ from ranum_falsify.operators.support.ml import (
     transform_scores,
 )
 
-__all__ = ["SVMClassifier", "SVMRegressor"]
-
 _KERNELS = ("Pow", "Exp", "Tanh")
 _PARAMETERS = (0.0, 0.0, 0.0)
 

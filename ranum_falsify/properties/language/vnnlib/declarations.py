@@ -17,8 +17,6 @@ from dnnv.properties.expressions import Constant, Network, Subscript, Symbol
 from ranum_falsify.properties.language.elements import NamedTensor
 from ranum_falsify.properties.language.vnnlib.syntax import Node, SyntaxProblem
 
-__all__ = ["Declarations"]
-
 _ELEMENT = re.compile(r"([XY])((?:_\d+)+)")
 _NAME = re.compile(r"[A-Za-z]\w*")
 _INDEXED = re.compile(r"([A-Za-z]\w*)(?:\[([^\]]*)\])?")

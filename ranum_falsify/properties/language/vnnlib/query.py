@@ -42,8 +42,6 @@ from ranum_falsify.properties.language.vnnlib.syntax import (
     read_nodes,
 )
 
-__all__ = ["parse_text"]
-
 _IGNORED = {"set-logic", "set-info", "set-option", "check-sat", "get-model", "exit"}
 _VERSIONS = ("1", "2")
 _BEYOND: tuple[BoundKind, ...] = ("<", ">")

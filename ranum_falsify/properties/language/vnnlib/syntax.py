@@ -6,8 +6,6 @@ import re
 from collections.abc import Iterator
 from decimal import Decimal
 
-__all__ = ["Node", "SyntaxProblem", "is_number", "number_of", "read_nodes"]
-
 _COMMENT = re.compile(r'"[^"]*"|;[^\n]*')
 _LONGEST_WORD = 2000  # the longest decimal expansion of a float64 has 1077 characters
 _LONG_WORD = re.compile(rf"[^\s()]{{{_LONGEST_WORD + 1}}}")
