@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ranum_falsify.config import CUDA, Runtime, library_of
+from ranum_falsify.config import ARM64, CUDA, Runtime, library_of
 from ranum_falsify.network.fingerprint import Fingerprint
 from ranum_falsify.network.messages import show_range
 from ranum_falsify.network.tensors import has_one_value, stored_once
@@ -31,7 +31,8 @@ def scope(runtimes: Sequence[Runtime], *, forward: bool, assumptions: Assumption
         assumptions: What it rests on; ranges, sizes and element types that users did not ask for are named.
     """
     libraries = {} if assumptions is None else {of.runtime: of for of in assumptions.libraries}
-    listed = [name for name in runtimes if name == library_of(name) or not libraries[library_of(name)].arm64]
+    joined = {ARM64[of.runtime] for of in libraries.values() if of.arm64}
+    listed = [name for name in runtimes if name not in joined]
     named = ", ".join(_place(name, libraries.get(library_of(name))) for name in listed)
     obstacles = [libraries[name].obstacle for name in listed if name in libraries and libraries[name].obstacle]
     elsewhere = f"; not proved on arm64 ({'; '.join(obstacles)})" if obstacles else ""
@@ -43,7 +44,7 @@ def scope(runtimes: Sequence[Runtime], *, forward: bool, assumptions: Assumption
 
 def _place(runtime: Runtime, of: Library | None) -> str:
     """Return a runtime's name, with the processors that a proof is about where they are not those of x86-64 alone."""
-    if of is not None and runtime == CUDA:
+    if of is not None and runtime == CUDA and of.cuda:
         return f"{runtime} ({of.cuda})"
     if of is None or runtime != of.runtime or not (of.arm64 or of.obstacle):
         return runtime
