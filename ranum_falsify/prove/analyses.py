@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
-from ranum_falsify.config import Runtime, library_of
+from ranum_falsify.config import CUDA, Runtime, library_of
 from ranum_falsify.domain import Interval, IntervalAnalysis
 from ranum_falsify.domain.kernels import sums_in_half
 from ranum_falsify.domain.linear.bounds import LinearAnalysis
@@ -15,6 +15,7 @@ from ranum_falsify.network.nesting import black_boxes_of
 from ranum_falsify.network.optimised import Optimised, optimise
 from ranum_falsify.operators.relations.halves import describe_unknown_halves, find_half
 from ranum_falsify.operators.relations.rewrites import is_rewritten
+from ranum_falsify.operators.relations.unpublished import describe_unpublished
 from ranum_falsify.prove.checked import Checked, check
 from ranum_falsify.prove.executed import Execution
 
@@ -57,6 +58,8 @@ def notices_of(network: str, graph: Graph, runtimes: Sequence[Runtime]) -> Itera
     """
     if unknown := find_unknown_halves(graph, runtimes):
         yield f"nothing is proved about network {network} for ARM64, whose kernels bounds do not cover: {unknown}"
+    if CUDA in runtimes and (unpublished := describe_unpublished(graph)):
+        yield f"nothing is proved about network {network} for PyTorch on CUDA: no error is published of {unpublished}"
     if REWRITING not in runtimes:
         return
     found = optimise(graph)
@@ -81,8 +84,10 @@ def analyses_of(
         make: Makes the analysis of a graph for some runtimes.
     """
     written = make(graph, runtimes)
+    if CUDA in runtimes and (unpublished := describe_unpublished(graph)):
+        return Analyses(written, None, Execution(graph, Optimised(), f"CUDA ({unpublished})"))
     if unknown := find_unknown_halves(graph, runtimes):
-        return without_execution(Analyses(written), graph, unknown)
+        return Analyses(written, None, Execution(graph, Optimised(), f"ARM64 ({unknown})"))
     execution = execution_of(graph) if REWRITING in runtimes else None
     if execution is None or execution.graph is None:
         return Analyses(written, None, execution)

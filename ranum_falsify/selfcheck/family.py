@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import platform
+import re
 from pathlib import Path
 
 import torch
 
-from ranum_falsify.config import library_of
+from ranum_falsify.config import CUDA, library_of
 
 HERE = "here"
 """Name of the family of what was found on this machine beyond the records of its own family."""
@@ -17,6 +18,8 @@ _CPUINFO = Path("/proc/cpuinfo")
 
 def family_here(runtime: str) -> str:
     """Return the family of kernels that a runtime chooses on this machine."""
+    if runtime == CUDA:
+        return re.sub(r"\W+", "_", torch.cuda.get_device_name().lower())
     machine, system = platform.machine().lower(), platform.system().lower()
     if system != "linux":  # other compilers and mathematical libraries make other kernels
         return f"{system}_{machine}_{_capability()}"

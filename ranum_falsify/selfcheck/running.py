@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from onnx import TensorProto, helper
 from torch import Tensor
 
 import ranum_falsify.operators  # noqa: F401 - fills the registry
-from ranum_falsify.config import library_of
+from ranum_falsify.config import CUDA, Runtime, library_of
 from ranum_falsify.network import read, spec_of
 from ranum_falsify.network.evaluate import apply
 from ranum_falsify.network.tensors import to_numpy, to_torch
@@ -52,8 +53,13 @@ def native(model: bytes, optimised: bool) -> Session:
     return lambda x: np.asarray(session.run(None, {"x": x})[0])
 
 
-def native_torch(model: bytes, strided: bool) -> Session:
+def native_torch(model: bytes, strided: bool, device: str = "cpu") -> Session:
     """Load a model of one node as its PyTorch form, in this process.
+
+    Args:
+        model: The model.
+        strided: Whether operands are not contiguous.
+        device: Where PyTorch computes.
 
     Raises:
         RuntimeError: PyTorch has no kernel for the type.
@@ -62,13 +68,13 @@ def native_torch(model: bytes, strided: bool) -> Session:
     proto = onnx.load_from_string(model)
     op = read(proto).nodes[0]
     spec = spec_of(op)
-    rest = [None if y is None else to_torch(y) for y in spec.operands_of(op)[1:]]
+    rest = [None if y is None else to_torch(y).to(device) for y in spec.operands_of(op)[1:]]
 
     def run(x: Array) -> Array:
-        operand = to_torch(x)
+        operand = to_torch(x).to(device)
         if strided:
             operand = torch.stack([operand, operand], -1)[..., 0]
-        return to_numpy(apply(spec, op, [operand, *rest])[0])
+        return to_numpy(apply(spec, op, [operand, *rest])[0].cpu())
 
     (of,) = (x.type.tensor_type for x in proto.graph.input)
     sizes = [dim.dim_value or 3 for dim in of.shape.dim]
@@ -76,9 +82,11 @@ def native_torch(model: bytes, strided: bool) -> Session:
     return run
 
 
-def session_in(library: str) -> SessionOf:
-    """Return how to load models in a library, in this process."""
-    return native_torch if library == "torch" else native
+def session_in(runtime: Runtime) -> SessionOf:
+    """Return how to load models in a runtime, in this process."""
+    if library_of(runtime) != "torch":
+        return native
+    return partial(native_torch, device="cuda") if runtime == CUDA else native_torch
 
 
 def _model(subject: Subject, dtype: torch.dtype, rank: int) -> onnx.ModelProto:
@@ -110,7 +118,7 @@ def ways_to_run(
     if is_torch and subject.op_domain:
         return {}
     data = _model(subject, dtype, rank).SerializeToString()
-    load = session_of or session_in(library_of(runtime))
+    load = session_of or session_in(runtime)
     try:
         plain, other = load(data, False), load(data, True)
     except Exception:  # neither library names a class for a type without a kernel

@@ -51,8 +51,8 @@ SHOWN = {
     ),
     "nan_to_num as PyTorch exports it": (
         f"<{ATTENTION}, float most = {{3.4e38}}, float least = {{-3.4e38}}> {{ {MASKED} q = IsNaN(p) "
-        "r = Where(q, z, p) l = Less(p, z) i = IsInf(p) li = And(l, i) s = Where(li, least, r) g = Greater(p, z) gi = And(g, i) "
-        "t = Where(gi, most, s) y = MatMul(t, w) }",
+        "r = Where(q, z, p) l = Less(p, z) i = IsInf(p) li = And(l, i) s = Where(li, least, r) g = Greater(p, z) "
+        "gi = And(g, i) t = Where(gi, most, s) y = MatMul(t, w) }",
         True,
     ),
     "infinity is tested, NaN is not": (f"<{ONE}> {{ p = Log(x) i = IsInf(p) y = Where(i, z, p) }}", False),
