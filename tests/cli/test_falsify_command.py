@@ -104,6 +104,11 @@ class TestVerdict:
         run = workshop.falsify("--fail-on", "output", model=masked)
         assert run.status == 0 and run.out.startswith("holds on outputs") and "1 masked operator" in run.out
 
+    def test_what_is_undecided_fails_on_demand(self, workshop: Workshop) -> None:
+        for choice, status in {"output": 3, "any": 3, "open": 1}.items():
+            run = workshop.falsify("--no-prove", "--n_starts", "0", "--fail-on", choice)
+            assert run.status == status and run.out.startswith("unknown")
+
     def test_the_same_seed_gives_the_same_counterexample(self, workshop: Workshop) -> None:
         for name in ("a", "b"):
             assert workshop.falsify("--seed", "7", "--save-violation", workshop.folder / name).status == 1
