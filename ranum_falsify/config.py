@@ -22,13 +22,15 @@ from ranum_falsify.option import (
 )
 
 Runtime = str
-ARM64: Mapping[Runtime, Runtime] = {"onnxruntime": "onnxruntime-arm64"}
+ARM64: Mapping[Runtime, Runtime] = {"onnxruntime": "onnxruntime-arm64", "torch": "torch-arm64"}
 """Libraries on ARM64 processors that were measured there, by their names as runtimes on x86-64 ones."""
+CUDA: Runtime = "torch-cuda"
+"""PyTorch on NVIDIA's graphics processors, of which errors are published."""
 _IS_ARM64 = platform.machine().lower() in ("aarch64", "arm64")
 RUNTIMES: tuple[Runtime, ...] = ("onnxruntime", "torch", "exact", *(ARM64.values() if _IS_ARM64 else ()))
 """ONNX Runtime on the CPU, PyTorch on the CPU, and a correctly rounded evaluation; libraries on x86-64 processors, and
 on ARM64 ones too where this is one."""
-_CHOICES = tuple(dict.fromkeys((*RUNTIMES, *ARM64.values())))
+_CHOICES = tuple(dict.fromkeys((*RUNTIMES, *ARM64.values(), CUDA)))
 
 Reach = Literal["output", "masked"]
 """Whether a violation shows at an output of the network, or no output shows it."""
@@ -79,7 +81,7 @@ def _unite_runtimes(parts: Iterable[Iterable[Runtime]]) -> tuple[Runtime, ...]:
 
 
 def _order_runtimes(chosen: Iterable[Runtime]) -> tuple[Runtime, ...]:
-    """Return runtimes in their order; those on ARM64 are covered together with those on x86-64."""
+    """Return runtimes in their order; those on other processors are covered together with those on x86-64."""
     covered = {one for name in chosen for one in (name, library_of(name), runtime_here(name))}
     return tuple(runtime for runtime in _CHOICES if runtime in covered)
 
@@ -127,8 +129,9 @@ class ProveConfig:
             and a first round of the search; 0 for none. Where proof and search take turns, each turn is twice as long
             as the one before; for properties of outputs, the first may take most of the time limit.
         runtime: Runtimes that the answer is about: onnxruntime, torch, exact (correctly rounded); repeat, or separate
-            by commas. Proofs cover all of them, on x86-64; onnxruntime-arm64 asks for ARM64, too. Violations are those
-            that ONNX Runtime shows; with torch alone, unless nothing is to be proved, those that PyTorch shows.
+            by commas. Proofs cover all of them, on x86-64; onnxruntime-arm64 asks for ARM64, too,
+            and torch-cuda for NVIDIA's graphics processors, as documented. Violations are those that ONNX Runtime
+            shows; with PyTorch alone, unless nothing is to be proved, those that PyTorch shows.
         try_rewrites: For operators that are not proved, name the passes of `transform`, equal in real arithmetic, after
             which they are; the verdict stays that of the model as it is.
     """
@@ -240,7 +243,8 @@ class SearchConfig(ProveConfig):
     @property
     def judge(self) -> Runtime:
         """The runtime that must show a violation: PyTorch where proofs are about it alone, else ONNX Runtime."""
-        return "torch" if self.prove and self.runtimes == ("torch",) else "onnxruntime"
+        is_torch = {library_of(runtime) for runtime in self.runtimes} == {"torch"}
+        return "torch" if self.prove and is_torch else "onnxruntime"
 
 
 @dataclass(frozen=True, kw_only=True)

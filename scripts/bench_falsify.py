@@ -23,7 +23,7 @@ import torch
 
 from lab.bench import CASES, Case, Paired, load_text, time_pairs
 from lab.bench.dnnf_run import DnnfRun
-from lab.bench.ours import OurRun
+from lab.bench.ours import CPU, OurRun
 from lab.bench.timing import seconds_of
 
 __all__ = ["main"]
@@ -46,13 +46,15 @@ class Settings:
     dnnf_steps: int
 
 
-def bare_loop(case: Case, starts: int) -> Callable[[int], float]:
+def bare_loop(case: Case, starts: int, device: torch.device = CPU) -> Callable[[int], float]:
     """Return a function that runs the bare loop for a number of steps and returns its seconds."""
-    x = case.inputs(starts).requires_grad_()
+    x = case.inputs(starts).to(device).requires_grad_()
 
     def loop(steps: int) -> None:
         for _ in range(steps):
             torch.autograd.grad(case.bare(x).sum(), x)
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
 
     return lambda steps: seconds_of(lambda: loop(steps))
 

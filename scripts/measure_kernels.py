@@ -5,7 +5,8 @@
     scripts/measure_kernels.py --every 1             # every float32 value
     scripts/measure_kernels.py --only Tanh --inner 997 --every 997 --into /tmp/records
     scripts/measure_kernels.py --emulate avx         # ONNX Runtime on an older processor: needs qemu-x86_64
-    scripts/measure_kernels.py --emulate sve         # on ARM64: needs qemu-aarch64 and scripts/make_arm64.py
+    scripts/measure_kernels.py --emulate neon        # on ARM64: needs qemu-aarch64 and scripts/make_arm64.py
+    scripts/measure_kernels.py --device cuda         # PyTorch on an NVIDIA graphics processor
     ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 scripts/measure_kernels.py --runtimes torch
 
 `ranum_falsify.selfcheck.measuring.sweep` says what is run.  A version that the record of a family has not yet widens
@@ -26,19 +27,21 @@ from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from importlib import import_module
+from multiprocessing import get_context
 from pathlib import Path
 
 import torch
 
+from lab.kernels.documented import write_documented
 from lab.kernels.emulator import MACHINES, emulator
 from lab.kernels.files import path_of, update
-from ranum_falsify.config import library_of
+from ranum_falsify.config import CUDA, library_of
 from ranum_falsify.domain.kernels.records import FOLDER, Record, write_record
+from ranum_falsify.selfcheck import release_of
 from ranum_falsify.selfcheck.family import family_here, processor
 from ranum_falsify.selfcheck.measuring import EVERYTHING, Measurement, Sweep, make_record, measure, rounds_half_sums
 from ranum_falsify.selfcheck.measuring.saturation import correct_rounding
-from ranum_falsify.selfcheck.running import SessionOf, native
+from ranum_falsify.selfcheck.running import SessionOf, session_in
 
 VARIABLES = ("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS", "GLIBC_TUNABLES")
 
@@ -48,7 +51,7 @@ class Task:
     """What to measure.
 
     Attributes:
-        runtime: `onnxruntime` or `torch`, or what runs on an emulated machine.
+        runtime: The runtime, of either library.
         emulate: Family of the machine to emulate, empty for none.
         sweep: Which float32 values to run.
         note: Addition to the record's statement of how it was measured.
@@ -61,8 +64,8 @@ class Task:
 
     @property
     def session_of(self) -> SessionOf:
-        """How to load models in ONNX Runtime."""
-        return emulator(self.emulate) if self.emulate else native
+        """How to load models."""
+        return emulator(self.emulate, library_of(self.runtime)) if self.emulate else session_in(self.runtime)
 
 
 def _measure(index: int, *, task: Task) -> Measurement:
@@ -74,7 +77,8 @@ def _measure(index: int, *, task: Task) -> Measurement:
 def measure_all(task: Task, family: str, chosen: list[int], jobs: int) -> Record:
     """Measure functions in one runtime; tell of each."""
     found = []
-    with ProcessPoolExecutor(jobs) as pool:
+    context = get_context("spawn" if task.runtime == CUDA else None)  # a fork has no access to the device
+    with ProcessPoolExecutor(jobs, mp_context=context) as pool:
         for index, part in zip(chosen, pool.map(partial(_measure, task=task), chosen), strict=True):
             function = EVERYTHING[index]
             found.append((function, part))
@@ -82,9 +86,9 @@ def measure_all(task: Task, family: str, chosen: list[int], jobs: int) -> Record
             for dtype, errors in part.errors.items():
                 if errors.invalid:
                     print(f"  {dtype}: NaN at {errors.invalid[:5]}", file=sys.stderr)
-    module = import_module(library_of(task.runtime))
-    version = MACHINES[task.emulate].version if task.emulate else str(module.__version__).split("+")[0]
-    half_sums = module.__name__ == "onnxruntime" and rounds_half_sums(task.session_of)
+    library = library_of(task.runtime)
+    version = MACHINES[task.emulate].version_of(library) if task.emulate else release_of(library)
+    half_sums = rounds_half_sums(task.session_of)
     return make_record(task.runtime, family, {version: _describe_how(task)}, task.sweep, found, half_sums)
 
 
@@ -93,6 +97,10 @@ def _describe_how(task: Task) -> str:
         return f"emulated, by {MACHINES[task.emulate]}"
     variables = [f"{name}={os.environ[name]}" for name in VARIABLES if name in os.environ]
     notes = [task.note] if task.note else []
+    if task.runtime == CUDA:
+        return ", ".join(
+            [f"on {torch.cuda.get_device_name()}, CUDA {torch.version.cuda}", *([task.note] if task.note else [])]
+        )
     return ", ".join([f"natively, on {processor()}", *notes, *(variables if task.runtime == "torch" else [])])
 
 
@@ -120,6 +128,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--every", type=int, default=61, help="run each EVERY-th value elsewhere")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--emulate", choices=sorted(MACHINES), default="", help="family of processors to emulate")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="where PyTorch computes")
     parser.add_argument("--family", help="name of the family, if not what is found out about this machine")
     parser.add_argument("--note", default="", help="what the record is to say of how it was measured")
     parser.add_argument("--widen", action="store_true", help="keep what the record says, and add what is found now")
@@ -132,9 +141,16 @@ def main(argv: Sequence[str] | None = None) -> int:
             file=sys.stderr,
         )
         return 2
+    if options.device == "cuda" and not torch.cuda.is_available():
+        print("--device cuda: no CUDA device is available to torch; run it on a machine with one", file=sys.stderr)
+        return 2
     chosen = [i for i, f in enumerate(EVERYTHING) if not options.only or f.key in options.only]
     options.into.mkdir(parents=True, exist_ok=True)
-    for runtime in [MACHINES[options.emulate].runtime] if options.emulate else options.runtimes:
+    for library in ["torch"] if options.device == "cuda" else options.runtimes:
+        machine = MACHINES[options.emulate] if options.emulate else None
+        if machine is not None and library not in machine.libraries:
+            continue
+        runtime = CUDA if options.device == "cuda" else machine.runtime_of(library) if machine else library
         sweep = Sweep(inner=options.inner, every=options.every)
         task = Task(runtime=runtime, emulate=options.emulate, note=options.note, sweep=sweep)
         family = options.family or options.emulate or family_here(runtime)
@@ -145,6 +161,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(error, file=sys.stderr)
             return 2
     write_correct_rounding(options.into)
+    write_documented(options.into)
     return 0
 
 

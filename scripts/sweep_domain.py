@@ -93,7 +93,7 @@ def make_case(number: int, rows: list[list[OperatorCase]]) -> OperatorCase:
 
 
 def run_job(job: Job, rows: list[list[OperatorCase]], family: str = "") -> Outcome:
-    """Run one job in this process; if a family is given, ONNX Runtime runs its models on an emulated processor."""
+    """Run one job in this process; if a family is given, its libraries run models on an emulated processor."""
     kind, number = job
     case = make_case(number, rows) if kind == "case" else None
     row = None if case is None else (case.op_type, case.domain)
@@ -109,9 +109,12 @@ def run_job(job: Job, rows: list[list[OperatorCase]], family: str = "") -> Outco
 
 
 def _choose_emulated(family: str) -> dict[str, Any]:
-    """Return what to pass to sweeps: the emulated runtime, what bounds must cover, and fewer points: it is slow."""
-    further = tuple({MACHINES[family].runtime} - {"onnxruntime"})
-    return {"sessions": emulator(family).load, "further": further, "samples": 5, "rounds": 1}
+    """Return what to pass to sweeps: emulated libraries, what bounds must cover, and fewer points: they are slow."""
+    machine = MACHINES[family]
+    played = [library for library in machine.libraries if machine.is_available(library)]
+    further = tuple(runtime for library in played if (runtime := machine.runtime_of(library)) != library)
+    sessions = {library: emulator(family, library).load for library in played}
+    return {"sessions": sessions, "further": further, "samples": 5, "rounds": 1}
 
 
 # a runtime may crash or hang on odd operands -----------------------------------------------------------------------
@@ -230,7 +233,7 @@ def _report(sweep: Sweep, totals: dict[str, Tally], rows: set[Any], seconds: flo
 def main(argv: list[str] | None = None) -> int:
     """Run the script."""
     given = _parser().parse_args(argv)
-    if given.emulate and not MACHINES[given.emulate].is_available:
+    if given.emulate and not any(map(MACHINES[given.emulate].is_available, MACHINES[given.emulate].libraries)):
         needed = "qemu-user, and scripts/make_arm64.py for ARM64"
         print(f"--emulate {given.emulate}: cannot be emulated here; it needs {needed}", file=sys.stderr)
         return 2

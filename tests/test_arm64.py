@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 
-from ranum_falsify.config import ProveConfig, library_of
+from ranum_falsify.config import ARM64, ProveConfig, library_of
 from ranum_falsify.domain import Interval, IntervalAnalysis
 from ranum_falsify.domain.kernels import Envelope, envelope, families, sums_in_half
 from ranum_falsify.domain.kernels.records import read_record, shipped, write_record
@@ -24,12 +24,13 @@ from ranum_falsify.selfcheck import family as family_module
 from ranum_falsify.selfcheck import family_here
 from ranum_falsify.selfcheck.measuring import rounds_half_sums
 from ranum_falsify.selfcheck.measuring.errors import Errors
+from ranum_falsify.selfcheck.running import native, native_torch
 from tests.cli.test_app import environment
 from tests.network.building import parse
 
 BASE = "fp asimd evtstrm aes pmull sha1 sha2 crc32 cpuid"
 HALF = f"{BASE} atomics fphp asimdhp asimdrdm"
-ARM64 = """
+ON_ARM64 = """
 import json, platform
 platform.machine = lambda: "aarch64"
 from ranum_falsify.config import RUNTIMES, ProveConfig
@@ -54,18 +55,25 @@ def test_the_features_of_a_processor_tell_its_family(
     monkeypatch.setattr(platform, "machine", lambda: "aarch64")
     monkeypatch.setattr(family_module, "_CPUINFO", tmp_path / "cpuinfo")
     assert family_here("onnxruntime") == name
-    assert family_here("torch").startswith("aarch64_")
+    # PyTorch has kernels for vectors of two sizes.
+    for capability, chosen in (
+        ("sve128", "sve128"),
+        ("sve256", "sve256"),
+        ("default", name.replace("sve", "neon_fp16")),
+    ):
+        monkeypatch.setattr(family_module, "_capability", lambda of=capability: of)
+        assert family_here("torch") == chosen
 
 
 def test_on_such_a_machine_proofs_cover_its_kernels_and_these_are_checked() -> None:
     done = subprocess.run(
-        [sys.executable, "-c", ARM64], env=environment(), capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-c", ON_ARM64], env=environment(), capture_output=True, text=True, timeout=120, check=False
     )
     assert done.returncode == 0, done.stderr
     everything, one, other, checked = json.loads(done.stdout)
-    assert set(everything) == {"onnxruntime", "onnxruntime-arm64", "torch", "exact"}
-    assert one == ["onnxruntime", "onnxruntime-arm64"] and other == ["torch"]
-    assert checked == ["onnxruntime-arm64", "torch"]
+    assert set(everything) == {"onnxruntime", "onnxruntime-arm64", "torch", "torch-arm64", "exact"}
+    assert one == ["onnxruntime", "onnxruntime-arm64"] and other == ["torch", "torch-arm64"]
+    assert checked == ["onnxruntime-arm64", "torch-arm64"]
 
 
 def test_a_runtime_on_arm64_covers_that_on_x86_64_too() -> None:
@@ -117,9 +125,11 @@ def test_a_share_that_is_0_elsewhere_may_be_denormal_with_sve(low: float) -> Non
 
 
 def test_where_sums_of_float16_are_rounded_at_every_step() -> None:
-    assert not rounds_half_sums() and not sums_in_half(("onnxruntime", "torch", "exact"))
-    found = {f: sums_in_half((f"onnxruntime-arm64:{f}",)) for f in ("neon", "neon_fp16", "sve")}
-    assert found == {"neon": False, "neon_fp16": True, "sve": True} and sums_in_half(("onnxruntime-arm64",))
+    assert not rounds_half_sums(native) and not rounds_half_sums(native_torch)
+    assert not sums_in_half(("onnxruntime", "torch", "exact"))
+    found = {r.family: r.half_sums for r in shipped() if r.runtime in ARM64.values()}
+    assert found == {"neon": False, "neon_fp16": True, "sve": True, "sve128": True, "sve256": True}
+    assert all(sums_in_half((runtime,)) for runtime in ARM64.values())
 
 
 def test_what_was_measured_on_x86_64_was_measured_on_each_family_of_arm64() -> None:

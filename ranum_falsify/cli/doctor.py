@@ -54,7 +54,8 @@ def describe(outcome: Outcome | None) -> Iterator[str]:
         yield f"{name}: kernels of the family {family_here(runtime)}; bounds cover"
         for record in families():
             if library_of(record.runtime) == runtime:
-                yield f"  {'' if record.runtime == runtime else 'arm64 '}{record.family}: {_coverage(record)}"
+                place = record.runtime.removeprefix(runtime).removeprefix("-")
+                yield f"  {f'{place} ' if place else ''}{record.family}: {_coverage(record)}"
                 yield from (f"    {version}: {how}" for version, how in record.versions.items())
     yield from _check(outcome)
     yield f"graphics processor: {torch.cuda.get_device_name() if torch.cuda.is_available() else 'none'}"

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
-from ranum_falsify.config import Runtime, library_of
+from ranum_falsify.config import CUDA, Runtime, library_of
 from ranum_falsify.domain import Interval, IntervalAnalysis
 from ranum_falsify.domain.kernels import sums_in_half
 from ranum_falsify.domain.linear.bounds import LinearAnalysis
 from ranum_falsify.network import Graph
 from ranum_falsify.network.nesting import black_boxes_of
 from ranum_falsify.network.optimised import Optimised, optimise
-from ranum_falsify.operators.relations.halves import describe_unknown_halves
+from ranum_falsify.operators.relations.halves import describe_unknown_halves, find_half
 from ranum_falsify.operators.relations.rewrites import is_rewritten
+from ranum_falsify.operators.relations.unpublished import describe_unpublished
 from ranum_falsify.prove.checked import Checked, check
 from ranum_falsify.prove.executed import Execution
 
@@ -33,8 +34,16 @@ def execution_of(graph: Graph) -> Execution | None:
     return _executions[graph]
 
 
-def find_unknown_halves(graph: Graph) -> str:
-    """Return what of float16 bounds for ARM64 do not cover; see `describe_unknown_halves`."""
+def find_unknown_halves(graph: Graph, runtimes: Iterable[Runtime]) -> str:
+    """Return what bounds do not cover where some of the runtimes round sums to half precision; "" for nothing.
+
+    Of ONNX Runtime, see `describe_unknown_halves`; of PyTorch, it is everything.
+    """
+    libraries = {library_of(runtime) for runtime in runtimes if sums_in_half((runtime,))}
+    if "torch" in libraries and (half := find_half(graph)):
+        return half
+    if REWRITING not in libraries:
+        return ""
     execution = execution_of(graph)
     return describe_unknown_halves(graph, None if execution is None else execution.graph)
 
@@ -47,10 +56,12 @@ def notices_of(network: str, graph: Graph, runtimes: Sequence[Runtime]) -> Itera
         graph: The network as written.
         runtimes: The requested runtimes.
     """
+    if unknown := find_unknown_halves(graph, runtimes):
+        yield f"nothing is proved about network {network} for ARM64, whose kernels bounds do not cover: {unknown}"
+    if CUDA in runtimes and (unpublished := describe_unpublished(graph)):
+        yield f"nothing is proved about network {network} for PyTorch on CUDA: no error is published of {unpublished}"
     if REWRITING not in runtimes:
         return
-    if sums_in_half(tuple(runtimes)) and (unknown := find_unknown_halves(graph)):
-        yield f"nothing is proved about network {network} for ONNX Runtime on ARM64, where it computes {unknown}"
     found = optimise(graph)
     if found.refusal:
         yield f"nothing is proved about network {network} for ONNX Runtime, which does not load it: {found.refusal}"
@@ -73,8 +84,10 @@ def analyses_of(
         make: Makes the analysis of a graph for some runtimes.
     """
     written = make(graph, runtimes)
-    if sums_in_half(tuple(runtimes)) and (unknown := find_unknown_halves(graph)):
-        return without_execution(Analyses(written), graph, unknown)
+    if CUDA in runtimes and (unpublished := describe_unpublished(graph)):
+        return Analyses(written, None, Execution(graph, Optimised(), f"CUDA ({unpublished})"))
+    if unknown := find_unknown_halves(graph, runtimes):
+        return Analyses(written, None, Execution(graph, Optimised(), f"ARM64 ({unknown})"))
     execution = execution_of(graph) if REWRITING in runtimes else None
     if execution is None or execution.graph is None:
         return Analyses(written, None, execution)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ranum_falsify.config import ARM64, HalfPrecision, Runtime
+from ranum_falsify.config import ARM64, CUDA, HalfPrecision, Runtime, library_of
 from ranum_falsify.domain.kernels import measured_versions
 from ranum_falsify.network import Graph
 from ranum_falsify.network.fingerprint import Fingerprint
@@ -47,6 +47,7 @@ class Library:
         arm64: The same on processors of ARM64; none if no proof is about these.
         obstacle: Why a proof that covers the families of x86-64 does not cover those; "" where it does, or none was
             tried.
+        cuda: How kernels for NVIDIA's graphics processors are known that proofs cover; "" if they cover none.
     """
 
     runtime: Runtime
@@ -55,6 +56,7 @@ class Library:
     covered: tuple[tuple[str, str], ...] = ()
     arm64: tuple[tuple[str, str], ...] = ()
     obstacle: str = ""
+    cuda: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,19 +110,26 @@ def assumptions_of(
         unset_dims=tuple(unset),
         element_types=tuple(sorted({name for graph in graphs.values() for name in _element_types(graph)})),
         libraries=tuple(
-            library(runtime, covered=runtime in covered, arm64=tried.get(runtime)) for runtime in LIBRARIES
+            library(
+                runtime,
+                covered=runtime in covered,
+                arm64=tried.get(runtime),
+                cuda=CUDA in covered and library_of(CUDA) == runtime,
+            )
+            for runtime in LIBRARIES
         ),
         is_empty=not problem.regions,
     )
 
 
-def library(runtime: Runtime, *, covered: bool = False, arm64: str | None = None) -> Library:
+def library(runtime: Runtime, *, covered: bool = False, arm64: str | None = None, cuda: bool = False) -> Library:
     """Return the installed library of a runtime, with what proofs cover of it if they do.
 
     Args:
         runtime: The runtime.
         covered: Whether proofs cover it.
         arm64: Why they do not cover processors of ARM64; "" where they do, None where nobody asked.
+        cuda: Whether they cover NVIDIA's graphics processors.
     """
     return Library(
         runtime=runtime,
@@ -129,7 +138,14 @@ def library(runtime: Runtime, *, covered: bool = False, arm64: str | None = None
         covered=_list_covered(runtime, runtime) if covered else (),
         arm64=_list_covered(runtime, ARM64[runtime]) if arm64 == "" else (),
         obstacle=arm64 or "",
+        cuda=_describe_cuda() if cuda else "",
     )
+
+
+def _describe_cuda() -> str:
+    measured = {family: of[-1] for family, of in measured_versions(CUDA).items() if of}
+    named = ", ".join(f"{family}, {version}" for family, version in measured.items())
+    return f"measured ({named})" if named else "documented, not measured"
 
 
 def _list_covered(library: Runtime, runtime: Runtime) -> tuple[tuple[str, str], ...]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
-from ranum_falsify.config import ARM64, Runtime
+from ranum_falsify.config import ARM64, Runtime, library_of
 from ranum_falsify.deadline import Deadline
 from ranum_falsify.domain.kernels import envelope, measured_versions, sums_in_half
 from ranum_falsify.network import Graph, spec_of
@@ -30,23 +30,27 @@ def prove_elsewhere(prover: Prover, seconds: float) -> Mapping[Runtime, str]:
     Returns:
         Why there is no proof, in a few words, or "" where there is one; by library that was measured there.
     """
-    asked = [(library, there) for library, there in ARM64.items() if library in prover.runtimes]
+    asked = {lib: there for lib, there in ARM64.items() if lib in prover.runtimes and measured_versions(there)}
+    left = {library: there for library, there in asked.items() if there not in prover.runtimes}
+    # One analysis may do for all of them.
+    together = len(left) > 1 and not _find_obstacle(prover, (*left, *left.values()), 0.0)
     return {
-        library: "" if there in prover.runtimes else _find_obstacle(prover, (library, there), seconds)
-        for library, there in asked
-        if measured_versions(there)
+        library: "" if together or library not in left else _find_obstacle(prover, (library, there), seconds)
+        for library, there in asked.items()
     }
 
 
 def _find_obstacle(prover: Prover, runtimes: tuple[Runtime, ...], seconds: float) -> str:
     graphs = list(prover.graphs.values())
-    if unknown := next(filter(None, map(find_unknown_halves, graphs)), ""):
+    if unknown := next(filter(None, (find_unknown_halves(graph, runtimes) for graph in graphs)), ""):
         return unknown
     if not any(_may_stray(graph, runtimes) for graph in graphs):
         return ""
     again = _prove(prover, runtimes, seconds)
     if again.holds:
         return ""
+    if not seconds:
+        return _describe(again)
     library, there = runtimes
     failing = [f for f in measured_versions(there) if not _prove(prover, (library, f"{there}:{f}"), 0.0).holds]
     everywhere = len(failing) in (0, len(measured_versions(there)))
@@ -84,7 +88,8 @@ def _may_stray(graph: Graph, runtimes: tuple[Runtime, ...]) -> bool:
 
 def _strays(kernel: str, dtype: torch.dtype, runtimes: tuple[Runtime, ...]) -> bool:
     try:
-        here, everywhere = envelope(kernel, dtype, runtimes[:1]), envelope(kernel, dtype, runtimes)
+        here = envelope(kernel, dtype, tuple(dict.fromkeys(map(library_of, runtimes))))
+        everywhere = envelope(kernel, dtype, runtimes)
     except KeyError:  # it has none of this type
         return False
     return here != everywhere

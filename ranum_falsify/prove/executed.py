@@ -45,6 +45,26 @@ class AsExecuted(Finite):
         return f"valid as ONNX Runtime runs it ({self.rewritten})"
 
 
+@dataclass(frozen=True)
+class Uncovered(Finite):
+    """The operator is valid on processors of whose kernels no bounds are known.
+
+    Attributes:
+        where: The processors, and the kernels.
+    """
+
+    where: str = ""
+    reason: str = "no bounds are known of kernels that the network runs there"
+
+    def holds(self, op: Operation, operands: Bounds) -> bool:
+        """See :meth:`Constraint.holds`; no bounds are about those kernels."""
+        return False
+
+    def describe(self) -> str:
+        """See :meth:`Constraint.describe`."""
+        return f"valid on {self.where}"
+
+
 class Execution:
     """The graph that runs in place of a written one.
 
@@ -52,9 +72,10 @@ class Execution:
         graph: The graph; None if it is not known, so that nothing is proved for it.
     """
 
-    def __init__(self, written: Graph, optimised: Optimised) -> None:
+    def __init__(self, written: Graph, optimised: Optimised, uncovered: str = "") -> None:
         self.graph = optimised.graph
-        self._fault = optimised.fault or optimised.refusal
+        fault = AsExecuted(rewritten=optimised.fault or optimised.refusal)
+        self._fault = Uncovered(where=uncovered) if uncovered else fault
         # It is kept as long as the written graph, so it must not keep that in turn.
         self._inputs = written.input_names
         self._nodes = [id(op) for op in written.nodes]
@@ -101,7 +122,7 @@ class Execution:
     def _faults(self, executed: Checked | None) -> Iterator[tuple[int, Constraint]]:
         """Yield each written operator, by `id`, that runs as part of an operator that may fail."""
         if self.graph is None or executed is None:
-            yield from ((key, AsExecuted(rewritten=self._fault)) for key in self._nodes)
+            yield from ((key, self._fault) for key in self._nodes)
             return
         for op in self.graph.nodes:
             if id(op) in executed.open or id(op) in self._broken:

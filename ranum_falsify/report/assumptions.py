@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ranum_falsify.config import Runtime, library_of
+from ranum_falsify.config import ARM64, CUDA, Runtime, library_of
 from ranum_falsify.network.fingerprint import Fingerprint
 from ranum_falsify.network.messages import show_range
 from ranum_falsify.network.tensors import has_one_value, stored_once
@@ -31,10 +31,18 @@ def scope(runtimes: Sequence[Runtime], *, forward: bool, assumptions: Assumption
         assumptions: What it rests on; ranges, sizes and element types that users did not ask for are named.
     """
     libraries = {} if assumptions is None else {of.runtime: of for of in assumptions.libraries}
-    listed = [name for name in runtimes if name == library_of(name) or not libraries[library_of(name)].arm64]
-    named = ", ".join(_place(name, libraries.get(name)) for name in listed)
-    obstacles = [libraries[name].obstacle for name in listed if name in libraries and libraries[name].obstacle]
-    elsewhere = f"; not proved on arm64 ({'; '.join(obstacles)})" if obstacles else ""
+    joined = {ARM64[of.runtime] for of in libraries.values() if of.arm64}
+    listed = [name for name in runtimes if name not in joined]
+    places = {name: _place(name, libraries.get(library_of(name))) for name in listed}
+    alike = {place: [name for name in listed if places[name] == place] for place in places.values()}
+    named = ", ".join(f"{_join_names(names)}{place}" if place else ", ".join(names) for place, names in alike.items())
+    tried = {name: libraries[name] for name in listed if places[name] and name in libraries}
+    # What stands against a proof is said of a library where it does not of all.
+    against = {of.obstacle for of in tried.values()}
+    obstacles = [
+        of.obstacle if len(against) == 1 else f"{name}: {of.obstacle}" for name, of in tried.items() if of.obstacle
+    ]
+    elsewhere = f"; not proved on arm64 ({'; '.join(dict.fromkeys(obstacles))})" if obstacles else ""
     return (
         f"{f' for {named}' if named else ''}{', on the forward pass' if forward else ''}{_conditions(assumptions)}"
         f"{elsewhere}"
@@ -42,10 +50,12 @@ def scope(runtimes: Sequence[Runtime], *, forward: bool, assumptions: Assumption
 
 
 def _place(runtime: Runtime, of: Library | None) -> str:
-    """Return a runtime's name, with the processors that a proof is about where they are not those of x86-64 alone."""
-    if of is None or not (of.arm64 or of.obstacle):
-        return runtime
-    return f"{runtime} on x86-64{' and arm64' if of.arm64 else ''}"
+    """Return the processors that a proof is about, as its end; "" where it was tried for those of x86-64 alone."""
+    if of is not None and runtime == CUDA and of.cuda:
+        return f" ({of.cuda})"
+    if of is None or runtime != of.runtime or not (of.arm64 or of.obstacle):
+        return ""
+    return f" on x86-64{' and arm64' if of.arm64 else ''}"
 
 
 def _conditions(assumptions: Assumptions | None) -> str:
@@ -168,7 +178,10 @@ def _kernels(libraries: Sequence[Library]) -> str:
     without = [of.runtime for of in covered if not of.arm64]
     if without:
         left.append("arm64" if len(without) == len(covered) else f"{_join_names(without)} on arm64")
-    return f"as measured of {', and of '.join(map(_measured, covered))}; not of {' or '.join([*left, 'GPUs'])}"
+    graphics = [f"{of.runtime} on CUDA, {of.cuda}" for of in covered if of.cuda]
+    left.append("other GPUs" if graphics else "GPUs")
+    named = ", and of ".join([*map(_measured, covered), *graphics])
+    return f"as measured of {named}; not of {' or '.join(left)}"
 
 
 def _measured(of: Library) -> str:

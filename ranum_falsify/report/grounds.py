@@ -62,6 +62,7 @@ class ReportedLibrary:
         covered: The families of x86-64 that proofs cover.
         arm64: Those of ARM64.
         obstacle: Why a proof that covers the former does not cover the latter.
+        cuda: How kernels for NVIDIA's graphics processors are known that proofs cover; "" if they cover none.
     """
 
     version: str
@@ -70,6 +71,7 @@ class ReportedLibrary:
     # Keys that came later: reports without them can be read.
     arm64: tuple[CoveredFamily, ...] = ()
     obstacle: str = ""
+    cuda: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,6 +135,7 @@ def grounds_of(assumptions: Assumptions | None) -> Grounds | None:
                 covered=tuple(CoveredFamily(*pair) for pair in of.covered),
                 arm64=tuple(CoveredFamily(*pair) for pair in of.arm64),
                 obstacle=of.obstacle,
+                cuda=of.cuda,
             )
             for of in assumptions.libraries
         },

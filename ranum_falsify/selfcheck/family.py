@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import platform
+import re
 from pathlib import Path
 
 import torch
 
-from ranum_falsify.config import library_of
+from ranum_falsify.config import CUDA, library_of
 
 HERE = "here"
 """Name of the family of what was found on this machine beyond the records of its own family."""
@@ -17,11 +18,13 @@ _CPUINFO = Path("/proc/cpuinfo")
 
 def family_here(runtime: str) -> str:
     """Return the family of kernels that a runtime chooses on this machine."""
+    if runtime == CUDA:
+        return re.sub(r"\W+", "_", torch.cuda.get_device_name().lower())
     machine, system = platform.machine().lower(), platform.system().lower()
     if system != "linux":  # other compilers and mathematical libraries make other kernels
         return f"{system}_{machine}_{_capability()}"
-    if machine in ("aarch64", "arm64") and library_of(runtime) == "onnxruntime":
-        return _of_arm64(_cpuinfo("Features").split())
+    if machine in ("aarch64", "arm64"):
+        return _of_arm64(_cpuinfo("Features").split(), library_of(runtime))
     if machine not in ("x86_64", "amd64"):
         return f"{machine}_{_capability()}"
     if runtime == "onnxruntime":
@@ -49,9 +52,13 @@ def _of_onnxruntime(flags: list[str]) -> str:
     return "avx" if "avx" in flags else "sse"
 
 
-def _of_arm64(features: list[str]) -> str:
-    if "sve" in features:
-        return "sve"
+def _of_arm64(features: list[str], library: str) -> str:
+    # PyTorch's kernels are for one size of vectors; with others, or forbidden, it runs those without SVE.
+    chosen = "sve" if "sve" in features else ""
+    if library == "torch":
+        chosen = name if (name := _capability()).startswith("sve") else ""
+    if chosen:
+        return chosen
     return "neon_fp16" if {"fphp", "asimdhp"} <= set(features) else "neon"
 
 

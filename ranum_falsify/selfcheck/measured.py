@@ -74,6 +74,7 @@ def measure_here(runtime: Runtime, cache_folder: Path, settings: Mapping[str, st
     """
     # It takes a while to load, and most processes measure nothing.
     from ranum_falsify.selfcheck.measuring import EVERYTHING, Sweep, make_record, measure, rounds_half_sums
+    from ranum_falsify.selfcheck.running import session_in
 
     path = _path(cache_folder, runtime, settings)
     try:
@@ -87,7 +88,7 @@ def measure_here(runtime: Runtime, cache_folder: Path, settings: Mapping[str, st
             yield function.key, index / len(EVERYTHING)
             found.append((function, measure(function, runtime_here(runtime), sweep)))
     versions = {release_of(runtime): f"natively, on {processor()}, by `doctor --measure`, {sweep}"}
-    half_sums = runtime == "onnxruntime" and rounds_half_sums()
+    half_sums = rounds_half_sums(session_in(runtime))
     record = make_record(runtime_here(runtime), family_here(runtime), versions, sweep, found, half_sums)
     save_together({path: record_text(record).encode()})
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from onnx import TensorProto, helper
 from torch import Tensor
 
 import ranum_falsify.operators  # noqa: F401 - fills the registry
-from ranum_falsify.config import library_of
+from ranum_falsify.config import CUDA, Runtime, library_of
 from ranum_falsify.network import read, spec_of
 from ranum_falsify.network.evaluate import apply
 from ranum_falsify.network.tensors import to_numpy, to_torch
@@ -25,7 +26,8 @@ Session = Callable[[Array], Array]
 """Runs a model of one input, x, and one output."""
 
 SessionOf = Callable[[bytes, bool], Session]
-"""Loads a model in ONNX Runtime; the flag tells whether to optimise it."""
+"""Loads a model.  The flag asks for the other way to run it: in ONNX Runtime the optimised one, in PyTorch that of an
+operand that is not contiguous."""
 
 Run = Callable[[Tensor], Tensor]
 """Evaluates a kernel on a tensor."""
@@ -42,13 +44,49 @@ ELEMENT_TYPES = {
 
 
 def native(model: bytes, optimised: bool) -> Session:
-    """Load a model in this process."""
+    """Load a model in ONNX Runtime, in this process."""
     levels, options = onnxruntime.GraphOptimizationLevel, onnxruntime.SessionOptions()
     options.graph_optimization_level = levels.ORT_ENABLE_ALL if optimised else levels.ORT_DISABLE_ALL
     options.intra_op_num_threads = 1
     options.log_severity_level = 4
     session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     return lambda x: np.asarray(session.run(None, {"x": x})[0])
+
+
+def native_torch(model: bytes, strided: bool, device: str = "cpu") -> Session:
+    """Load a model of one node as its PyTorch form, in this process.
+
+    Args:
+        model: The model.
+        strided: Whether operands are not contiguous.
+        device: Where PyTorch computes.
+
+    Raises:
+        RuntimeError: PyTorch has no kernel for the type.
+        RanumFalsifyError: The operator has no PyTorch form, or is ONNX Runtime's alone.
+    """
+    proto = onnx.load_from_string(model)
+    op = read(proto).nodes[0]
+    spec = spec_of(op)
+    rest = [None if y is None else to_torch(y).to(device) for y in spec.operands_of(op)[1:]]
+
+    def run(x: Array) -> Array:
+        operand = to_torch(x).to(device)
+        if strided:
+            operand = torch.stack([operand, operand], -1)[..., 0]
+        return to_numpy(apply(spec, op, [operand, *rest])[0].cpu())
+
+    (of,) = (x.type.tensor_type for x in proto.graph.input)
+    sizes = [dim.dim_value or 3 for dim in of.shape.dim]
+    run(np.ones(sizes, onnx.helper.tensor_dtype_to_np_dtype(of.elem_type)))  # it may have no kernel for the type
+    return run
+
+
+def session_in(runtime: Runtime) -> SessionOf:
+    """Return how to load models in a runtime, in this process."""
+    if library_of(runtime) != "torch":
+        return native
+    return partial(native_torch, device="cuda") if runtime == CUDA else native_torch
 
 
 def _model(subject: Subject, dtype: torch.dtype, rank: int) -> onnx.ModelProto:
@@ -65,49 +103,28 @@ def _model(subject: Subject, dtype: torch.dtype, rank: int) -> onnx.ModelProto:
 
 
 def ways_to_run(
-    subject: Subject, dtype: torch.dtype, runtime: str, *, rank: int = 1, session_of: SessionOf = native
+    subject: Subject, dtype: torch.dtype, runtime: str, *, rank: int = 1, session_of: SessionOf | None = None
 ) -> Ways:
     """Return the ways to run a function in a runtime; none, if the runtime has no kernel for the type.
 
     Args:
         subject: The function.
         dtype: Element type of the operand.
-        runtime: `onnxruntime` or `torch`.
+        runtime: A runtime of either library.
         rank: Number of axes of the operand.
-        session_of: How to load a model in ONNX Runtime.
+        session_of: How to load a model; in this process if not given.
     """
-    model = _model(subject, dtype, rank)
     is_torch = library_of(runtime) == "torch"
-    return _of_torch(subject, dtype, model, rank) if is_torch else _of_onnxruntime(model, session_of)
-
-
-def _of_onnxruntime(model: onnx.ModelProto, session_of: SessionOf) -> Ways:
-    data = model.SerializeToString()
-    try:
-        return {"plain": _run(session_of(data, False)), "optimised": _run(session_of(data, True))}
-    except Exception:  # ONNX Runtime has no kernel for this type, and names no class for that
+    if is_torch and subject.op_domain:
         return {}
+    data = _model(subject, dtype, rank).SerializeToString()
+    load = session_of or session_in(runtime)
+    try:
+        plain, other = load(data, False), load(data, True)
+    except Exception:  # neither library names a class for a type without a kernel
+        return {}
+    return {"plain": _run(plain), "strided" if is_torch else "optimised": _run(other)}
 
 
 def _run(session: Session) -> Run:
     return lambda x: to_torch(session(to_numpy(x)))
-
-
-def _of_torch(subject: Subject, dtype: torch.dtype, model: onnx.ModelProto, rank: int) -> Ways:
-    if subject.op_domain:
-        return {}
-    op = read(model).nodes[0]
-    spec = spec_of(op)
-    rest = [to_torch(y) for y in spec.operands_of(op)[1:]]
-
-    def contiguous(x: Tensor) -> Tensor:
-        return apply(spec, op, [x, *rest])[0]
-
-    def strided(x: Tensor) -> Tensor:
-        return contiguous(torch.stack([x, x], -1)[..., 0])
-
-    try:
-        contiguous(torch.ones((3,) * rank, dtype=dtype))
-    except RuntimeError:  # PyTorch has no kernel for this type
-        return {}
-    return {"plain": contiguous, "strided": strided}

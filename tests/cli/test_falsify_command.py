@@ -25,7 +25,7 @@ SCALED = """g (float[1, 4] x, float[4, 1] w) => (float[1, 1] y) <float k = {1e20
 BOUNDED = "g (float[1, 2] x) => (float[1, 2] y) { y = Tanh(x) }"
 VALID = ("--prop.lb=1", "--prop.ub=2")
 ALL = "onnxruntime, torch, exact"
-HELD = "onnxruntime on x86-64 and arm64, torch, exact"
+HELD = "onnxruntime and torch on x86-64 and arm64, exact"
 
 
 def outputs(model: Path, **inputs: np.ndarray) -> list[np.ndarray]:

@@ -1,5 +1,6 @@
 """Systems that lack what Linux has: no limit of memory, no alarm, fewer signals."""
 
+import json
 import platform
 import re
 import signal
@@ -23,6 +24,11 @@ for name in ("fork", "killpg", "setsid", "sched_getaffinity"):
     delattr(os, name)
 from ranum_falsify.cli import main
 """
+NO_PROC = """
+from pathlib import Path
+from ranum_falsify.selfcheck import family
+family._CPUINFO = Path("nowhere")
+"""
 VERDICTS = 'print("statuses", *(main([sys.argv[1], "-N", "N", model, "-q"]) for model in sys.argv[2:]))'
 
 
@@ -40,6 +46,21 @@ def test_a_system_without_them_gives_the_same_verdicts(workshop: Workshop) -> No
 
 
 @pytest.mark.slow
+def test_counterexamples_replay_and_models_are_mended_there(workshop: Workshop) -> None:
+    model, found, mended = (str(workshop.folder / name) for name in ("log.onnx", "found.npy", "mended.onnx"))
+    workshop.model(LOG, "log.onnx")
+    commands = [
+        ["check", model, "--box", "-1", "1", "--save-violation", found, "-q"],
+        ["replay", found, "--network", "N", model],
+        ["fix", str(workshop.property()), "--network", "N", model, "-o", mended],
+        [str(workshop.property()), "--network", "N", mended, "-q"],
+    ]
+    code = NO_PROC + 'import json; print("statuses", *map(main, json.loads(sys.argv[1])))'
+    done = on_another_system(code, json.dumps(commands))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith("statuses 1 1 0 0\n"), done.stdout + done.stderr
+
+
 def test_a_suite_there_is_refused_in_one_line_and_a_report_is_none_the_worse(workshop: Workshop) -> None:
     workshop.model(SAFE, "safe.onnx")
     done = on_another_system("sys.exit(main(['suite', sys.argv[1]]))", str(workshop.folder))

@@ -6,7 +6,8 @@ networks consist, which rules and ONNX Runtime recognise.  Tensors stay small.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -51,7 +52,7 @@ def sweep_graph(
     boxes: int = 1,
     samples: int = 8,
     rounds: int = 3,
-    sessions: SessionOf | None = None,
+    sessions: Mapping[Runtime, SessionOf] = MappingProxyType({}),
     further: Sequence[Runtime] = (),
 ) -> Tally:
     """Check the analysis of one random model.
@@ -69,7 +70,7 @@ def sweep_graph(
     dtype = _DTYPES[int(rng.integers(len(_DTYPES)))]
     model, feeds = random_model(rng, int(rng.integers(5, 61)) if size is None else size, dtype)
     subject, tally = Subject(model, sessions), Tally()
-    if further and find_unknown_halves(subject.graph):
+    if further and find_unknown_halves(subject.graph, further):
         return tally  # nothing is proved of it there
     for number in range(boxes):
         given = {name: _recipe(rng) for name in feeds}

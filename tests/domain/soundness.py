@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import copy
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -69,7 +70,7 @@ def sweep_case(
     samples: int = 12,
     rounds: int = 2,
     given: Sequence[Recipe] | None = None,
-    sessions: SessionOf | None = None,
+    sessions: Mapping[Runtime, SessionOf] = MappingProxyType({}),
     further: Sequence[Runtime] = (),
 ) -> Tally:
     """Check several boxes around the operands of one case.
@@ -89,7 +90,7 @@ def sweep_case(
         model, arrays = model_of(case, case.arrays(seed))
     feeds = {name: _without_nan(x) for name, x in arrays.items()}
     subject, tally = Subject(model, sessions), Tally()
-    if further and find_unknown_halves(subject.graph):
+    if further and find_unknown_halves(subject.graph, further):
         return tally  # nothing is proved of it there
     wide = None if further else _widened_subject(case, seed)
     for number in range(boxes):

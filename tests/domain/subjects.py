@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -143,12 +144,18 @@ class Subject:
         runtimes: `fn(feeds) -> values by tensor name` by name of the runtime.
     """
 
-    def __init__(self, model: onnx.ModelProto, sessions: SessionOf | None = None, *, strict: bool = False) -> None:
+    def __init__(
+        self,
+        model: onnx.ModelProto,
+        sessions: Mapping[Runtime, SessionOf] = MappingProxyType({}),
+        *,
+        strict: bool = False,
+    ) -> None:
         """Prepare.
 
         Args:
             model: The model.
-            sessions: Loads models in ONNX Runtime; in this process if not given.
+            sessions: Loads models, by library; one that is not given runs them in this process.
             strict: Whether operators that only ONNX Runtime evaluates are refused.
 
         Raises:
@@ -158,12 +165,14 @@ class Subject:
         shown = _with_all_outputs(model)
         self.exposed = self.graph if len(self.graph.nodes) == 1 else read(shown, strict=strict)
         self.runtimes: dict[str, Any] = {
-            "onnxruntime": _session(sessions, shown, optimised=False),
-            "onnxruntime-optimised": _session(sessions, model, optimised=True),
+            "onnxruntime": _session(sessions.get("onnxruntime", _loaded), shown, optimised=False),
+            "onnxruntime-optimised": _session(sessions.get("onnxruntime", _loaded), model, optimised=True),
             "torch": lambda feeds: _evaluated(self.exposed, feeds, "cpu"),
         }
         if torch.cuda.is_available():
             self.runtimes["cuda"] = lambda feeds: _evaluated(self.exposed, feeds, "cuda")
+        if "torch" in sessions:
+            self.runtimes["torch"] = _session(sessions["torch"], shown, optimised=False)
         names = {id(op): op.name if isinstance(op, Input) else tensor_of(op) for op in self.graph.order}
         present = {tensor_of(op) for op in self.graph.order if not isinstance(op, Input)} - {""}
         self.places = [Place(op, names, present) for op in self.graph.nodes]
@@ -239,10 +248,10 @@ def executed(analyses: Analyses, inputs: Sequence[Interval], outputs: tuple[Inte
     return analyses.execution.narrow(written, check(analyses.executed, boxes))
 
 
-def _session(sessions: SessionOf | None, model: onnx.ModelProto, *, optimised: bool) -> Any:
+def _session(load: SessionOf, model: onnx.ModelProto, *, optimised: bool) -> Any:
     try:
-        run = (sessions or _loaded)(model.SerializeToString(), optimised)
-    except Exception as error:  # ONNX Runtime has no kernel for this type
+        run = load(model.SerializeToString(), optimised)
+    except Exception as error:  # the library has no kernel for this type
         refusal = error
 
         def refuse(feeds: Feeds) -> dict[str, Array]:

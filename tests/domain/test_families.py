@@ -60,27 +60,32 @@ def run_tests(repository: Path, variables: dict[str, str]) -> None:
     assert child.returncode == 0 and " passed" in child.stdout, child.stdout[-3000:] + child.stderr[-1000:]
 
 
-@pytest.fixture(params=["sse", "avx", "avx2", "neon", "neon_fp16", "sve"])
-def emulated(request: pytest.FixtureRequest) -> Iterator[tuple[str, Any]]:
-    """A family of ONNX Runtime's, and how to load a model in it."""
+EMULATED = [
+    *(("onnxruntime", family) for family in ("sse", "avx", "avx2", "neon", "neon_fp16", "sve")),
+    *(("torch", family) for family in ("neon", "neon_fp16", "sve128", "sve256")),
+]
+
+
+@pytest.fixture(params=EMULATED, ids=" ".join)
+def emulated(request: pytest.FixtureRequest) -> Iterator[tuple[str, str, Any]]:
+    """A library as a runtime on emulated processors, their family, and how to load a model there."""
     from lab.kernels.emulator import MACHINES, Emulator
 
-    if not MACHINES[request.param].is_available:
+    library, family = request.param
+    machine = MACHINES[family]
+    if not machine.is_available(library):
         pytest.skip("there is no QEMU for it, or no system that it runs")
-    emulator = Emulator(MACHINES[request.param])
-    yield request.param, emulator
+    emulator = Emulator(machine, library)
+    yield machine.runtime_of(library), family, emulator
     emulator.close()
 
 
 @pytest.mark.slow
-def test_kernels_of_onnxruntime_lie_within_the_records(emulated: tuple[str, Any]) -> None:
-    family, session_of = emulated
-    from lab.kernels.emulator import MACHINES
-
-    runtime = MACHINES[family].runtime
+def test_kernels_lie_within_the_records(emulated: tuple[str, str, Any]) -> None:
+    runtime, family, session_of = emulated
 
     def run(of: onnx.ModelProto, x: Array) -> list[Array]:
-        return [session_of(of.SerializeToString(), optimised)(x) for optimised in (False, True)]
+        return [session_of(of.SerializeToString(), other)(x) for other in (False, True)]
 
     found = [check_errors(name, dtype, runtime, run) for name in REFERENCES for dtype in DTYPES]
     assert sum(found) > len(REFERENCES)

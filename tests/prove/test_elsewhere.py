@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 import ranum_falsify as rf
@@ -15,6 +13,7 @@ from ranum_falsify.prove.prover import Prover
 from tests.confirm.confirm_kit import posed
 from tests.network.building import parse
 
+COSH = "g (float[8] x) => (float[8] y) { [chain] y = Cosh(x) }"
 EXP = "g (float[8] x) => (float[8] y) { [power] y = Exp(x) }"
 ROOT = "g (float[8] x) => (float[8] y) { [rectified] r = Relu(x) [root] y = Sqrt(r) }"
 HALF_EXP = "g (float16[8] x) => (float16[8] y) { [power] y = Exp(x) }"
@@ -38,10 +37,10 @@ BRANCHES = """g (float[1] x, bool c) => (float[1] y) {
 }"""
 
 
-def found(text: str, *box: tuple[float, float], **options: Any) -> str | None:
-    """Return what stands against a proof for ARM64 where that for x86-64 holds; None where that does not."""
-    prover = Prover(posed(text, list(box)), ProveConfig(**options), watches=False)
-    return prove_elsewhere(prover, 1.0)["onnxruntime"] if prover.analyse().holds else None
+def found(text: str, *box: tuple[float, float], library: str = "onnxruntime") -> str | None:
+    """Return what stands against a library's proof for ARM64 where that for x86-64 holds; None where that does not."""
+    prover = Prover(posed(text, list(box)), ProveConfig(runtime=library), watches=False)
+    return prove_elsewhere(prover, 1.0)[library] if prover.analyse().holds else None
 
 
 @pytest.mark.parametrize("until", [0.0, 88.0, 88.25])
@@ -52,13 +51,30 @@ def test_what_all_processors_compute_is_proved_for_all(until: float) -> None:
 def test_an_exponential_that_overflows_early_with_sve_is_proved_for_x86_64_alone() -> None:
     assert found(EXP, (0, 88.5)) == "Exp power, with sve"
     assert found(EXP, (0, 88.8)) is None
+    assert found(EXP, (0, 88.5), library="torch") == ""
 
 
-@pytest.mark.slow
-def test_an_error_function_of_float16_strays_further() -> None:
-    obstacle = found(HALF_ERF, (-1, 0))
-    assert obstacle is not None and obstacle.startswith("Log logarithm, with neon_fp16, sve")
-    assert found(HALF_EXP, (-1, 8)) == ""
+def test_a_hyperbolic_cosine_of_pytorch_overflows_early_on_arm64() -> None:
+    assert found(COSH, (-88.5, 88.5), library="torch") == ""
+    assert found(COSH, (-88.715, 88.715), library="torch") == "Cosh chain"
+    assert found(COSH, (-88.715, 88.715)) == ""
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_sums_of_pytorch_in_half_precision_are_not_covered(dtype: str) -> None:
+    half = HALF_EXP.replace("float16", dtype)
+    assert found(half, (-1, 8), library="torch") == dtype
+
+
+def test_what_one_analysis_does_not_prove_for_both_is_said_of_each() -> None:
+    prover = Prover(posed(COSH, [(-88.715, 88.715)]), ProveConfig(), watches=False)
+    assert prover.analyse().holds
+    assert prove_elsewhere(prover, 1.0) == {"onnxruntime": "", "torch": "Cosh chain"}
+    both = "onnxruntime and torch on x86-64 and arm64, exact"
+    one = "onnxruntime on x86-64 and arm64, torch on x86-64, exact; not proved on arm64 (torch: Cosh chain)"
+    for until, end in ((88.5, both), (88.715, one)):
+        result = rf.prove(parse(COSH, 17), rf_property(until), timeout=20)
+        assert str(result).splitlines()[0] == f"holds for {end}"
 
 
 def test_parts_of_sums_of_float16_must_be_finite() -> None:
@@ -92,7 +108,7 @@ def test_subgraphs_count() -> None:
 
 
 def test_other_runtimes_ask_for_nothing() -> None:
-    prover = Prover(posed(EXP, [(0, 1)]), ProveConfig(runtime=("torch", "exact")))
+    prover = Prover(posed(EXP, [(0, 1)]), ProveConfig(runtime="exact"))
     assert prover.analyse().holds and not prove_elsewhere(prover, 1.0)
 
 
@@ -121,10 +137,12 @@ Forall(x, Implies(0 <= x <= {until}, no_invalid_input(N(x))))
 
 
 def test_every_function_was_measured_on_every_family_of_arm64() -> None:
-    of_x86 = {record.family: kernels(record) for record in families() if record.runtime == "onnxruntime"}
-    of_arm64 = {record.family: kernels(record) for record in families() if record.runtime == ARM64["onnxruntime"]}
-    assert of_arm64.keys() == {"neon", "neon_fp16", "sve"}
-    assert all(found == of_x86["sse"] for found in of_arm64.values())
+    known = {"onnxruntime": {"neon", "neon_fp16", "sve"}, "torch": {"neon", "neon_fp16", "sve128", "sve256"}}
+    for library, names in known.items():
+        of_x86 = [kernels(record) for record in families() if record.runtime == library]
+        of_arm64 = {record.family: kernels(record) for record in families() if record.runtime == ARM64[library]}
+        assert of_arm64.keys() == names
+        assert all(found == max(of_x86, key=len) for found in of_arm64.values())
 
 
 def kernels(record: Record) -> set[tuple[str, str]]:

@@ -136,6 +136,11 @@ def _sums_in_half(runtimes: tuple[Runtime, ...], here: tuple[Record, ...]) -> bo
     return any(record.half_sums for runtime in runtimes for record in _select(runtime, (*shipped(), *here)))
 
 
+def is_exponential_of_0_known(runtimes: tuple[Runtime, ...]) -> bool:
+    """Tell whether exp(x) is never on the wrong side of 1: so it was measured, and published errors do not say so."""
+    return all(record.versions for one in runtimes if one != "exact" for record in _select(one, shipped()))
+
+
 def _select(runtime: Runtime, of: Sequence[Record]) -> list[Record]:
     """Return the records of a runtime, on all families or on the one that its name ends with."""
     runtime, _, family = runtime.partition(":")

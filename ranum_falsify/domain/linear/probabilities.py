@@ -73,8 +73,8 @@ class _LogProbabilities:
 
 
 class _LogSoftmaxRows(RowFunction):
-    def __init__(self, error: LogarithmError, dtype: torch.dtype) -> None:
-        self._error, self._dtype = error, dtype
+    def __init__(self, error: LogarithmError, dtype: torch.dtype, highest: float) -> None:
+        self._error, self._dtype, self._highest = error, dtype, highest
 
     def starts(self, low: Tensor, high: Tensor) -> Sequence[Tensor]:
         """See :meth:`RowFunction.starts`: where the planes about lse touch."""
@@ -94,7 +94,7 @@ class _LogSoftmaxRows(RowFunction):
             upper=Plane(one, torch.stack([-one, zero]), -y.offsets[0].expand_as(y.common[0])),
             stray=stray,
             least=y.low - stray,
-            greatest=(y.high + stray).clamp(max=0),
+            greatest=(y.high + stray).clamp(max=self._highest),
         )
 
     def minimise(self, weights: Tensor, least: Tensor, greatest: Tensor) -> Tensor:
@@ -170,6 +170,6 @@ def softmax_rows(size: int, dtype: torch.dtype, exp: Envelope) -> RowFunction:
     return _SoftmaxRows(logarithm_error(size, dtype, exp), dtype)
 
 
-def log_softmax_rows(size: int, dtype: torch.dtype, exp: Envelope, log: Envelope) -> RowFunction:
-    """Return the logarithm of the softmax, given also the error of the logarithm."""
-    return _LogSoftmaxRows(logarithm_error(size, dtype, exp, log), dtype)
+def log_softmax_rows(size: int, dtype: torch.dtype, exp: Envelope, log: Envelope, highest: float = 0.0) -> RowFunction:
+    """Return the logarithm of the softmax, given also the error of the logarithm, and what no kernel exceeds."""
+    return _LogSoftmaxRows(logarithm_error(size, dtype, exp, log), dtype, highest)

@@ -17,7 +17,7 @@ from dnnv.nn import Operation
 from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval
-from ranum_falsify.domain.kernels.envelopes import Envelope
+from ranum_falsify.domain.kernels.envelopes import Envelope, is_exponential_of_0_known
 from ranum_falsify.domain.rounding import round_outward
 from ranum_falsify.domain.rules.support.building import infinity_aware
 from ranum_falsify.domain.rules.support.sections import Sections, sections
@@ -76,6 +76,7 @@ def softmax(dims: Dims, kernel: str | None = None) -> IntervalRule:
         y = round_outward(rows.restore(low), rows.restore(high), x.dtype, x.shape, stray)
         if kernel is None or x.dtype is not torch.float32 or error.absolute >= _LITTLE:
             return y
+        sure &= is_exponential_of_0_known(site.runtimes)
         gone = _vanishes(rows, site.envelope(kernel))
         lower, upper = y.lower.masked_fill(rows.restore(sure), 1.0), y.upper.masked_fill(rows.restore(gone), 0.0)
         return replace(y, lower=lower, upper=upper)
@@ -115,9 +116,12 @@ def log_softmax_along(site: Site, x: Interval, dims: Sequence[int]) -> Interval:
     rows = sections(x, dims)
     low, high = _log_probabilities(rows)
     error = logarithm_error(rows.size, x.dtype, site.envelope("Exp"), site.envelope("Log"))
+    high = torch.where(high.isinf(), high, error.move(high, 1))
+    if not is_exponential_of_0_known(site.runtimes):
+        return round_outward(rows.restore(error.move(low, -1)), rows.restore(high), x.dtype, x.shape)
     # The greatest sum of exponentials that kernels see is 1 or more, so that no result is positive.
-    high = torch.where(high.isinf(), high, error.move(high, 1).clamp(max=0))
-    return round_outward(rows.restore(error.move(low, -1)), rows.restore(high), x.dtype, x.shape, _LOG_PROBABILITY)
+    least, greatest = rows.restore(error.move(low, -1)), rows.restore(high.clamp(max=0))
+    return round_outward(least, greatest, x.dtype, x.shape, _LOG_PROBABILITY)
 
 
 def shares(x: Interval, dims: Sequence[int]) -> tuple[Tensor, Tensor]:

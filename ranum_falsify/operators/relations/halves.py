@@ -1,4 +1,4 @@
-"""Float16 on ARM64, where some of ONNX Runtime's kernels compute in it, and others are given operands in float32."""
+"""Half precision on ARM64: some kernels add up in it, and ONNX Runtime gives others operands in float32."""
 
 from __future__ import annotations
 
@@ -26,6 +26,12 @@ _UNKNOWN = (
 
 _CONVERTED, _INLINED = "InsertedPrecisionFreeCast_", "_inlfunc_"
 """How ONNX Runtime names tensors that it holds in float32, and those of definitions that it puts in place of nodes."""
+
+
+def find_half(graph: Graph) -> str:
+    """Return the half precision that a network computes in; "" if it does in none."""
+    names = {np.dtype(details.dtype).name for details in graph.details.values()}
+    return next((name for name in ("float16", "bfloat16") if name in names), "")
 
 
 def describe_unknown_halves(written: Graph, executed: Graph | None) -> str:

@@ -11,7 +11,7 @@ from dnnv.nn.operations import LogSoftmax, Softmax
 from torch import Tensor
 
 from ranum_falsify.config import Runtime
-from ranum_falsify.domain.kernels.envelopes import envelope
+from ranum_falsify.domain.kernels.envelopes import envelope, is_exponential_of_0_known
 from ranum_falsify.domain.linear.forms import Rowwise
 from ranum_falsify.domain.linear.probabilities import log_softmax_rows, softmax_rows
 from ranum_falsify.domain.linear.rows import RowFunction
@@ -66,7 +66,8 @@ def _softmax_rows(op: Operation, dtype: torch.dtype, runtimes: tuple[Runtime, ..
 
 
 def _log_softmax_rows(op: Operation, dtype: torch.dtype, runtimes: tuple[Runtime, ...], size: int) -> RowFunction:
-    return log_softmax_rows(size, dtype, envelope("Exp", dtype, runtimes), envelope("Log", dtype, runtimes))
+    highest = 0.0 if is_exponential_of_0_known(runtimes) else math.inf
+    return log_softmax_rows(size, dtype, envelope("Exp", dtype, runtimes), envelope("Log", dtype, runtimes), highest)
 
 
 across(

@@ -57,7 +57,7 @@ ROW_FUNCTIONS = tuple(
 )
 
 
-def measure_rows(function: MatrixFunction, runtime: str, session_of: SessionOf) -> dict[torch.dtype, Errors]:
+def measure_rows(function: MatrixFunction, runtime: str, session_of: SessionOf | None) -> dict[torch.dtype, Errors]:
     """Measure a function on rows of a length up to 4096, in every element type."""
     found: dict[torch.dtype, Errors] = {}
     for dtype in (torch.float32, torch.float16, torch.bfloat16, torch.float64):

@@ -110,10 +110,10 @@ class Build:
         return self.constant(values)
 
     def constant(self, values: NDArray[np.float64]) -> tuple[Tensor, torch.Tensor]:
-        """Return a constant as an initializer and as PyTorch's tensor."""
+        """Return a constant as an initializer and as PyTorch's tensor, on the default device."""
         self._count += 1
         name = self.graph.weight(f"w{self._count}", values)
-        return name, torch.from_numpy(values.astype(np.float32))
+        return name, torch.from_numpy(values.astype(np.float32)).to(torch.get_default_device())
 
     def node(self, op: str, *operands: Tensor, **attributes: Any) -> Tensor:
         """Add a node; return its output."""

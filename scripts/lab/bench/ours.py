@@ -20,20 +20,22 @@ from ranum_falsify.search.clauses import ClauseSearch
 from ranum_falsify.search.converter import convert
 from ranum_falsify.search.search import Budget, SearchContext
 
-__all__ = ["OurRun"]
+__all__ = ["CPU", "OurRun"]
+
+CPU = torch.device("cpu")
 
 
 class OurRun:
-    """Searches of one case, whose network is read and converted once.
+    """Searches of one case on a device, whose network is read and converted once.
 
     A context manager; leaving it ends the child process for replays.
     """
 
-    def __init__(self, case: Case, starts: int) -> None:
-        self._starts = starts
+    def __init__(self, case: Case, starts: int, device: torch.device = CPU) -> None:
+        self._starts, self._device = starts, device
         graph = read(case.model)
         self._problem = reduce(parse_dnnp(case.property_text, Path("property.py")), {"N": graph})
-        self._model = convert(graph)
+        self._model = convert(graph).to(device)
         self._confirmer = Confirmer([graph])
 
     @property
@@ -59,9 +61,8 @@ class OurRun:
         config = SearchConfig(n_starts=self._starts, n_steps=steps, timeout=None, prove=False)
         budget = Budget(NEVER)
         models = [self._model] * len(self._problem.calls)
-        device = torch.device("cpu")
         began = time.perf_counter()
-        context = SearchContext(self._problem, config, models, self._confirmer, budget, device, lambda _: None)
+        context = SearchContext(self._problem, config, models, self._confirmer, budget, self._device, lambda _: None)
         search = ClauseSearch(context)
         search.run()
         elapsed = time.perf_counter() - began - budget.replay_seconds

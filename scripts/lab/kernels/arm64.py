@@ -19,7 +19,7 @@ __all__ = ["FOLDER", "System", "make_system", "system_of"]
 FOLDER = Path(os.environ.get("ARM64_SYSTEM", Path.home() / ".cache" / "ranum-falsify-arm64"))
 """Where the system is."""
 
-_PLATFORMS = ("manylinux_2_28_aarch64", "manylinux_2_27_aarch64", "manylinux2014_aarch64")
+_PLATFORMS = ("manylinux2014_aarch64", *(f"manylinux_2_{minor}_aarch64" for minor in range(17, 36)))
 _BASE = "python3-minimal,libpython3-stdlib,libstdc++6,libgomp1"
 _CORE = "processor\t: {}\nBogoMIPS\t: 243.75\nFeatures\t: {}\nCPU implementer\t: 0x41\nCPU architecture: 8\n"
 _PART = "CPU variant\t: 0x0\nCPU part\t: {}\nCPU revision\t: 1\n\n"
@@ -66,12 +66,13 @@ def system_of(features: str, folder: Path = FOLDER) -> System | None:
     return System(root=root, python=str(python), packages=packages)
 
 
-def make_system(releases: Sequence[str], folder: Path = FOLDER) -> None:
+def make_system(releases: Sequence[str], folder: Path = FOLDER, *, whole: bool = False) -> None:
     """Make the system.
 
     Args:
         releases: What pip is to install, such as `onnxruntime==1.31.1`.
         folder: Where.
+        whole: Whether what these releases need is installed, too.
 
     Raises:
         subprocess.CalledProcessError: Something cannot be downloaded.
@@ -85,7 +86,8 @@ def make_system(releases: Sequence[str], folder: Path = FOLDER) -> None:
                 subprocess.run(["dpkg-deb", "-x", str(package), str(base)], check=True)
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     platforms = [word for name in _PLATFORMS for word in ("--platform", name)]
-    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--upgrade", "--no-deps", "--only-binary=:all:"]
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--upgrade", "--no-compile", "--only-binary=:all:"]
+    pip += [] if whole else ["--no-deps"]
     subprocess.run([*pip, *platforms, "--python-version", version, "--target", str(packages), *releases], check=True)
 
 

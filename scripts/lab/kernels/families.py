@@ -91,11 +91,11 @@ def find_plays(runtime: Runtime, release: str, folder: Path) -> Iterator[Play]:
     """
     here = family_here(runtime)
     yield Play(family=here, runtime=runtime_here(runtime))
+    for name, machine in MACHINES.items():
+        runs = runtime in machine.libraries and name != here and machine.is_available(runtime)
+        if runs and (machine.runtime_of(runtime) == runtime or machine.version_of(runtime) == release):
+            yield Play(family=name, runtime=machine.runtime_of(runtime), emulate=True)
     if runtime == "onnxruntime":
-        for name, machine in MACHINES.items():
-            runs = name != here and machine.is_available
-            if runs and (machine.runtime == runtime or machine.version == release):
-                yield Play(family=name, runtime=machine.runtime, emulate=True)
         return
     suffix = "_intel" if here.endswith("_intel") else ""
     for capability in capabilities():

@@ -6,8 +6,9 @@ outputs that the bounds just prove.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
 import numpy as np
 import onnx
@@ -33,7 +34,7 @@ def sweep_attack(
     samples: int = 10,
     rounds: int = 3,
     tails: int = _TAILS,
-    sessions: SessionOf | None = None,
+    sessions: Mapping[Runtime, SessionOf] = MappingProxyType({}),
     further: Sequence[Runtime] = (),
 ) -> Tally:
     """Attack one random model.
@@ -49,7 +50,7 @@ def sweep_attack(
     rng, tally = rng_of(seed), Tally()
     for model, bounds, setting, text in subjects_of(rng, tails, further):
         subject = Subject(model, sessions)
-        if further and find_unknown_halves(subject.graph):
+        if further and find_unknown_halves(subject.graph, further):
             continue  # nothing is proved of it there
         found = faults_in(subject, bounds, samples=samples, rounds=rounds, rng=rng, setting=setting)
         found.faults = [f"{text}: {fault}" for fault in found.faults[:2]]

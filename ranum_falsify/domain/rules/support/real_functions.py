@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval
+from ranum_falsify.domain.kernels.envelopes import is_exponential_of_0_known
 from ranum_falsify.domain.rounding import round_outward
 from ranum_falsify.domain.rules.support.building import infinity_aware, monotone
 from ranum_falsify.domain.site import IntervalRule, Site
@@ -110,8 +111,10 @@ _exponential = monotone(torch.exp)
 
 @infinity_aware
 def exponential(site: Site, x: Interval) -> Interval:
-    """Bound exp(x), which no kernel puts on the wrong side of 1."""
+    """Bound exp(x), which no kernel that was measured puts on the wrong side of 1."""
     y = _exponential(site, x)
     assert isinstance(y, Interval)
+    if not is_exponential_of_0_known(site.runtimes):
+        return y
     lower = torch.where(x.lower >= 0, y.lower.clamp(min=1), y.lower)
     return Interval(lower, torch.where(x.upper <= 0, y.upper.clamp(max=1), y.upper), y.shape)

@@ -1,0 +1,123 @@
+"""What of a network PyTorch computes on CUDA by kernels of which NVIDIA and PyTorch publish no error."""
+
+from __future__ import annotations
+
+import math
+import re
+
+import numpy as np
+import torch
+from dnnv.nn import Operation
+
+from ranum_falsify.config import CUDA
+from ranum_falsify.domain.kernels import find_envelope
+from ranum_falsify.network import Graph, OperatorSpec, spec_of
+from ranum_falsify.network.nesting import has_subgraphs, nodes_with_branches
+from ranum_falsify.network.tensors import is_floating, torch_dtype
+from ranum_falsify.operators.relations.matching import kind
+
+_MOVING = frozenset(
+    (
+        *("Concat", "Constant", "ConstantOfShape", "DepthToSpace", "Dropout", "Expand", "EyeLike", "Flatten", "Gather"),
+        *("GatherElements", "GatherND", "Identity", "Pad", "Reshape", "Shape", "Size", "Slice", "SpaceToDepth"),
+        *("Split", "Squeeze", "Tile", "Transpose", "Trilu", "Unsqueeze", "Where"),
+    )
+)
+_CHOOSING = frozenset(
+    (
+        *("Abs", "And", "ArgMax", "ArgMin", "Ceil", "Clip", "Equal", "Floor", "GlobalMaxPool", "Greater"),
+        *("GreaterOrEqual", "Hardmax", "IsInf", "IsNaN", "Less", "LessOrEqual", "Max", "MaxPool", "Min", "Neg", "Not"),
+        *("Or", "ReduceMax", "ReduceMin", "Relu", "Round", "Sign", "TopK", "Xor"),
+    )
+)
+_ROUNDED = frozenset(("Add", "Div", "LeakyRelu", "Mul", "PRelu", "Sub", "Sum"))
+_PRODUCTS = frozenset(("Gemm", "MatMul"))
+_SUMS = frozenset(
+    (
+        *("AveragePool", "GlobalAveragePool", "LogSoftmax", "ReduceL1", "ReduceLogSum", "ReduceMean", "ReduceSum"),
+        *("ReduceSumSquare", "Softmax"),
+    )
+)
+"""Operators that move and choose numbers, that round as IEEE 754 asks, and that add up, in any order.
+
+Convolutions are missing: cuDNN chooses among algorithms, Winograd's and Fourier transforms among them, of which it
+publishes no error, and takes TF32 by default.
+"""
+
+_TYPES = (torch.float32, torch.float64)
+
+_ORIGIN = "pkg.torch.onnx."
+_TARGET = re.compile(r"target=torch\.ops\.(aten\.\w+)")
+"""How PyTorch's exporter notes in a node which of PyTorch's operators it is part of."""
+
+_AS_EXPORTED = frozenset(
+    """
+    abs acos acosh add addmm alias amax amin argmax argmin asin asinh atan atanh avg_pool2d bmm cat ceil clamp clamp_max
+    clamp_min clone contiguous cos cosh detach div dropout elu eq erf exp expand flatten floor full gather ge gt
+    hardswish index_select leaky_relu le lift_fresh_copy linear log log_sigmoid log_softmax lt matmul max max_pool2d
+    maximum mean min minimum mm mul ne neg permute pow prelu reciprocal relu repeat reshape round rsub select sigmoid
+    sign silu sin sinh slice softmax softplus split split_with_sizes sqrt squeeze stack sub sum t tan tanh transpose
+    unbind unsqueeze view where _log_softmax _softmax _to_copy
+    """.split()
+)
+"""PyTorch's operators that bounds of what its exporter writes cover on CUDA, too.
+
+Each is one of the operators above; but `silu`, x / (1 + exp(-x)), written as x sigmoid(x), is no less precise, and
+`log_sigmoid`, min(x, 0) - log1p(exp(-|x|)), is as precise as the softplus that stands for it.  Others may be one kernel
+where several operators are written: attention, `log1p`, `rsqrt`, `var`.
+"""
+
+
+def describe_unpublished(graph: Graph) -> str:
+    """Return a kernel of which no error is published, in a few words; "" if there is none.
+
+    Args:
+        graph: The network as written, which is what PyTorch runs.
+    """
+    if has_subgraphs(graph):
+        return "a subgraph"
+    dtypes = {torch_dtype(details.dtype) for details in graph.details.values() if is_floating(np.dtype(details.dtype))}
+    if halves := dtypes.difference(_TYPES):
+        return f"kernels of {min(map(str, halves)).removeprefix('torch.')}"
+    for op in nodes_with_branches(graph):
+        spec = spec_of(op)
+        if spec.domain or not _is_published(op, spec, dtypes):
+            return f"{spec.op_type} {op.name}"
+        if kind(op) == "Div" and _is_multiplied(op):
+            return f"{spec.op_type} {op.name} by a single number, whose reciprocal may be rounded first"
+        if spec.op_type in _PRODUCTS and torch.get_float32_matmul_precision() != "highest":
+            return f"{spec.op_type} {op.name} with operands in TF32 or bfloat16, which this process allows"
+    return _describe_fused(graph)
+
+
+def _describe_fused(graph: Graph) -> str:
+    """Return an operator of PyTorch that may be one kernel where its exporter writes others; "" if there is none."""
+    noted = [{entry.key: entry.value for entry in node.metadata_props} for node in graph.model.graph.node]
+    if not any(key.startswith(_ORIGIN) for notes in noted for key in notes):
+        return ""
+    for node, notes in zip(graph.model.graph.node, noted, strict=True):
+        target = _TARGET.search(notes.get(f"{_ORIGIN}fx_node", ""))
+        name = "" if target is None else target[1]
+        if name.removeprefix("aten.") not in _AS_EXPORTED and node.op_type not in _MOVING:
+            return f"{name or 'what became'} {node.op_type} {node.name}".lstrip()
+    return ""
+
+
+def _is_published(op: Operation, spec: OperatorSpec, dtypes: set[torch.dtype]) -> bool:
+    if kind(op) == "Cast":  # integers beyond the range of their type are not what they are on a CPU
+        return bool(op.to in (1, 9, 11))
+    known = _MOVING | _CHOOSING | _ROUNDED | _PRODUCTS | _SUMS
+    own = () if spec.op_type in known else (spec.op_type,)
+    return all(find_envelope(name, dtype, CUDA) is not None for name in (*own, *spec.kernel) for dtype in dtypes)
+
+
+def _is_multiplied(op: Operation) -> bool:
+    """Tell whether a kernel may multiply with a reciprocal that is not exact, as it does for Python's numbers.
+
+    BinaryDivTrueKernel.cu of PyTorch does so where the divisor is a number in the memory of the host.
+    """
+    divisor = spec_of(op).operands_of(op)[1]
+    if not isinstance(divisor, np.ndarray) or divisor.size != 1 or divisor.dtype.kind != "f":
+        return False
+    mantissa, exponent = math.frexp(float(divisor.reshape(-1)[0]))
+    return abs(mantissa) != 0.5 or not -120 < exponent < 120

@@ -1,0 +1,242 @@
+"""PyTorch on NVIDIA's graphics processors: what is published of it, what is proved by that, and what is not."""
+
+from __future__ import annotations
+
+import importlib
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import ranum_falsify as rf
+from ranum_falsify.config import CUDA, ProveConfig, SearchConfig
+from ranum_falsify.domain.kernels import envelope, find_envelope
+from ranum_falsify.domain.kernels.records import FOLDER, Record, read_record, record_text, use_measured
+from ranum_falsify.report.assumptions import scope
+from ranum_falsify.search.device import batch_limit
+from ranum_falsify.selfcheck.subjects import SUBJECTS, Subject
+from tests.network.building import parse
+
+ROOT = Path(__file__).resolve().parent.parent
+PUBLISHED = [subject for subject in SUBJECTS if find_envelope(subject.key, torch.float32, CUDA) is not None]
+
+
+def record() -> Record:
+    return read_record(FOLDER / "torch-cuda_documented.json")
+
+
+@pytest.fixture
+def documented(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
+    return importlib.import_module("lab.kernels.documented")
+
+
+# the record ---------------------------------------------------------------------------------------------------------
+
+
+def test_every_figure_is_published_or_made_of_what_is(documented: Any) -> None:
+    of = record()
+    assert record_text(of) == record_text(documented.documented())
+    assert of.rows.keys() == of.swept.keys() and not of.versions
+    assert all(documented.GUIDE in source and "of PyTorch" in source for source in of.swept.values())
+    for name, kernel in documented.KERNELS.items():
+        for i, dtype in enumerate((torch.float32, torch.float64)):
+            relative = of.rows[name][str(dtype).removeprefix("torch.")][0]
+            called = [
+                errors[i] for function, errors in documented.PUBLISHED.items() if function in kernel.form.split("(")
+            ]
+            least = sum(error + 0.5 for error in called if error) * torch.finfo(dtype).eps
+            assert relative >= least and (kernel.units is not None or relative < 1.1 * least)
+
+
+def test_nothing_is_surely_0_or_1_where_no_range_is_published() -> None:
+    assert not record().saturation
+    for function in ("Exp", "Sigmoid", "Tanh", "Erf", "Softmax"):
+        found = envelope(function, torch.float32, ("torch", CUDA))
+        assert (found.floor_until, found.ceiling_from) == (-math.inf, math.inf)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("subject", PUBLISHED, ids=lambda subject: f"{subject.key} {subject.exponent or ''}".strip())
+def test_kernels_of_the_processor_lie_within_what_is_published(
+    subject: Subject, dtype: torch.dtype, documented: Any
+) -> None:
+    outside = documented.find_outside(subject, dtype, "torch")
+    # Square roots of float32 are not rounded correctly on every processor, as they are on CUDA.
+    assert outside == [] or (subject.key == "Sqrt" and dtype is torch.float32)
+
+
+def test_rounded_functions_are_as_on_other_processors() -> None:
+    for dtype in (torch.float32, torch.float64):
+        for function in ("Sqrt", "Reciprocal"):
+            found = find_envelope(function, dtype, CUDA)
+            assert found is not None and (found.relative, found.absolute) == (0.0, 0.0)
+            assert envelope(function, dtype, ("torch", CUDA)) == envelope(function, dtype, ("torch",))
+
+
+# proofs -------------------------------------------------------------------------------------------------------------
+
+LOSS = "g (float[2, 4] x, float[4, 3] w) => (float[2, 3] y) { p = MatMul(x, w) s = Softmax<axis = -1>(p) y = Log(s) }"
+
+
+def prove(text: str, until: float = 1.0) -> rf.Result:
+    box = (-until, until)
+    return rf.check(parse(text, 22), box=box, runtime=CUDA, n_starts=4, timeout=10, self_check=False)
+
+
+def test_a_proof_covers_the_processor_too_and_says_what_it_rests_on() -> None:
+    result = prove(LOSS)
+    assert result.runtimes == ("torch", CUDA) == ProveConfig(runtime=CUDA).runtimes
+    verdict, *_ = lines = str(result).splitlines()
+    assert verdict.startswith("holds for torch, torch-cuda (documented, not measured)")
+    (kernels,) = (line for line in lines if line.startswith("kernels: "))
+    assert ", and of torch on CUDA, documented, not measured; not of onnxruntime " in kernels
+    assert kernels.endswith(" or arm64 or other GPUs")
+
+
+def test_the_verdict_says_where_kernels_were_measured() -> None:
+    measured = record()
+    use_measured([Record(**{**vars(measured), "family": "nvidia_x", "versions": {"2.13.0": "on X"}})])
+    try:
+        assert str(prove(LOSS)).startswith("holds for torch, torch-cuda (measured (nvidia_x, 2.13.0))")
+    finally:
+        use_measured([])
+
+
+# What is published allows what no kernel of a processor gives.
+BEYOND = {
+    "tanh above 1": ("t = Tanh(x) d = Sub(one, t) y = Sqrt(d)", (0.0, 20.0), 1.0),
+    "erf above 1": ("t = Erf(x) d = Sub(one, t) y = Sqrt(d)", (0.0, 20.0), 1.0),
+    "exp(0) is not 1": ("t = Exp(x) d = Sub(one, t) y = Sqrt(d)", (-1.0, 0.0), 1.0),
+    "log(1) is not 0": ("t = Log(x) y = Sqrt(t)", (1.0, 2.0), 1.0),
+    "cos(0) above 1": ("t = Cos(x) d = Sub(one, t) y = Sqrt(d)", (-1.0, 1.0), 1.0),
+    "a share above 1": ("t = LogSoftmax<axis = -1>(x) d = Neg(t) y = Sqrt(d)", (-1.0, 30.0), 1.0),
+}
+
+
+@pytest.mark.parametrize(("body", "box", "one"), BEYOND.values(), ids=list(BEYOND))
+def test_what_documentation_allows_is_not_proved_away(body: str, box: tuple[float, float], one: float) -> None:
+    model = parse(f"g (float[2] x) => (float[2] y) <float one = {{{one}}}> {{ {body} }}", 22)
+    options: dict[str, Any] = {"box": box, "n_starts": 4, "timeout": 10, "self_check": False}
+    assert rf.check(model, runtime="torch", **options).verdict == "holds"
+    assert rf.check(model, runtime=CUDA, **options).verdict == "unknown"
+
+
+@pytest.mark.parametrize("limit", [1.0000012, 1.00001])
+def test_beyond_the_published_error_proofs_hold(limit: float) -> None:
+    text = f"g (float[2] x) => (float[2] y) <float k = {{{limit}}}> {{ t = Tanh(x) d = Sub(k, t) y = Sqrt(d) }}"
+    assert prove(text, 20.0).verdict == "holds"
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("g (float[1, 1, 4] x) => (float[1, 1, 3] y) <float[1, 1, 2] w = {1, 1}> { y = Conv(x, w) }", "Conv"),
+        ("g (float[2] x) => (float[2] y) { y = Gelu(x) }", "Gelu"),
+        ("g (float16[2] x) => (float16[2] y) { y = Exp(x) }", "kernels of float16"),
+        ("g (float[2] x) => (float[2] y) <float k = {3}> { y = Div(x, k) }", "by a single number"),
+        ("g (float[2] x) => (int64[2] y) { y = Cast<to = 7>(x) }", "Cast"),
+        ("g (float[2] x) => (float[2] y) { y = Mish(x) }", "Mish"),
+        ("g (float[2] x) => (float[2] y) { y = Selu(x) }", "Selu"),
+    ],
+)
+def test_what_has_no_published_error_is_left_open_by_name(text: str, named: str) -> None:
+    result = prove(text)
+    assert result.verdict == "unknown" and all(operator.verdict == "open" for operator in result.operators)
+    (notice,) = (notice for notice in result.answer.notices if "PyTorch on CUDA" in notice)
+    assert "no error is published of " in notice and named in notice
+
+
+def test_products_in_tf32_are_left_open() -> None:
+    torch.set_float32_matmul_precision("high")
+    try:
+        result = prove(LOSS)
+    finally:
+        torch.set_float32_matmul_precision("highest")
+    assert result.verdict == "unknown" and any("TF32" in notice for notice in result.answer.notices)
+
+
+class Attention(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.scaled_dot_product_attention(x, x, x)
+
+
+class InverseRoot(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.rsqrt(torch.exp(x))
+
+
+class Silu(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.exp(torch.nn.functional.silu(x))
+
+
+@pytest.mark.few(3)
+@pytest.mark.parametrize(("module", "open_"), [(Attention(), "CastLike"), (InverseRoot(), "aten.rsqrt"), (Silu(), "")])
+def test_modules_are_proved_where_their_kernels_are_those_that_the_exporter_writes(
+    module: torch.nn.Module, open_: str
+) -> None:
+    result = rf.check(module, (torch.rand(1, 2, 3, 4),), box=(0, 1), runtime=CUDA, n_starts=2, self_check=False)
+    told = " ".join(notice for notice in result.answer.notices if "PyTorch on CUDA" in notice)
+    assert (result.verdict, open_ in told, bool(told)) == ("unknown" if open_ else "holds", True, bool(open_))
+
+
+def test_json_says_how_the_kernels_are_known() -> None:
+    assumptions = prove(LOSS).answer.assumptions
+    assert assumptions is not None
+    (torch_library,) = (of for of in assumptions.libraries if of.runtime == "torch")
+    assert torch_library.cuda == "documented, not measured"
+    assert scope(("torch", CUDA), forward=False, assumptions=None) == " for torch, torch-cuda"
+
+
+def test_a_quotient_by_a_power_of_two_is_exact() -> None:
+    text = "g (float[2] x) => (float[2] y) <float k = {8}> { q = Div(x, k) e = Exp(q) y = Log(e) }"
+    assert prove(text).verdict == "holds"
+
+
+def test_pytorch_judges_what_is_about_it_alone() -> None:
+    judges = [SearchConfig(runtime=names).judge for names in ("torch", CUDA, ("torch", "exact"))]
+    assert judges == ["torch", "torch", "onnxruntime"]
+
+
+# the device ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_batch_takes_half_of_the_memory_that_is_free_on_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[torch.device] = []
+
+    def free(device: torch.device) -> tuple[int, int]:
+        asked.append(device)
+        return 1 << 33, 1 << 34
+
+    monkeypatch.setattr(torch.cuda, "mem_get_info", free)
+    device = torch.device("cuda:1")
+    assert batch_limit(1 << 20, device) == 1 << 12 and batch_limit(1 << 40, device) == 1
+    assert asked == [device, device]
+
+
+def script(name: str, monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
+    return importlib.import_module(name)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without CUDA")
+@pytest.mark.parametrize(("name", "arguments"), [("measure_kernels", ["--device", "cuda"]), ("bench_gpu", [])])
+def test_without_a_device_scripts_say_so(
+    name: str, arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert script(name, monkeypatch).main(arguments) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and err.count("\n") == 1 and "no CUDA device is available to torch" in err
+
+
+def test_parts_of_the_benchmark_run_on_any_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench, cpu = script("bench_gpu", monkeypatch), torch.device("cpu")
+    speed = bench.compare("acasxu", cpu, starts=8, steps=2, rounds=1)
+    assert speed.ours > 0 and speed.theirs > 0
+    assert all(line.startswith("Sqrt of torch.float32") for line in bench.strays("torch", points=512))
+    assert len(bench.strays("torch", points=512, narrowed=1e-3)) > 10
+    found = bench.counterexamples([3], cpu, seconds=20.0)
+    assert found == {3: "violated"}
