@@ -15,6 +15,7 @@ from ranum_falsify.deadline import Deadline, OutOfTime
 from ranum_falsify.errors import OUT_OF_MEMORY, MemoryShortageError, is_interruption, is_out_of_memory
 from ranum_falsify.network.blackbox import evaluate_until
 from ranum_falsify.network.nesting import is_evaluated_outside
+from ranum_falsify.network.tensors import is_floating
 from ranum_falsify.properties.formula.terms import NetworkCall
 from ranum_falsify.properties.problem.problem import InputVariable, Problem
 from ranum_falsify.prove.assumptions import assumptions_of
@@ -76,6 +77,7 @@ def falsify(
         ReplayError: ONNX Runtime cannot run a model.
     """
     check_backends(config)
+    config = _count_all(problem, config)
     device = device_of(config.device)
     began = time.monotonic()
     budget = Budget(Deadline.after(config.timeout), began)
@@ -106,6 +108,16 @@ def falsify(
         return _conclude(context, search, interrupted)
     except KeyboardInterrupt:  # the alarm of a time limit, which rings once, must not cost what was found
         return _conclude(context, search, interrupted or ("timeout" if budget.expired else "Ctrl-C"))
+
+
+def _count_all(problem: Problem, config: SearchConfig) -> SearchConfig:
+    """Return settings by which every operator counts where no output could show NaN or infinity: labels never do."""
+    outputs = (
+        details for call in problem.calls for details in map(call.graph.details_of, call.graph.output_operations)
+    )
+    if config.fail_on != "output" or any(is_floating(details.dtype) for details in outputs):
+        return config
+    return replace(config, fail_on="any")
 
 
 def _decide_watched(context: SearchContext, search: OperatorSearch | ClauseSearch, *, elsewhere: bool) -> None:

@@ -90,17 +90,19 @@ def test_a_proof_covers_the_processor_too_and_says_what_it_rests_on() -> None:
     result = prove(LOSS)
     assert result.runtimes == ("torch", CUDA) == ProveConfig(runtime=CUDA).runtimes
     verdict, *_ = lines = str(result).splitlines()
-    assert verdict.startswith("holds for torch, torch-cuda (documented, not measured)")
+    assert verdict.startswith("holds for torch on x86-64 and arm64, torch-cuda (documented, not measured)")
     (kernels,) = (line for line in lines if line.startswith("kernels: "))
     assert ", and of torch on CUDA, documented, not measured; not of onnxruntime " in kernels
-    assert kernels.endswith(" or arm64 or other GPUs")
+    assert kernels.endswith(" or other GPUs")
 
 
 def test_the_verdict_says_where_kernels_were_measured() -> None:
     measured = record()
     use_measured([Record(**{**vars(measured), "family": "nvidia_x", "versions": {"2.13.0": "on X"}})])
     try:
-        assert str(prove(LOSS)).startswith("holds for torch, torch-cuda (measured (nvidia_x, 2.13.0))")
+        assert str(prove(LOSS)).startswith(
+            "holds for torch on x86-64 and arm64, torch-cuda (measured (nvidia_x, 2.13.0))"
+        )
     finally:
         use_measured([])
 

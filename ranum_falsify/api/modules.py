@@ -14,6 +14,7 @@ from ranum_falsify.api.defaults import default_range
 from ranum_falsify.api.eager import ModuleRun, compare_export, run_module
 from ranum_falsify.api.exporting import Exported, export
 from ranum_falsify.api.models import Model, load_model
+from ranum_falsify.api.operand_words import find_words
 from ranum_falsify.api.question import ValidityQuestion
 from ranum_falsify.api.result import Result
 from ranum_falsify.config import Options
@@ -136,7 +137,10 @@ class _Blame:
             others = tuple(runtime for runtime in operator.runtimes if runtime != "torch")
             backward = isinstance(run, ModuleRun) and operator.source is not None and operator.source.backward
             gradients = run.gradients if isinstance(run, ModuleRun) and backward else ()
-            return replace(operator, oracle="module", runtimes=("torch", *others), gradients=gradients)
+            words = find_words(self.exported.model, operator.node, [*operator.operands])
+            return replace(
+                operator, oracle="module", runtimes=("torch", *others), gradients=gradients, expressions=words
+            )
         place = "" if operator.source is None else f" at {operator.source}"
         gives = KIND_NAMES[operator.kind] if operator.kind else "an invalid number"
         model = "the exported model" if operator.oracle == "torch" else "ONNX Runtime"

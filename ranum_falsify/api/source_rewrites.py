@@ -65,7 +65,7 @@ def _operand(node: ast.expr) -> str:
     return text if isinstance(node, ast.Name | ast.Attribute | ast.Call | ast.Subscript) else f"({text})"
 
 
-def _call_of(node: ast.expr, names: Names, *wanted: str) -> tuple[ast.expr, list[ast.expr], dict[str, ast.expr]] | None:
+def call_of(node: ast.expr, names: Names, *wanted: str) -> tuple[ast.expr, list[ast.expr], dict[str, ast.expr]] | None:
     """Return what a function is called on, with its other arguments: `torch.exp(x)`, `F.exp(x)`, `x.exp()` alike."""
     node = names.get(node.id, node) if isinstance(node, ast.Name) else node
     if not isinstance(node, ast.Call):
@@ -98,31 +98,31 @@ def _dim(args: list[ast.expr], keywords: Mapping[str, ast.expr]) -> str | None:
 
 
 def _log_softmax(node: ast.expr, names: Names) -> Iterator[LineRewrite]:
-    log = _call_of(node, {}, "log")
-    inner = None if log is None else _call_of(log[0], names, "softmax")
+    log = call_of(node, {}, "log")
+    inner = None if log is None else call_of(log[0], names, "softmax")
     dim = None if inner is None else _dim(inner[1], inner[2])
     if log is not None and inner is not None and dim is not None:
         yield LineRewrite(node, f"torch.log_softmax({_text(inner[0])}, {dim})", f"`{_text(log[0])}` may be 0")
 
 
 def _log_sigmoid(node: ast.expr, names: Names) -> Iterator[LineRewrite]:
-    log = _call_of(node, {}, "log")
+    log = call_of(node, {}, "log")
     if log is None:
         return
-    sigmoid, sign = _call_of(log[0], names, "sigmoid"), ""
+    sigmoid, sign = call_of(log[0], names, "sigmoid"), ""
     if sigmoid is None and isinstance(log[0], ast.BinOp) and isinstance(log[0].op, ast.Sub):
         one = log[0].left
         if isinstance(one, ast.Constant) and one.value == 1:
-            sigmoid, sign = _call_of(log[0].right, names, "sigmoid"), "-"
+            sigmoid, sign = call_of(log[0].right, names, "sigmoid"), "-"
     if sigmoid is not None:
         operand = _operand(sigmoid[0]) if sign else _text(sigmoid[0])
         yield LineRewrite(node, f"torch.nn.functional.logsigmoid({sign}{operand})", f"`{_text(log[0])}` may be 0")
 
 
 def _log_sum_exp(node: ast.expr, names: Names) -> Iterator[LineRewrite]:
-    log = _call_of(node, {}, "log")
-    total = None if log is None else _call_of(log[0], names, "sum")
-    inner = None if total is None else _call_of(total[0], names, "exp")
+    log = call_of(node, {}, "log")
+    total = None if log is None else call_of(log[0], names, "sum")
+    inner = None if total is None else call_of(total[0], names, "exp")
     dim = None if total is None else _dim(total[1], total[2])
     if inner is not None and dim is not None and total is not None:
         keep = ", keepdim=True" if "keepdim" in total[2] else ""
@@ -132,7 +132,7 @@ def _log_sum_exp(node: ast.expr, names: Names) -> Iterator[LineRewrite]:
 def _normalize(node: ast.expr, names: Names) -> Iterator[LineRewrite]:
     if not isinstance(node, ast.BinOp) or not isinstance(node.op, ast.Div):
         return
-    norm = _call_of(node.right, names, "norm", "vector_norm")
+    norm = call_of(node.right, names, "norm", "vector_norm")
     if norm is None or _text(norm[0]) != _text(node.left) or "keepdim" not in norm[2]:
         return
     dim = norm[2].get("dim")
@@ -142,7 +142,7 @@ def _normalize(node: ast.expr, names: Names) -> Iterator[LineRewrite]:
 
 
 def _finite_mask(node: ast.expr, names: Names) -> Iterator[LineRewrite]:
-    filled = _call_of(node, {}, "masked_fill", "masked_fill_")
+    filled = call_of(node, {}, "masked_fill", "masked_fill_")
     if filled is None or len(filled[1]) != 2:
         return
     value = _text(filled[1][1])
@@ -164,7 +164,7 @@ _EXACT: tuple[Callable[[ast.expr, Names], Iterator[LineRewrite]], ...] = (
 
 
 def _guard_root(node: ast.expr, limits: _Limits) -> Iterator[LineRewrite]:
-    call = _call_of(node, {}, "sqrt", "rsqrt")
+    call = call_of(node, {}, "sqrt", "rsqrt")
     if call is not None:
         yield LineRewrite(call[0], f"({_text(call[0])} + {limits.least})", f"`{_text(call[0])}` may be 0")
 
@@ -177,13 +177,13 @@ def _guard_divisor(node: ast.expr, limits: _Limits) -> Iterator[LineRewrite]:
 
 
 def _guard_logarithm(node: ast.expr, limits: _Limits) -> Iterator[LineRewrite]:
-    call = _call_of(node, {}, "log", "log2", "log10")
+    call = call_of(node, {}, "log", "log2", "log10")
     if call is not None:
         yield LineRewrite(call[0], f"{_operand(call[0])}.clamp(min={limits.least})", f"`{_text(call[0])}` may be 0")
 
 
 def _guard_exponential(node: ast.expr, limits: _Limits) -> Iterator[LineRewrite]:
-    call = _call_of(node, {}, "exp")
+    call = call_of(node, {}, "exp")
     for limit in limits.exponents if call is not None else ():
         assert call is not None
         cause = f"`{_text(call[0])}` may be large"

@@ -87,7 +87,9 @@ def finding_lines(
     if found.full_condition:
         yield f"    valid where {found.full_condition}"
     if found.operands:
-        yield f"    operands{f' of {fused}' if fused else ''}: {ranges(found.operands)}"
+        words = {} if fused else found.expressions
+        operands = {words.get(name, name): extent for name, extent in found.operands.items()}
+        yield f"    operands{f' of {fused}' if fused else ''}: {ranges(operands)}"
     if values:
         shown = ", ".join(f"{name} {show_range(value, value)}" for name, value in values.items())
         yield f"    at the first offending element: {shown}"
@@ -214,7 +216,7 @@ def _write_violated(result: Answer, saved: Saved, network_count: int) -> Iterato
 
 def _likeness(operator: OperatorResult) -> Hashable:
     """Return what the text says of an operator, but for its operands and the inputs."""
-    own = {"node", "operands", "returned", "counterexample", "after", "inside"}
+    own = {"node", "operands", "returned", "counterexample", "after", "inside", "expressions"}
     return tuple(getattr(operator, field.name) for field in fields(operator) if field.name not in own)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Generic, Literal, TypeAlias, TypeVar
@@ -106,6 +107,7 @@ class OperatorRecord(Generic[Example]):
         source: The line of Python that it comes from, where the model notes it, as PyTorch's exporter does.
         gradients: Of an exported module that was run on the counterexample: parameters and inputs whose gradients were
             not finite.
+        expressions: Of an exported module: the text of each operand in its line of Python, where that is certain.
         proved_after_rewriting: Of one that is not proved: passes of `transform`, equal in real arithmetic, that make a
             model in which it is.
     """
@@ -131,6 +133,7 @@ class OperatorRecord(Generic[Example]):
     source: Source | None = None
     gradients: tuple[str, ...] = ()
     proved_after_rewriting: tuple[str, ...] = ()
+    expressions: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def title(self) -> str:
@@ -139,8 +142,10 @@ class OperatorRecord(Generic[Example]):
 
     @property
     def full_condition(self) -> str:
-        """Where its operands are valid, and what they are otherwise."""
-        return f"{self.constraint} (else: {self.reason})" if self.constraint and self.reason else self.constraint
+        """Where its operands are valid, in the words of its line of Python, and what they are otherwise."""
+        words = self.expressions
+        condition = re.sub(r"\b[A-Za-z_]\w*", lambda name: words.get(name[0], name[0]), self.constraint)
+        return f"{condition} (else: {self.reason})" if condition and self.reason else condition
 
 
 OperatorResult: TypeAlias = OperatorRecord[Counterexample]

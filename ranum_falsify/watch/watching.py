@@ -231,6 +231,8 @@ class Watch:
         """Look at the gradients; the weights are still those that made them."""
         recorder = self._stop()
         failed = self._failed()
+        if failed and self._is_skipped(optimizer):
+            return
         if not failed:
             self._hunted = max(self._hunted - 1, 0)
             if recorder is not None:
@@ -261,6 +263,16 @@ class Watch:
             if dense and bool(torch.nn.utils.get_total_norm(dense, foreach=None).isfinite()):
                 return ()
             return tuple(name for name, x in grads.items() if not bool(x.isfinite().all()))
+
+    def _is_skipped(self, optimizer: torch.optim.Optimizer) -> bool:
+        """Tell whether a GradScaler has a fused optimiser skip the update, for the scale's sake and not the weights'.
+
+        A scale of at most 1 enlarges nothing: what is infinite with it is so without.
+        """
+        found, scale = getattr(optimizer, "found_inf", None), getattr(optimizer, "grad_scale", None)
+        if found is None or scale is None or not bool(found > 0) or float(scale) <= 1:
+            return False
+        return all(bool(x.isfinite().all()) for x in self._weights.values())
 
     def _repeat(self) -> tuple[Trace, Diagnosis] | None:
         """Return the last call of the module with what it says, repeated."""

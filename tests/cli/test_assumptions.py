@@ -99,7 +99,8 @@ class TestText:
 
     def test_the_element_type_of_a_conversion_stands_in_the_verdict(self, workshop: Workshop) -> None:
         out = workshop.falsify(*VALID, "--dtype", "float16", model=SAFE).out
-        assert out.startswith(f"holds for {HELD}, converted to float16\n")
+        held = "onnxruntime on x86-64 and arm64, torch on x86-64, exact"
+        assert out.startswith(f"holds for {held}, converted to float16; not proved on arm64 (torch: float16)\n")
         assert lines(out, "box") == ["box: x in [1, 2] (float16)"]
 
 

@@ -72,7 +72,7 @@ class TestVerdict:
         run = workshop.falsify(*box, model=model)
         assert run.status == 1 and "logarithm (Log) gives infinity" in run.out
         run = workshop.falsify(*box, "--runtime", "torch", model=model)
-        assert run.status == 0 and run.out.startswith("holds for torch\nproved for torch: ")
+        assert run.status == 0 and run.out.startswith("holds for torch on x86-64 and arm64\nproved for torch: ")
         run = workshop.falsify(*box, "--runtime", "torch,onnxruntime", "--json", "-", "--n_starts=0", model=model)
         report = json.loads(run.out)
         assert run.status == 3 and report["runtimes"] == ["onnxruntime", "torch"]

@@ -142,7 +142,8 @@ def test_every_function_was_measured_on_every_family_of_arm64() -> None:
         of_x86 = [kernels(record) for record in families() if record.runtime == library]
         of_arm64 = {record.family: kernels(record) for record in families() if record.runtime == ARM64[library]}
         assert of_arm64.keys() == names
-        assert all(found == max(of_x86, key=len) for found in of_arm64.values())
+        # Where a processor lacks arithmetic of half precision, so may PyTorch a kernel.
+        assert all(max(of_x86, key=len) - found <= {("Gelu", "float16")} for found in of_arm64.values())
 
 
 def kernels(record: Record) -> set[tuple[str, str]]:

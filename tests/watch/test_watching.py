@@ -295,3 +295,19 @@ def _fall(w: Tensor, x: Tensor) -> Tensor:
 def test_arguments_are_checked(wrong: dict[str, object]) -> None:
     with pytest.raises(rf.UsageError, match=f"{next(iter(wrong))}="):
         rf.watch(nn.Linear(1, 1), **wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("factor, fails", [(1e35, False), (float("nan"), True)])
+def test_updates_that_a_scaler_skips_are_no_failures(tmp_path: Path, factor: float, fails: bool) -> None:
+    layer = torch.nn.Linear(1, 1, bias=False)
+    optimizer = torch.optim.SGD(layer.parameters(), lr=1e-38, fused=True)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**16)
+    with rf.watch(layer, every=1, folder=tmp_path, then="warn") as watch, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for _ in range(20):
+            optimizer.zero_grad()
+            scaler.scale(layer(torch.full((1, 1), factor)).sum()).backward()
+            scaler.step(optimizer)
+            scaler.update()
+    assert scaler.get_scale() < 2.0**16, "updates were skipped"
+    assert (watch.failure is not None) == fails
