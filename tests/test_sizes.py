@@ -10,24 +10,24 @@ ROOT = Path(__file__).resolve().parent.parent
 # Lines that each room of the package may hold.  A room that needs more says why in the commit that raises its budget;
 # one that shrinks by a twentieth lowers it.
 BUDGETS = {
-    "api": 7110,
+    "api": 7190,
     "checker": 2230,
     "cli": 5510,
     "confirm": 3510,
-    "domain": 14330,
+    "domain": 14350,
     "fix": 3430,
     "network": 6780,
-    "operators": 19320,
+    "operators": 19470,
     "properties": 4800,
-    "prove": 4660,
-    "replay": 2210,
-    "report": 3740,
+    "prove": 4720,
+    "replay": 2220,
+    "report": 3770,
     "search": 4050,
-    "selfcheck": 1480,
+    "selfcheck": 1520,
     "suite": 2360,
-    "the modules beside them": 3030,
+    "the modules beside them": 3070,
     "transform": 11390,
-    "watch": 1280,
+    "watch": 1290,
     "zoo": 3840,
 }
 SLACK = 0.05
