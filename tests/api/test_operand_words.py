@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -13,14 +15,14 @@ from ranum_falsify.api.operand_words import find_words
 
 
 class Directions(nn.Module):
-    def forward(self, anchors: Tensor) -> Tensor:
+    def forward(self, anchors: Tensor) -> Any:
         return anchors / anchors.norm(dim=-1, keepdim=True)
 
 
 class Doubtful(nn.Module):
     share: float = 3.0
 
-    def forward(self, anchors: Tensor) -> Tensor:
+    def forward(self, anchors: Tensor) -> Any:
         first = F.normalize(anchors, dim=-1) * (self.share / 2)
         second = anchors / anchors.norm() / anchors.sum()
         return first + second
