@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from lab.bench.training_page import replace_section, section
 from lab.bench.zoo_changes import changes
 from lab.bench.zoo_page import page
-from lab.bench.zoo_runs import detection, precision, ranges, unit_tests
+from lab.bench.zoo_runs import detection, precision, ranges, twins, unit_tests
 from ranum_falsify.config import ConfirmConfig
 from ranum_falsify.errors import RanumFalsifyError
 from ranum_falsify.report.versions import versions
@@ -34,7 +34,7 @@ from ranum_falsify.zoo.catalogue import FUZZED, MODELS, model_of
 from ranum_falsify.zoo.model import ZooModel
 
 _ROOT = Path(__file__).resolve().parent.parent
-_PARTS = ("detection", "ranges", "precision", "developers", "tests", "random")
+_PARTS = ("detection", "ranges", "twins", "precision", "developers", "tests", "random")
 
 
 _ATTEMPTS = 2
@@ -80,6 +80,8 @@ def measure(model: ZooModel, record: dict[str, Any], given: argparse.Namespace) 
         record["detection"] = detection(model, rounds=5, threads=given.processors)
     if "ranges" in given.parts and (given.again or "ranges" not in record):
         record["ranges"] = ranges(model)
+    if "twins" in given.parts and (given.again or "twins" not in record):
+        record["twins"] = twins(model)
     if "precision" in given.parts and (given.again or "precision" not in record):
         config = ConfirmConfig(runs=_ATTEMPTS, timeout=given.timeout, span=False, processors=given.processors)
         record["precision"] = precision(model, config=config)

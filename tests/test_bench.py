@@ -130,12 +130,13 @@ def test_a_model_of_the_zoo_becomes_a_row(tmp_path: Path, monkeypatch: pytest.Mo
 
 @pytest.mark.slow
 def test_the_page_says_where_a_defect_exists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    options = ["--only", "37", "38", "saf7", "--parts", "detection", "ranges", "--folder", str(tmp_path)]
+    options = ["--only", "37", "38", "saf7", "--parts", "detection", "ranges", "twins", "--folder", str(tmp_path)]
     monkeypatch.setattr(sys, "argv", ["bench_zoo.py", *options])
     assert script("bench_zoo").main() == 0
     page = (tmp_path / "zoo.md").read_text()
     assert "inputs range more widely: 38." in page and "so that ONNX Runtime alone fails: 37." in page
     assert "| 37 | MachineLearning.lab05 | Log `log_p` | yes | onnxruntime alone |" in page
+    assert "\n| proved | 2 of 2 | 2 of 2 | 2 of 2 | 2 of 2 | 2 of 2 |\n" in page
     assert "| 38 | MachineLearning.lab09 | Log `log_p` | yes | no |" in page
     assert "Detected: 1 of 1. Published: 13 of the 15" in page
 

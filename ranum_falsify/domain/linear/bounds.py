@@ -232,7 +232,9 @@ class LinearAnalysis(IntervalAnalysis):
         return matters.flatten().nonzero().flatten()
 
     def _sizes(self, order: Sequence[int]) -> list[int]:
-        return [math.prod(self.program.variables[v].shape) for i in order for v in self.program.steps[i].writes]
+        steps = [self.program.steps[i] for i in order]
+        touched = {v for step in steps for v in (*step.reads, *step.writes)}
+        return [math.prod(self.program.variables[v].shape) for v in touched]
 
     def _count_choices(self, order: Sequence[int]) -> int:
         """Return the numbers that an ascent keeps for one functional, roughly."""

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from lab.bench.zoo_developers import developers
+from lab.bench.zoo_runs import PLACES
 
 __all__ = ["page"]
 
@@ -64,6 +65,7 @@ def page(measured: Mapping[str, Any]) -> str:
     sections = [
         *_detection(models),
         *_ranges(models),
+        *_twins(models),
         "## By defect\n",
         *_table(models),
         *developers(models),
@@ -152,6 +154,18 @@ def _ranges(models: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         f"range more widely: {', '.join(widened) or 'none'}.\n"
     )
     yield f"Proved valid in PyTorch and in exact arithmetic, so that ONNX Runtime alone fails: {', '.join(apart)}.\n"
+
+
+def _twins(models: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield for how many models the twin is proved, by runtime."""
+    known = [model["twins"] for model in models if "twins" in model]
+    if not known:
+        return
+    yield "## Twins and processors\n"
+    yield "What runs as ARM64 or CUDA covers x86-64, too.\n"
+    yield f"| | {' | '.join(PLACES)} |"
+    yield "|---" * (len(PLACES) + 1) + "|"
+    yield f"| proved | {' | '.join(f'{sum(p in of for of in known)} of {len(known)}' for p in PLACES)} |\n"
 
 
 def _list_flagged(analysis: Mapping[str, Any]) -> list[str]:

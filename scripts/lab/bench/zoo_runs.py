@@ -13,15 +13,21 @@ import onnx
 
 from lab.bench.session import plain_session
 from lab.bench.zoo_hand import fails_by_hand
-from ranum_falsify.config import RUNTIMES, ConfirmConfig, Runtime
+from ranum_falsify.config import ARM64, CUDA, RUNTIMES, ConfirmConfig, Runtime, SearchConfig
 from ranum_falsify.confirm.maker import Question, TestMaker
 from ranum_falsify.confirm.unit_test import OperatorTests
+from ranum_falsify.decide import falsify
 from ranum_falsify.properties.problem.targets import targets_of
 from ranum_falsify.zoo.builder import Architecture
 from ranum_falsify.zoo.detect import Analysis, Detection, analysis_of, detect, problem_of
 from ranum_falsify.zoo.model import Defect, ZooModel
 
-__all__ = ["detection", "precision", "ranges", "unit_tests"]
+__all__ = ["PLACES", "detection", "precision", "ranges", "twins", "unit_tests"]
+
+PLACES: tuple[Runtime, ...] = (*(name for pair in ARM64.items() for name in pair), CUDA)
+"""The libraries, each on the processors whose kernels are known."""
+
+_TWIN_SECONDS = 20.0
 
 
 def detection(model: ZooModel, *, rounds: int, threads: int) -> dict[str, Any]:
@@ -65,6 +71,13 @@ def _open_on(model: ZooModel, architecture: Architecture) -> dict[str, list[Runt
     problem = problem_of(model, architecture)
     analyses = {runtime: analysis_of(model, problem, runtimes=(runtime,)) for runtime in RUNTIMES}
     return {d.id: [r for r, a in analyses.items() if a.verdict(d) == "detected"] for d in model.defects}
+
+
+def twins(model: ZooModel) -> list[Runtime]:
+    """Return the runtimes for which a model's twin is proved."""
+    problem = problem_of(model, model.architecture(safe=True), safe=True)
+    configs = {runtime: SearchConfig(runtime=runtime, n_starts=0, timeout=_TWIN_SECONDS) for runtime in PLACES}
+    return [runtime for runtime, config in configs.items() if falsify(problem, config).verdict == "holds"]
 
 
 def precision(model: ZooModel, *, config: ConfirmConfig) -> list[dict[str, Any]]:
