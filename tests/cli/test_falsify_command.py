@@ -17,7 +17,16 @@ KEYS = {
 OPERATOR_KEYS = {
     *("node", "op_type", "network", "verdict", "runtimes", "constraint", "reason", "kind", "oracle", "returned"),
     *("operands", "after", "inside", "rewritten"),
-    *("reach", "optimisations", "fused", "source", "gradients", "proved_after_rewriting", "counterexample"),
+    *(
+        "reach",
+        "optimisations",
+        "expressions",
+        "fused",
+        "source",
+        "gradients",
+        "proved_after_rewriting",
+        "counterexample",
+    ),
 }
 SCALED = """g (float[1, 4] x, float[4, 1] w) => (float[1, 1] y) <float k = {1e20}> {
     a = Mul(x, k) p = MatMul(a, w) y = Mul(p, k)
