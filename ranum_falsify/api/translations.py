@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -19,14 +19,33 @@ def list_translations() -> dict[Callable[..., Any], Callable[..., Any]]:
         aten._cdist_forward.default: _cdist_forward,
         aten.binary_cross_entropy.default: _binary_cross_entropy,
         aten.binary_cross_entropy_backward.default: _binary_cross_entropy_backward,
+        aten.addcmul.default: _add_product,
+        aten.expm1.default: _expm1,
+        **dict.fromkeys((aten.lerp.Scalar, aten.lerp.Tensor), _lerp),
+        aten.log1p.default: _log1p,
         aten.log_sigmoid.default: _log_sigmoid,
         aten.logaddexp.default: _log_add_exp,
+        aten.logaddexp2.default: _log_add_exp2,
+        **dict.fromkeys((aten.remainder.Tensor, aten.remainder.Scalar), _remainder),
+        **dict.fromkeys((aten.floor_divide.default, aten.floor_divide.Scalar), _floor_divide),
         aten.select_scatter.default: _select_scatter,
         aten.special_entr.default: _entropy,
         aten.xlogy.Tensor: _times_logarithm,
         aten._native_batch_norm_legit_functional.default: _batch_norm,
         aten._native_batch_norm_legit.no_stats: _batch_norm_without_statistics,
+        **{operator: partial(_refuse, operator) for operator in _list_others()},
     }
+
+
+def _list_others() -> list[Any]:
+    """Return operators whose kernels compute something else than any composition of ONNX's operators that is known."""
+    aten = torch.ops.aten
+    # Of small results a difference, as the exporter writes it, keeps nothing.
+    return [aten.erfc.default, aten.special_erfcx.default, aten.special_log_ndtr.default]
+
+
+def _refuse(operator: Any, *operands: Any, **attributes: Any) -> Any:
+    raise NotImplementedError(f"{operator}: nothing in ONNX has its results; write it with other operators")
 
 
 def _operators() -> Any:
@@ -60,12 +79,12 @@ def _binary_cross_entropy(self: Any, target: Any, weight: Any = None, reduction:
     op = _operators()
     one = _number(1.0, self)
 
-    def logarithm(x: Any) -> Any:
-        is_zero, least = op.Equal(x, _number(0.0, x)), _number(_LEAST_LOGARITHM, x)
-        return op.Where(is_zero, least, op.Max(op.Log(op.Where(is_zero, one, x)), least))
+    def clamped(logarithm: Callable[[Any], Any], x: Any, pole: float) -> Any:
+        is_pole, least = op.Equal(x, _number(pole, x)), _number(_LEAST_LOGARITHM, x)
+        return op.Where(is_pole, least, op.Max(logarithm(op.Where(is_pole, _number(0.5, x), x)), least))
 
-    rest = op.Mul(op.Sub(one, target), logarithm(op.Sub(one, self)))
-    loss = op.Neg(op.Add(op.Mul(target, logarithm(self)), rest))
+    rest = op.Mul(op.Sub(one, target), clamped(lambda x: _log1p(op.Neg(x)), self, 1.0))
+    loss = op.Neg(op.Add(op.Mul(target, clamped(op.Log, self, 0.0)), rest))
     loss = loss if weight is None else op.Mul(loss, weight)
     reduce = {_MEAN: op.ReduceMean, _SUM: op.ReduceSum}.get(reduction)
     return loss if reduce is None else reduce(loss, keepdims=0)
@@ -131,6 +150,49 @@ def _all_differences(x1: Any, x2: Any) -> Any:
     return op.Sub(op.Unsqueeze(x1, op.Constant(value_ints=[-2])), op.Unsqueeze(x2, op.Constant(value_ints=[-3])))
 
 
+def _dot(*pairs: tuple[Any, Any]) -> Any:
+    """Return a sum of products of elements, which some loops round once and others at every step, as `MatMul` may."""
+    op = _operators()
+    last, before = op.Constant(value_ints=[-1]), op.Constant(value_ints=[-2])
+    whole = op.Shape(op.Sum(*(op.Mul(a, b) for a, b in pairs)))
+    left, right = ([op.Unsqueeze(op.Expand(x, whole), last) for x in side] for side in zip(*pairs, strict=True))
+    product = op.MatMul(op.Unsqueeze(op.Concat(*left, axis=-1), before), op.Unsqueeze(op.Concat(*right, axis=-1), last))
+    return op.Squeeze(product, op.Constant(value_ints=[-2, -1]))
+
+
+def _add_product(self: Any, tensor1: Any, tensor2: Any, value: float = 1.0) -> Any:
+    """Return x + value y z."""
+    op = _operators()
+    scaled = tensor1 if value == 1 else op.Mul(_number(float(value), self), tensor1)
+    if not self.dtype.is_floating_point():
+        return op.Add(self, op.Mul(scaled, tensor2))
+    return _dot((self, _number(1.0, self)), (scaled, tensor2))
+
+
+def _lerp(self: Any, end: Any, weight: Any) -> Any:
+    """Return x + weight (y - x), from the nearer end, as PyTorch does."""
+    op = _operators()
+    one, apart = _number(1.0, self), op.Sub(end, self)
+    share = _number(float(weight), self) if isinstance(weight, int | float) else weight
+    near, far = _dot((self, one), (share, apart)), _dot((end, one), (op.Sub(share, one), apart))
+    return op.Where(op.Less(op.Abs(share), _number(0.5, self)), near, far)
+
+
+def _expm1(self: Any) -> Any:
+    """Return exp(x) - 1 as tanh(x / 2) (exp(x) + 1), which keeps a small x; the exporter's difference loses it."""
+    op = _operators()
+    return op.Mul(op.Tanh(op.Mul(self, _number(0.5, self))), op.Add(op.Exp(self), _number(1.0, self)))
+
+
+def _log1p(self: Any) -> Any:
+    """Return log(1 + x), of a small x as 2 atanh(x / (x + 2)), which keeps it; the exporter's sum loses it."""
+    op = _operators()
+    one, two, limit = (_number(value, self) for value in (1.0, 2.0, 0.5))
+    small = op.Clip(self, op.Neg(limit), limit)
+    near = op.Mul(op.Atanh(op.Div(small, op.Add(small, two))), two)
+    return op.Where(op.Less(op.Abs(self), limit), near, op.Log(op.Add(self, one)))
+
+
 def _log_sigmoid(self: Any) -> Any:
     """Return the logarithm of a sigmoid, which the exporter takes of a sigmoid that may be 0."""
     op = _operators()
@@ -141,6 +203,43 @@ def _log_add_exp(self: Any, other: Any) -> Any:
     """Return log(exp(a) + exp(b)), which the exporter takes of exponentials that may overflow."""
     op = _operators()
     return op.Add(op.Max(self, other), op.Softplus(op.Neg(op.Abs(op.Sub(self, other)))))
+
+
+def _log_add_exp2(self: Any, other: Any) -> Any:
+    """Return log2(2^a + 2^b), whose powers the exporter lets overflow."""
+    op = _operators()
+    two = _number(2.0, self)
+    share = _log1p(op.Pow(two, op.Neg(op.Abs(op.Sub(self, other)))))
+    return op.Add(op.Max(self, other), op.Div(share, op.Log(two)))
+
+
+def _remainder(self: Any, other: Any) -> Any:
+    """Return the remainder of the sign of the divisor; the exporter takes it from a rounded quotient."""
+    op = _operators()
+    divisor, rest, is_other = _divide(self, other)
+    return op.Where(is_other, op.Add(rest, divisor), rest)
+
+
+def _floor_divide(self: Any, other: Any) -> Any:
+    """Return the quotient rounded down, which the exporter rounds to the next number before."""
+    op = _operators()
+    divisor, rest, is_other = _divide(self, other)
+    quotient = op.Div(op.Sub(self, rest), divisor)
+    quotient = op.Where(is_other, op.Sub(quotient, _number(1.0, self)), quotient)
+    if not self.dtype.is_floating_point():
+        return quotient
+    below = op.Floor(quotient)
+    is_above = op.Less(_number(0.5, self), op.Sub(quotient, below))
+    return op.Where(is_above, op.Add(below, _number(1.0, self)), below)
+
+
+def _divide(self: Any, other: Any) -> tuple[Any, Any, Any]:
+    """Return the divisor, the remainder of the sign of the dividend, and whether the divisor has another sign."""
+    op = _operators()
+    divisor = _number(float(other), self) if isinstance(other, int | float) else other
+    rest, zero = op.Mod(self, divisor, fmod=1), _number(0.0, self)
+    is_other = op.Xor(op.Less(rest, zero), op.Less(divisor, zero))
+    return divisor, rest, op.And(op.Not(op.Equal(rest, zero)), is_other)
 
 
 def _select_scatter(self: Any, src: Any, dim: int, index: int) -> Any:

@@ -14,6 +14,9 @@ from torch.nn import functional
 
 import ranum_falsify as rf
 from ranum_falsify.api.exporting import Exported, export
+from ranum_falsify.domain import Interval, IntervalAnalysis
+from ranum_falsify.errors import ModuleError
+from ranum_falsify.network import read
 
 PROBABILITIES = torch.tensor([[0.0, 1e-42, 1e-30, 0.3], [1.0, 1 - 6e-8, 0.5, 1e-7]])
 LABELS = torch.tensor([[1.0, 1.0, 0.0, 0.25], [0.0, 1.0, 1.0, 0.0]])
@@ -108,3 +111,47 @@ def _run(exported: Exported, arguments: Sequence[Tensor]) -> list[np.ndarray]:
     names = [info.name for info in exported.model.graph.input]
     found: list[np.ndarray] = session.run(None, dict(zip(names, (x.numpy() for x in arguments), strict=True)))
     return found
+
+
+# Sizes at which a sum keeps nothing of a small term, and at which quotients and remainders are rounded.
+SIZES = torch.tensor([10.0**n for n in range(-36, 31, 3)] + [0.1, 0.3, 0.5, 0.7, 1.4, 2.1, 7.0, 16.6, 25.0, 88.0])
+NUMBERS = torch.cat([SIZES, -SIZES])
+EXACT: dict[str, Callable[..., Tensor]] = {
+    "log1p": lambda a, b: torch.log1p(a),
+    "expm1": lambda a, b: torch.expm1(a),
+    "logaddexp": torch.logaddexp,
+    "logaddexp2": torch.logaddexp2,
+    "log_sigmoid": lambda a, b: functional.logsigmoid(a),
+    "bce": lambda a, b: functional.binary_cross_entropy(a.sigmoid(), torch.full_like(a, 0.25), reduction="none"),
+    "remainder": lambda a, b: torch.remainder(a, 0.7) + torch.remainder(b, a),
+    "floor_divide": lambda a, b: torch.floor_divide(a, 0.7),
+    "lerp": lambda a, b: torch.lerp(a, b, 0.3),
+    "lerp_from_the_end": lambda a, b: torch.lerp(a, b, b.sigmoid()),
+    "addcmul": lambda a, b: torch.addcmul(a, b, a.clamp(-3, 3), value=0.3),
+}
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_bounds_hold_what_the_kernels_of_pytorch_give(name: str) -> None:
+    module, arguments = Calls(EXACT[name]), (NUMBERS, NUMBERS.flip(0) / 3)
+    given = [a.numpy() for a in arguments]
+    graph = read(export(module, arguments, {}).model)
+    feeds = dict(zip(("a", "b"), given, strict=True))
+    box = [Interval.box(feeds[x], feeds[x]) for x in graph.input_names]
+    (bounds,) = IntervalAnalysis(graph, runtimes=("torch",)).run(box)
+    assert bounds is not None
+    low, high = (end.expand(bounds.shape) for end in bounds.doubles())
+    y, least = module(*arguments).double(), torch.finfo(torch.float32).tiny
+    inside = (low <= y) & (y <= high) | ~y.isfinite() | (y.abs() < least)
+    assert inside.all(), (NUMBERS[~inside], y[~inside], low[~inside], high[~inside])
+
+
+def test_a_small_logarithm_is_not_lost() -> None:
+    module = Calls(lambda a, b: torch.sqrt(-torch.log1p(a)) + b)
+    result = rf.check(module, (torch.ones(2), torch.ones(2)), box={"a": (1e-10, 1e-9), "b": (0, 1)}, n_starts=4)
+    assert result.verdict == "violated"
+
+
+def test_what_no_composition_computes_is_refused() -> None:
+    with pytest.raises(ModuleError, match=r"erfc.*nothing in ONNX has its results"):
+        export(Calls(lambda a, b: torch.erfc(a) + b), (torch.ones(2), torch.ones(2)), {})
