@@ -44,8 +44,12 @@ def _gated_add_bounds(site: Site, x: Interval, y: Interval, gate: Interval) -> I
     # A kernel may leave the product unrounded.
     low, high = (end.double() for end in (product.lower, product.upper))
     error = unit(product.dtype)
-    wide = round_outward(low - error * low.abs(), high + error * high.abs(), product.dtype, product.shape)
-    wide = product if product.may_be_infinite else wide
+    if product.may_be_infinite:
+        low_size, high_size = (end.abs().masked_fill(end.isinf(), 0.0) for end in (low, high))
+        ends = (low - 4 * error * low_size, high + 4 * error * high_size)
+        wide = replace(product, lower=ends[0].to(product.dtype), upper=ends[1].to(product.dtype))
+    else:
+        wide = round_outward(low - error * low.abs(), high + error * high.abs(), product.dtype, product.shape)
     return add_inner_faults(add(site, x, wide), product, x, y, gate)
 
 
