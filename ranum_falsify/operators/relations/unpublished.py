@@ -46,6 +46,9 @@ publishes no error, and takes TF32 by default.
 
 _TYPES = (torch.float32, torch.float64)
 
+_MAY_SCALE = ("aten.add", "aten.sub", "aten.rsub")
+"""Sums whose `alpha` the exporter multiplies with before: a kernel may round both at once."""
+
 _ORIGIN = "pkg.torch.onnx."
 _TARGET = re.compile(r"target=torch\.ops\.(aten\.\w+)")
 """How PyTorch's exporter notes in a node which of PyTorch's operators it is part of."""
@@ -98,7 +101,8 @@ def _describe_fused(graph: Graph) -> str:
     for node, notes in zip(graph.model.graph.node, noted, strict=True):
         target = _TARGET.search(notes.get(f"{_ORIGIN}fx_node", ""))
         name = "" if target is None else target[1]
-        if name.removeprefix("aten.") not in _AS_EXPORTED and node.op_type not in _MOVING:
+        is_scaled = node.op_type == "Mul" and name in _MAY_SCALE
+        if is_scaled or (name.removeprefix("aten.") not in _AS_EXPORTED and node.op_type not in _MOVING):
             return f"{name or 'what became'} {node.op_type} {node.name}".lstrip()
     return ""
 
