@@ -6,27 +6,34 @@ import contextlib
 import io
 import logging
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from types import SimpleNamespace
+from typing import Any, cast
 
 import onnx
 import torch
 from torch import Tensor
-from torch.onnx._internal.exporter import _decomp
+from torch.onnx._internal.exporter import _building, _decomp, _fx_passes
 
+from ranum_falsify.api.fidelity import calls_of, dtype_of, find_unchecked
 from ranum_falsify.api.loss_kernels import list_kernels
 from ranum_falsify.api.tracing import keep_stacks
 from ranum_falsify.api.translations import list_translations
+from ranum_falsify.operators.relations.unpublished import UNCHECKED
 
 
 def run_exporter(module: torch.nn.Module, tensors: Sequence[Tensor]) -> onnx.ModelProto:
     """Return a module as an ONNX model whose nodes note where they come from.
 
+    The model notes an operator that PyTorch may compute otherwise, too; see `find_unchecked`.
+
     Args:
         module: The module; its arguments and outputs are tensors.
         tensors: The arguments of an example call.
     """
-    with keep_stacks(), _without_bodies(), _with_kernels():
+    notes = _ExportNotes()
+    with keep_stacks(), _without_bodies(), _with_kernels(notes), _with_doubles(notes):
         program = torch.onnx.export(
             module,
             # An input that is given twice would be one input.
@@ -38,7 +45,47 @@ def run_exporter(module: torch.nn.Module, tensors: Sequence[Tensor]) -> onnx.Mod
             optimize=False,
         )
     assert program is not None
-    return program.model_proto
+    _keep_types(program)
+    model = program.model_proto
+    model.metadata_props.add(key=UNCHECKED, value=notes.unchecked)
+    return model
+
+
+@dataclass
+class _ExportNotes:
+    """What the exporter does with a module.
+
+    Attributes:
+        operators: Those of the module, and those that are taken apart on the way by formulas of PyTorch's own, which
+            kernels need not follow.
+        unchecked: See `find_unchecked`.
+        wide: Whether the module computes in float64.
+    """
+
+    operators: set[str] = field(default_factory=set)
+    unchecked: str = ""
+    wide: bool = False
+
+
+def _keep_types(program: torch.onnx.ONNXProgram) -> None:
+    """Give outputs the types that the module gives them: the exporter leaves out the last cast of a sum of halves."""
+    from onnxscript import ir
+
+    assert program.exported_program is not None
+    graph, (known,) = program.model.graph, program.exported_program.graph.output_node().args
+    for index, (output, node) in enumerate(zip(graph.outputs, cast(Any, known), strict=False)):
+        dtype = dtype_of(node) if isinstance(node, torch.fx.Node) else None
+        kept = None if dtype not in _HALVES else ir.DataType[_HALVES[dtype]]
+        if kept is None or kept == output.dtype:
+            continue
+        last = ir.node("Cast", [output], {"to": kept.value}, name=f"{output.name}_cast")
+        last.outputs[0].name, output.name = output.name, f"{output.name}_wide"
+        last.outputs[0].dtype, last.outputs[0].shape = kept, output.shape
+        graph.append(last)
+        graph.outputs[index] = last.outputs[0]
+
+
+_HALVES = {torch.float16: "FLOAT16", torch.bfloat16: "BFLOAT16"}
 
 
 @contextlib.contextmanager
@@ -61,16 +108,76 @@ def silence() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _with_kernels() -> Iterator[None]:
-    """Make the exporter take operators apart as their kernels compute them, before it looks for them in ONNX."""
-    usual = _decomp.create_onnx_friendly_decomposition_table
-    _decomp.create_onnx_friendly_decomposition_table = lambda onnx_registered_ops: (
-        usual(onnx_registered_ops) | list_kernels()
-    )
+def _replaced(owner: Any, name: str, replacement: Any) -> Iterator[None]:
+    usual = getattr(owner, name)
+    setattr(owner, name, replacement)
     try:
         yield
     finally:
-        _decomp.create_onnx_friendly_decomposition_table = usual
+        setattr(owner, name, usual)
+
+
+@contextlib.contextmanager
+def _with_kernels(notes: _ExportNotes) -> Iterator[None]:
+    """Make the exporter take operators apart as their kernels compute them, before it looks for them in ONNX."""
+    list_usual, decompose_usually = _decomp.create_onnx_friendly_decomposition_table, _fx_passes.decompose_with_registry
+
+    def note(operator: Any, formula: Callable[..., Any]) -> Callable[..., Any]:
+        def take_apart(*args: Any, **kwargs: Any) -> Any:
+            found = formula(*args, **kwargs)
+            if found is not NotImplemented:
+                notes.operators.add(str(operator.overloadpacket))
+            return found
+
+        return take_apart
+
+    def list_formulas(onnx_registered_ops: Any) -> dict[Any, Any]:
+        formulas = list_usual(onnx_registered_ops)
+        own = {op: note(op, formula) for op, formula in formulas.items() if not _is_composite(op)}
+        return formulas | own | list_kernels()
+
+    def decompose(program: torch.export.ExportedProgram, registry: Any) -> Any:
+        # Formulas that PyTorch has for autograd need no table.
+        calls = (node.target for node in calls_of(program.graph_module))
+        own = (op for op in calls if isinstance(op, torch._ops.OpOverload) and not _is_composite(op))
+        notes.operators.update(str(op.overloadpacket) for op in own)
+        return decompose_usually(program, registry)
+
+    with (
+        _replaced(_decomp, "create_onnx_friendly_decomposition_table", list_formulas),
+        _replaced(_fx_passes, "decompose_with_registry", decompose),
+    ):
+        yield
+
+
+def _is_composite(operator: Any) -> bool:
+    """Tell whether PyTorch itself computes an operator from others; those of interpolation it does not name so."""
+    composite = torch._C.DispatchKey.CompositeImplicitAutograd
+    return operator._overloadname != "vec" and bool(operator.has_kernel_for_dispatch_key(composite))
+
+
+@contextlib.contextmanager
+def _with_doubles(notes: _ExportNotes) -> Iterator[None]:
+    """Make the exporter keep Python's numbers in a module that computes in float64; it rounds them to float32."""
+    from onnxscript import ir
+
+    promote, determine_usually = _fx_passes.insert_type_promotion_nodes, _building._determine_input_dtype
+
+    def look(module: torch.fx.GraphModule) -> None:
+        notes.unchecked = find_unchecked(module, sorted(notes.operators))
+        promote(module)
+        notes.wide = any(dtype_of(node) is torch.float64 for node in calls_of(module))
+
+    def determine(param: Any, arg: Any, types: Any) -> Any:
+        found = determine_usually(param, arg, types)
+        is_open = param.type_constraint not in types and len(param.type_constraint.allowed_types) > 1
+        return ir.DataType.DOUBLE if notes.wide and is_open and isinstance(arg, float) else found
+
+    with (
+        _replaced(_fx_passes, "insert_type_promotion_nodes", look),
+        _replaced(_building, "_determine_input_dtype", determine),
+    ):
+        yield
 
 
 @contextlib.contextmanager
@@ -78,10 +185,6 @@ def _without_bodies() -> Iterator[None]:
     """Spare onnxscript the parsing of 500 functions, which it does to learn the domain that they are all in."""
     from onnxscript._internal.values import TracedOnnxFunction
 
-    usual = TracedOnnxFunction.function_ir
     lean = property(lambda function: SimpleNamespace(domain=function.domain))
-    TracedOnnxFunction.function_ir = lean  # type: ignore[assignment, method-assign]
-    try:
+    with _replaced(TracedOnnxFunction, "function_ir", lean):
         yield
-    finally:
-        TracedOnnxFunction.function_ir = usual  # type: ignore[method-assign]

@@ -7,11 +7,14 @@ where that of the kernel does not.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+_HALVES = (torch.float16, torch.bfloat16)
 
 _NONE, _MEAN = 0, 1
 """What PyTorch's losses make of their elements; any other number for the sum."""
@@ -23,6 +26,12 @@ def list_kernels() -> dict[Any, Callable[..., Any]]:
     return {
         aten._safe_softmax.default: _safe_softmax,
         aten._weight_norm_interface_backward.default: _weight_norm_backward,
+        **dict.fromkeys((aten.add.Tensor, aten.add.Scalar), _add),
+        **dict.fromkeys((aten.sub.Tensor, aten.sub.Scalar), lambda x, y, alpha=1: _add(x, y, -alpha)),
+        **dict.fromkeys((aten.rsub.Tensor, aten.rsub.Scalar), _subtract_from),
+        **dict.fromkeys((aten.div.Tensor_mode, aten.div.Scalar_mode), _divide),
+        aten.addcdiv.default: _add_quotient,
+        **{operator: partial(_compute_wide, operator) for operator in _list_wide()},
         aten.cross_entropy_loss.default: _cross_entropy_of_shares,
         aten.multi_margin_loss.default: _multi_margin_loss,
         aten.multi_margin_loss_backward.default: _multi_margin_loss_backward,
@@ -35,6 +44,49 @@ def list_kernels() -> dict[Any, Callable[..., Any]]:
         aten.std.dim: lambda x, dim, unbiased=True, keepdim=False: _deviation(x, dim, int(unbiased), keepdim),
         aten.std_mean.correction: _deviation_and_mean,
     }
+
+
+def _list_wide() -> list[Any]:
+    """Return operators whose kernels compute in float32 what is in half precision, Python's numbers included."""
+    aten = torch.ops.aten
+    return [aten.addcmul.default, aten.lerp.Scalar, aten.lerp.Tensor, aten.sinc.default]
+
+
+def _compute_wide(operator: Callable[..., Any], *operands: Any, **options: Any) -> Any:
+    dtype = next(x.dtype for x in operands if isinstance(x, Tensor))
+    if dtype not in _HALVES:
+        return NotImplemented
+    wide = (x.float() if isinstance(x, Tensor) and x.is_floating_point() else x for x in operands)
+    return operator(*wide, **options).to(dtype)
+
+
+def _add(x: Any, y: Any, alpha: float = 1) -> Any:
+    """Return x + alpha y, which vectors round once; the exporter writes a product and a sum."""
+    dtype = torch.result_type(x, y)
+    if abs(alpha) == 1 or dtype not in (torch.float32, torch.float64):
+        return NotImplemented
+    x, y, scale = (
+        torch.ops.aten.full([], z, dtype=dtype) if not isinstance(z, Tensor) else z.to(dtype) for z in (x, y, alpha)
+    )
+    return torch.addcmul(x, scale, y)
+
+
+def _subtract_from(x: Tensor, y: Any, alpha: float = 1) -> Any:
+    found = _add(y, x, -alpha)
+    return torch._refs.rsub(x, y, alpha=alpha) if found is NotImplemented else found
+
+
+def _divide(x: Tensor, y: Any, *, rounding_mode: str | None) -> Any:
+    # The exporter rounds the quotient before it rounds it down.
+    is_floor = rounding_mode == "floor" and torch.result_type(x, y).is_floating_point
+    return torch.floor_divide(x, y) if is_floor else NotImplemented
+
+
+def _add_quotient(x: Tensor, dividend: Tensor, divisor: Tensor, value: float = 1) -> Tensor:
+    """Return x + value y / z; the exporter divides first."""
+    wide = torch.float32 if x.dtype in _HALVES else x.dtype
+    scaled = dividend.to(wide) if value == 1 else dividend.to(wide) * value
+    return (x.to(wide) + scaled / divisor.to(wide)).to(x.dtype)
 
 
 def _reduce(rows: Tensor, reduction: int) -> Tensor:

@@ -56,8 +56,7 @@ def _operators() -> Any:
 
 
 def _number(value: float, like: Any) -> Any:
-    op = _operators()
-    return op.CastLike(op.Constant(value_float=value), like)
+    return _operators().CastLike(float(value), like)
 
 
 _MEAN, _SUM = 1, 2
@@ -99,7 +98,7 @@ def _binary_cross_entropy_backward(
     slope = op.Div(op.Sub(self, target), op.Max(spread, _number(_LEAST_DIVISOR, self)))
     found = op.Mul(grad_output, slope)
     found = found if weight is None else op.Mul(found, weight)
-    return op.Div(found, _number(float(math.prod(self.shape)), self)) if reduction == _MEAN else found
+    return op.Div(found, _number(math.prod(self.shape), self)) if reduction == _MEAN else found
 
 
 def _times_logarithm(self: Any, other: Any) -> Any:
@@ -163,7 +162,7 @@ def _dot(*pairs: tuple[Any, Any]) -> Any:
 def _add_product(self: Any, tensor1: Any, tensor2: Any, value: float = 1.0) -> Any:
     """Return x + value y z."""
     op = _operators()
-    scaled = tensor1 if value == 1 else op.Mul(_number(float(value), self), tensor1)
+    scaled = tensor1 if value == 1 else op.Mul(_number(value, self), tensor1)
     if not self.dtype.is_floating_point():
         return op.Add(self, op.Mul(scaled, tensor2))
     return _dot((self, _number(1.0, self)), (scaled, tensor2))
@@ -173,7 +172,7 @@ def _lerp(self: Any, end: Any, weight: Any) -> Any:
     """Return x + weight (y - x), from the nearer end, as PyTorch does."""
     op = _operators()
     one, apart = _number(1.0, self), op.Sub(end, self)
-    share = _number(float(weight), self) if isinstance(weight, int | float) else weight
+    share = _number(weight, self) if isinstance(weight, int | float) else weight
     near, far = _dot((self, one), (share, apart)), _dot((end, one), (op.Sub(share, one), apart))
     return op.Where(op.Less(op.Abs(share), _number(0.5, self)), near, far)
 
@@ -236,7 +235,7 @@ def _floor_divide(self: Any, other: Any) -> Any:
 def _divide(self: Any, other: Any) -> tuple[Any, Any, Any]:
     """Return the divisor, the remainder of the sign of the dividend, and whether the divisor has another sign."""
     op = _operators()
-    divisor = _number(float(other), self) if isinstance(other, int | float) else other
+    divisor = _number(other, self) if isinstance(other, int | float) else other
     rest, zero = op.Mod(self, divisor, fmod=1), _number(0.0, self)
     is_other = op.Xor(op.Less(rest, zero), op.Less(divisor, zero))
     return divisor, rest, op.And(op.Not(op.Equal(rest, zero)), is_other)
@@ -283,7 +282,7 @@ def _batch_norm(
         variance = op.ReduceMean(op.Mul(difference, difference), axes, keepdims=1)
     else:
         centre, variance = spread(running_mean), spread(running_var)
-    inverse = op.Reciprocal(op.Sqrt(op.Add(variance, op.CastLike(op.Constant(value_float=eps), variance))))
+    inverse = op.Reciprocal(op.Sqrt(op.Add(variance, _number(eps, variance))))
     alpha = inverse if weight is None else op.Mul(inverse, spread(weight))
     beta = op.Neg(op.Mul(centre, alpha))
     beta = beta if bias is None else op.Add(spread(bias), beta)

@@ -15,7 +15,7 @@ from ranum_falsify.network.nesting import black_boxes_of
 from ranum_falsify.network.optimised import Optimised, optimise
 from ranum_falsify.operators.relations.halves import describe_unknown_halves, find_half
 from ranum_falsify.operators.relations.rewrites import is_rewritten
-from ranum_falsify.operators.relations.unpublished import describe_unpublished
+from ranum_falsify.operators.relations.unpublished import describe_unchecked, describe_unpublished
 from ranum_falsify.prove.checked import Checked, check
 from ranum_falsify.prove.executed import Execution
 
@@ -48,6 +48,11 @@ def find_unknown_halves(graph: Graph, runtimes: Iterable[Runtime]) -> str:
     return describe_unknown_halves(graph, None if execution is None else execution.graph)
 
 
+def _find_unchecked(graph: Graph, runtimes: Iterable[Runtime]) -> str:
+    is_asked = any(library_of(runtime) in ("torch", CUDA) for runtime in runtimes)
+    return describe_unchecked(graph) if is_asked else ""
+
+
 def notices_of(network: str, graph: Graph, runtimes: Sequence[Runtime]) -> Iterator[str]:
     """Yield what users should know about the graph that ONNX Runtime runs in place of a network.
 
@@ -56,6 +61,11 @@ def notices_of(network: str, graph: Graph, runtimes: Sequence[Runtime]) -> Itera
         graph: The network as written.
         runtimes: The requested runtimes.
     """
+    if unchecked := _find_unchecked(graph, runtimes):
+        yield (
+            f"nothing is proved about network {network} for PyTorch, which may compute {unchecked} otherwise than its "
+            "export; write it with other operators, or check the exported model"
+        )
     if unknown := find_unknown_halves(graph, runtimes):
         yield f"nothing is proved about network {network} for ARM64, whose kernels bounds do not cover: {unknown}"
     if CUDA in runtimes and (unpublished := describe_unpublished(graph)):
@@ -84,6 +94,8 @@ def analyses_of(
         make: Makes the analysis of a graph for some runtimes.
     """
     written = make(graph, runtimes)
+    if unchecked := _find_unchecked(graph, runtimes):
+        return Analyses(written, None, Execution(graph, Optimised(), f"PyTorch ({unchecked})"))
     if CUDA in runtimes and (unpublished := describe_unpublished(graph)):
         return Analyses(written, None, Execution(graph, Optimised(), f"CUDA ({unpublished})"))
     if unknown := find_unknown_halves(graph, runtimes):

@@ -17,6 +17,8 @@ from ranum_falsify.api.exporting import Exported, export
 from ranum_falsify.domain import Interval, IntervalAnalysis
 from ranum_falsify.errors import ModuleError
 from ranum_falsify.network import read
+from ranum_falsify.network.tensors import to_numpy
+from ranum_falsify.operators.relations.unpublished import describe_unchecked
 
 PROBABILITIES = torch.tensor([[0.0, 1e-42, 1e-30, 0.3], [1.0, 1 - 6e-8, 0.5, 1e-7]])
 LABELS = torch.tensor([[1.0, 1.0, 0.0, 0.25], [0.0, 1.0, 1.0, 0.0]])
@@ -128,22 +130,86 @@ EXACT: dict[str, Callable[..., Tensor]] = {
     "lerp": lambda a, b: torch.lerp(a, b, 0.3),
     "lerp_from_the_end": lambda a, b: torch.lerp(a, b, b.sigmoid()),
     "addcmul": lambda a, b: torch.addcmul(a, b, a.clamp(-3, 3), value=0.3),
+    "addcdiv": lambda a, b: torch.addcdiv(a, b, a, value=0.3),
+    "add": lambda a, b: torch.add(a, b, alpha=0.3) + torch.add(b, 0.7, alpha=-1.7),
+    "sub": lambda a, b: torch.sub(a, b, alpha=3),
+    "rsub": lambda a, b: torch.rsub(a, b, alpha=0.3) * torch.rsub(a, 0.7),
+    "div_floor": lambda a, b: torch.div(a, b, rounding_mode="floor"),
+}
+NUMBERED: dict[str, Callable[..., Tensor]] = {
+    "sum": lambda a, b: a + 0.1 - b * 0.7 + 0.3 / a,
+    "clamp": lambda a, b: torch.where(a > 0.1, a.clamp(max=0.7), b.clamp(min=0.3)),
+    "add": lambda a, b: torch.add(a, b, alpha=0.3),
+    "lerp": lambda a, b: torch.lerp(a, b, 0.3),
+    "addcmul": lambda a, b: torch.addcmul(a, b, a.clamp(-3, 3), value=0.3),
+    "kl": lambda a, b: functional.kl_div(a, b.abs(), reduction="none"),
+    "normalize": lambda a, b: functional.normalize(a.reshape(-1, 2)) + b.reshape(-1, 2),
+}
+HALVES: dict[str, Callable[..., Tensor]] = {
+    "sum": lambda a, b: a.reshape(-1, 2).sum(-1) + 0 * b[0],
+    "sum_last": lambda a, b: (a + 0 * b).reshape(-1, 2).sum(-1),
+    "lerp": lambda a, b: torch.lerp(a, b, 0.3),
+    "addcmul": lambda a, b: torch.addcmul(a, b, a.clamp(-3, 3), value=0.3),
+    "sinc": lambda a, b: torch.sinc(a) + b,
 }
 
 
 @pytest.mark.parametrize("name", EXACT)
 def test_bounds_hold_what_the_kernels_of_pytorch_give(name: str) -> None:
-    module, arguments = Calls(EXACT[name]), (NUMBERS, NUMBERS.flip(0) / 3)
-    given = [a.numpy() for a in arguments]
+    _hold_against_pytorch(EXACT[name], torch.float32)
+
+
+@pytest.mark.parametrize("name", NUMBERED)
+def test_numbers_are_not_rounded_to_float32_in_float64(name: str) -> None:
+    _hold_against_pytorch(NUMBERED[name], torch.float64)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("name", HALVES)
+def test_bounds_hold_what_kernels_give_in_half_precision(name: str, dtype: torch.dtype) -> None:
+    _hold_against_pytorch(HALVES[name], dtype)
+
+
+def _hold_against_pytorch(function: Callable[..., Tensor], dtype: torch.dtype) -> None:
+    kept = NUMBERS[(NUMBERS.abs() < torch.finfo(dtype).max / 4) & (NUMBERS.abs() > torch.finfo(dtype).tiny)]
+    module, arguments = Calls(function), ((kept).to(dtype), (kept.flip(0) / 3).to(dtype))
     graph = read(export(module, arguments, {}).model)
-    feeds = dict(zip(("a", "b"), given, strict=True))
-    box = [Interval.box(feeds[x], feeds[x]) for x in graph.input_names]
-    (bounds,) = IntervalAnalysis(graph, runtimes=("torch",)).run(box)
+    assert not describe_unchecked(graph)
+    feeds = dict(zip(("a", "b"), map(to_numpy, arguments), strict=True))
+    (bounds,) = IntervalAnalysis(graph, runtimes=("torch",)).run(
+        [Interval.box(feeds[x], feeds[x]) for x in graph.input_names]
+    )
     assert bounds is not None
+    result = module(*arguments)
+    assert (bounds.dtype, tuple(bounds.shape)) == (dtype, tuple(result.shape))
     low, high = (end.expand(bounds.shape) for end in bounds.doubles())
-    y, least = module(*arguments).double(), torch.finfo(torch.float32).tiny
+    y, least = result.double(), torch.finfo(dtype).tiny
     inside = (low <= y) & (y <= high) | ~y.isfinite() | (y.abs() < least)
-    assert inside.all(), (NUMBERS[~inside], y[~inside], low[~inside], high[~inside])
+    assert inside.all(), (y[~inside], low[~inside], high[~inside])
+
+
+@pytest.mark.parametrize(
+    ("name", "function", "dtype"),
+    [
+        ("aten.logcumsumexp", lambda a, b: torch.logcumsumexp(a, -1) + b, torch.float32),
+        ("aten.atan2", torch.atan2, torch.float32),
+        (
+            "aten.upsample_linear1d",
+            lambda a, b: functional.interpolate(a, scale_factor=2, mode="linear"),
+            torch.float32,
+        ),
+        ("aten.mse_loss in bfloat16", functional.mse_loss, torch.bfloat16),
+        ("aten.leaky_relu in float64", lambda a, b: functional.leaky_relu(a, 0.1) + b, torch.float64),
+        ("aten.add with a factor in float16", lambda a, b: torch.add(a, b, alpha=0.3), torch.float16),
+    ],
+)
+def test_what_kernels_compute_otherwise_is_not_proved(
+    name: str, function: Callable[..., Tensor], dtype: torch.dtype
+) -> None:
+    arguments = (torch.ones(1, 2, 4, dtype=dtype), torch.ones(1, 2, 4, dtype=dtype))
+    result = rf.check(Calls(function), arguments, box=(0.5, 1), n_starts=4, self_check=False)
+    assert result.verdict == "unknown"
+    assert any(f"which may compute {name} otherwise" in notice for notice in result.notices)
 
 
 def test_a_small_logarithm_is_not_lost() -> None:

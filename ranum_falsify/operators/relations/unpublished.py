@@ -1,4 +1,4 @@
-"""What of a network PyTorch computes on CUDA by kernels of which NVIDIA and PyTorch publish no error."""
+"""What PyTorch computes by kernels of which nothing is known: of a module, and of a network on CUDA."""
 
 from __future__ import annotations
 
@@ -69,6 +69,19 @@ Each is one of the operators above; but `silu`, x / (1 + exp(-x)), written as x 
 `log_sigmoid`, min(x, 0) - log1p(exp(-|x|)), is as precise as the softplus that stands for it.  Others may be one kernel
 where several operators are written: attention, `log1p`, `rsqrt`, `var`.
 """
+
+
+UNCHECKED = "ranum_falsify.unchecked"
+"""The key under which the export of a module notes an operator that PyTorch may compute otherwise."""
+
+
+def describe_unchecked(graph: Graph) -> str:
+    """Return an operator of a module that PyTorch may compute otherwise than the module's export; "" if there is none.
+
+    Args:
+        graph: The network as written.
+    """
+    return next((entry.value for entry in graph.model.metadata_props if entry.key == UNCHECKED), "")
 
 
 def describe_unpublished(graph: Graph) -> str:

@@ -1,0 +1,146 @@
+"""Which operators of a PyTorch module bounds of its export cover as PyTorch itself computes them.
+
+PyTorch's exporter takes operators apart by formulas that its kernels need not follow: `logcumsumexp` from a maximum of
+all elements, linear interpolation as `a + w (b - a)`, `atan2` from a rounded quotient.  What is listed here was held
+against the kernels: bounds of an export at points, with Python's numbers, against what PyTorch computes there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch.fx import GraphModule, Node
+
+_MOVING = frozenset(
+    """
+    __and__ __or__ __xor__ _assert_async _assert_scalar _assert_tensor_metadata _local_scalar_dense _reshape_alias
+    _to_copy _unsafe_index _unsafe_view alias all any arange as_strided bernoulli bitwise_and bitwise_not bitwise_or
+    bitwise_xor broadcast_to bucketize cat chunk clone constant_pad_nd contiguous copy detach diag_embed diagonal
+    dropout embedding empty empty_like empty_permuted eq equal expand expand_as eye fill flatten flip full full_like
+    gather ge gt index index_copy index_fill index_put index_select isfinite isinf isnan isneginf isposinf item le
+    lift_fresh_copy logical_and logical_not logical_or logical_xor lt masked_fill masked_scatter narrow ne new_empty
+    new_full new_ones new_zeros nonzero ones ones_like pad permute pixel_shuffle pixel_unshuffle rand rand_like
+    randint randn randn_like reflection_pad1d reflection_pad2d reflection_pad3d repeat repeat_interleave
+    replication_pad1d replication_pad2d replication_pad3d reshape roll rot90 scalar_tensor scatter select
+    select_scatter sgn sign signbit slice slice_scatter sort split split_with_sizes squeeze stack
+    sym_constrain_range sym_constrain_range_for_size sym_size t take tile topk transpose tril triu type_as unbind
+    unflatten unfold unsafe_split unsafe_split_with_sizes unsqueeze upsample_nearest1d upsample_nearest2d
+    upsample_nearest3d view view_as where zero zeros zeros_like
+    """.split()
+)
+"""Operators that move, compare and choose numbers."""
+
+_COMPUTING = frozenset(
+    """
+    _adaptive_avg_pool2d _cdist_backward _cdist_forward _log_softmax _native_batch_norm_legit
+    _native_batch_norm_legit_functional _native_batch_norm_legit_no_training _prelu_kernel _safe_softmax
+    _scaled_dot_product_efficient_attention _scaled_dot_product_flash_attention
+    _scaled_dot_product_flash_attention_for_cpu _softmax _weight_norm_interface abs acos acosh add addbmm addcdiv
+    addcmul addmm addmv addr amax amin aminmax argmax argmin asin asinh atan atanh avg_pool1d avg_pool2d avg_pool3d
+    baddbmm batch_norm bilinear binary_cross_entropy binary_cross_entropy_backward binary_cross_entropy_with_logits
+    bmm ceil celu clamp clamp_max clamp_min conv1d conv2d conv3d convolution cos cosh cross_entropy_loss cumsum
+    deg2rad div dot einsum elu erf exp exp2 expm1 floor floor_divide fmod frac gelu glu group_norm gru hardshrink
+    hardsigmoid hardswish hardtanh heaviside huber_loss index_add instance_norm layer_norm leaky_relu lerp
+    linalg_vector_norm linear linspace log log10 log1p log2 log_sigmoid log_softmax logaddexp logaddexp2 logit
+    logsumexp lstm matmul max max_pool1d max_pool2d max_pool3d maximum mean min minimum mish mm mse_loss mul
+    multi_margin_loss multilabel_margin_loss_forward mv nan_to_num native_batch_norm native_dropout
+    native_group_norm native_layer_norm neg nll_loss nll_loss_forward norm pow prelu prod rad2deg reciprocal relu
+    relu6 remainder round rsqrt rsub scaled_dot_product_attention scatter_add scatter_reduce selu sigmoid silu sin
+    sinc sinh smooth_l1_loss soft_margin_loss softmax softplus softshrink special_entr sqrt std std_mean sub sum tan
+    tanh threshold trunc var var_mean xlogy
+    """.split()
+)
+"""Operators that round, which were held against their kernels in float32."""
+
+_NOT_IN_HALVES = frozenset(
+    """
+    _native_batch_norm_legit _native_batch_norm_legit_functional huber_loss mse_loss native_batch_norm prod
+    smooth_l1_loss soft_margin_loss softshrink
+    """.split()
+)
+"""Those of which kernels round at other steps than their exports in float16 or bfloat16."""
+
+_NOT_IN_DOUBLE = frozenset(
+    """
+    _native_batch_norm_legit _native_batch_norm_legit_functional _native_batch_norm_legit_no_training batch_norm
+    celu elu group_norm hardsigmoid hardtanh instance_norm layer_norm leaky_relu native_batch_norm native_group_norm
+    native_layer_norm selu sinc softplus
+    """.split()
+)
+"""Those whose attributes ONNX, or the exporter, keeps in float32, so that float64 comes to other results."""
+
+_PRIMITIVE = frozenset(
+    """
+    abs acos acosh add amax amin asin asinh atan atanh broadcast_in_dim ceil convert_element_type cos cosh
+    device_put div eq erf exp floor ge gt iota le log lt mul ne neg pow reshape round sign sin sinh sqrt squeeze sub
+    sum tan tanh transpose var where
+    """.split()
+)
+"""PyTorch's primitives that are operators of ONNX."""
+
+
+def find_unchecked(program: GraphModule, operators: Collection[str]) -> str:
+    """Return an operator that PyTorch may compute otherwise than its export, with its type; "" if there is none.
+
+    Args:
+        program: The program that was exported, in the operators that were translated.
+        operators: Operators of the module, which formulas may stand for in the program, as `aten.softshrink`.
+    """
+    dtypes = {dtype for node in calls_of(program) if (dtype := dtype_of(node)) is not None and dtype.is_floating_point}
+    for name in operators:
+        if why := _describe(name, dtypes):
+            return why
+    for node in calls_of(program):
+        dtype = dtype_of(node)
+        name = str(getattr(node.target, "overloadpacket", node.target))
+        if why := _describe(name, set() if dtype is None else {dtype}):
+            return why
+        if dtype is not None and _is_scaled_otherwise(node, name.rpartition(".")[2], dtype):
+            return f"{name} with a factor in {_name(dtype)}"
+    return ""
+
+
+def calls_of(program: GraphModule) -> Iterator[Node]:
+    """Yield the calls of operators in a program, those of its branches and loops too."""
+    for module in program.modules():
+        if isinstance(module, GraphModule):
+            yield from (node for node in module.graph.nodes if node.op == "call_function")
+
+
+def _describe(name: str, dtypes: set[torch.dtype]) -> str:
+    space, _, short = name.rpartition(".")
+    short = short if short.startswith("__") else short.removesuffix("_")  # in place
+    if space not in ("aten", "prims"):  # parts of tuples, arithmetic of sizes, control flow of known operators
+        return ""
+    if short not in (_PRIMITIVE if space == "prims" else _MOVING | _COMPUTING):
+        return name
+    for dtype, unfit in ((torch.float64, _NOT_IN_DOUBLE), *((half, _NOT_IN_HALVES) for half in _HALVES)):
+        if dtype in dtypes and short in unfit:
+            return f"{name} in {_name(dtype)}"
+    return ""
+
+
+def _is_scaled_otherwise(node: Node, name: str, dtype: torch.dtype) -> bool:
+    """Tell whether a factor is rounded at another step: kernels for halves may keep it, Gemm has it in float32."""
+    factors = [node.kwargs.get(key, 1) for key in ("alpha", "beta")]
+    factors += node.args[1:2] if name == "softplus" else []
+    if dtype is torch.float64:
+        return any(isinstance(factor, float) and float(np.float32(factor)) != factor for factor in factors)
+    return dtype in _HALVES and any(factor != 1 for factor in factors)
+
+
+_HALVES = (torch.float16, torch.bfloat16)
+
+
+def _name(dtype: Any) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def dtype_of(node: Node) -> torch.dtype | None:
+    """Return the type of a node's tensor, of several of the first; None if it has none."""
+    value = node.meta.get("val")
+    value = value[0] if isinstance(value, tuple | list) and value else value
+    return getattr(value, "dtype", None)
