@@ -172,23 +172,32 @@ def section(release: Release, outcome: Outcome) -> str:
     lines = [f"## {release.runtime} {release.version}", ""]
     measured, tested = outcome.minutes
     where = f"On {processor()}, {platform.system()}, Python {platform.python_version()}, {release.jobs} processes"
-    lines += [f"{where}: {measured:.0f} minutes to measure, {tested:.0f} to test.", ""]
+    lines += [f"{where}: {measured:.0f} minutes to measure, {tested:.0f} to test: {outcome.tests[0]}.", ""]
     lines += ["| family | measured | kernels that the record did not cover |", "|---|---|---|"]
     for family, how in outcome.how.items():
         lines.append(f"| {family} | {how} | {'; '.join(outcome.changes[family]) or 'none'} |")
-    lines += [f"| {family} | not with this version | |" for family in outcome.unplayed]
-    lines += ["", f"Tests: {outcome.tests[0]}.", ""]
-    lines += [*(f"- `{line}`" for line in outcome.tests[1:]), ""] if outcome.tests[1:] else []
+    lines += [f"| {family} | {_UNMEASURED} | |" for family in outcome.unplayed]
+    lines += ["", *(f"- `{line}`" for line in outcome.tests[1:]), ""]
     return "\n".join(lines)
 
 
+_UNMEASURED = "not with this version"
+
+
 def write_section(page: Path, text: str) -> None:
-    """Put a section into the page, in place of an earlier one of the same title."""
+    """Put a section into the page, in place of an earlier one of the same title, whose other families stay."""
     title = text.splitlines()[0]
     content = page.read_text(encoding="utf-8") if page.exists() else ""
     start, *others = re.split(r"^(?=## )", content, flags=re.M)
     kept = [other.strip("\n") + "\n" for other in others if other.splitlines()[0] != title]
-    page.write_text("\n".join([start.strip("\n") + "\n", text, *kept]), encoding="utf-8")
+    before = next((other for other in others if other.splitlines()[0] == title), "")
+    rows = {row.split("|")[1]: row for row in before.splitlines() if row.startswith("| ") and _UNMEASURED not in row}
+    lines = [rows.get(row.split("|")[1], row) if _UNMEASURED in row else row for row in text.splitlines()]
+    here = next(line for line in lines if line.startswith("On "))
+    # One run of each machine.
+    runs = [line for line in before.splitlines() if line.startswith("On ") and line.split(",")[0] != here.split(",")[0]]
+    lines[lines.index(here) : lines.index(here)] = [part for run in runs for part in (run, "")]
+    page.write_text("\n".join([start.strip("\n") + "\n", "\n".join(lines).strip("\n") + "\n", *kept]), encoding="utf-8")
 
 
 def support(release: Release, chosen: Sequence[str] | None, records: Path, folder: Path) -> Outcome:

@@ -93,9 +93,17 @@ def test_what_a_release_does_otherwise_is_named(release: Any) -> None:
 def test_the_page_has_a_part_for_each_release_the_newest_first(release: Any, tmp_path: Path) -> None:
     page = tmp_path / "releases.md"
     page.write_text("# Releases\n\nText.\n")
-    for text in ("## a 1\n\nold\n", "## a 2\n\nnew\n", "## a 1\n\nagain\n"):
+    for text in (part("a 1", "X", "sse"), part("a 2", "X", "avx"), part("a 1", "Y", "avx"), part("a 1", "Y", "avx")):
         release.write_section(page, text)
-    assert page.read_text() == "# Releases\n\nText.\n\n## a 1\n\nagain\n\n## a 2\n\nnew\n"
+    again = part("a 1", "Y", "avx").replace("| sse | not with this version | |", "| sse | on X | none |")
+    both = again.replace("On Y", "On X, 1 minutes.\n\nOn Y")
+    assert page.read_text() == f"# Releases\n\nText.\n\n{both}\n{part('a 2', 'X', 'avx')}"
+
+
+def part(title: str, machine: str, family: str) -> str:
+    rows = {name: "not with this version | |" for name in ("avx", "sse")} | {family: f"on {machine} | none |"}
+    table = "\n".join(f"| {name} | {rows[name]}" for name in sorted(rows))
+    return f"## {title}\n\nOn {machine}, 1 minutes.\n\n| family | measured | changes |\n|---|---|---|\n{table}\n"
 
 
 def test_what_is_no_release_is_refused(release: Any, capsys: pytest.CaptureFixture[str]) -> None:

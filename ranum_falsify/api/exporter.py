@@ -14,7 +14,6 @@ from typing import Any, cast
 import onnx
 import torch
 from torch import Tensor
-from torch.onnx._internal.exporter import _building, _decomp, _fx_passes
 
 from ranum_falsify.api.fidelity import calls_of, dtype_of, find_unchecked
 from ranum_falsify.api.loss_kernels import list_kernels
@@ -120,6 +119,8 @@ def _replaced(owner: Any, name: str, replacement: Any) -> Iterator[None]:
 @contextlib.contextmanager
 def _with_kernels(notes: _ExportNotes) -> Iterator[None]:
     """Make the exporter take operators apart as their kernels compute them, before it looks for them in ONNX."""
+    from torch.onnx._internal.exporter import _decomp, _fx_passes
+
     list_usual, decompose_usually = _decomp.create_onnx_friendly_decomposition_table, _fx_passes.decompose_with_registry
 
     def note(operator: Any, formula: Callable[..., Any]) -> Callable[..., Any]:
@@ -160,6 +161,7 @@ def _is_composite(operator: Any) -> bool:
 def _with_doubles(notes: _ExportNotes) -> Iterator[None]:
     """Make the exporter keep Python's numbers in a module that computes in float64; it rounds them to float32."""
     from onnxscript import ir
+    from torch.onnx._internal.exporter import _building, _fx_passes
 
     promote, determine_usually = _fx_passes.insert_type_promotion_nodes, _building._determine_input_dtype
 

@@ -7,6 +7,7 @@ against the kernels: bounds of an export at points, with Python's numbers, again
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator
 from typing import Any
 
@@ -57,8 +58,8 @@ _COMPUTING = frozenset(
 
 _NOT_IN_HALVES = frozenset(
     """
-    _native_batch_norm_legit _native_batch_norm_legit_functional huber_loss mse_loss native_batch_norm prod
-    smooth_l1_loss soft_margin_loss softshrink
+    _native_batch_norm_legit _native_batch_norm_legit_functional huber_loss instance_norm mse_loss native_batch_norm
+    prod smooth_l1_loss soft_margin_loss softshrink
     """.split()
 )
 """Those of which kernels round at other steps than their exports in float16 or bfloat16."""
@@ -124,9 +125,11 @@ def _describe(name: str, dtypes: set[torch.dtype]) -> str:
 
 
 def _is_scaled_otherwise(node: Node, name: str, dtype: torch.dtype) -> bool:
-    """Tell whether a factor is rounded at another step: kernels for halves may keep it, Gemm has it in float32."""
+    """Tell whether a factor or an exponent counts at another step: kernels for halves may, Gemm has it in float32."""
     factors = [node.kwargs.get(key, 1) for key in ("alpha", "beta")]
     factors += node.args[1:2] if name == "softplus" else []
+    if name == "linalg_vector_norm" and node.args[1:] and node.args[1] not in (0, 1, 2, math.inf, -math.inf):
+        factors.append(node.args[1])
     if dtype is torch.float64:
         return any(isinstance(factor, float) and float(np.float32(factor)) != factor for factor in factors)
     return dtype in _HALVES and any(factor != 1 for factor in factors)

@@ -1,4 +1,4 @@
-"""Losses and layers for which PyTorch has kernels alone, in PyTorch's other operators, as these kernels compute them.
+"""Operators that PyTorch has kernels for, in PyTorch's other operators, as these kernels compute them.
 
 Each takes what its operator takes, and computes what its kernel does but for rounding: no step overflows, or gives NaN,
 where that of the kernel does not.
@@ -32,6 +32,7 @@ def list_kernels() -> dict[Any, Callable[..., Any]]:
         **dict.fromkeys((aten.div.Tensor_mode, aten.div.Scalar_mode), _divide),
         aten.addcdiv.default: _add_quotient,
         **{operator: partial(_compute_wide, operator) for operator in _list_wide()},
+        aten.conv3d.default: _convolve,
         aten.cross_entropy_loss.default: _cross_entropy_of_shares,
         aten.multi_margin_loss.default: _multi_margin_loss,
         aten.multi_margin_loss_backward.default: _multi_margin_loss_backward,
@@ -87,6 +88,11 @@ def _add_quotient(x: Tensor, dividend: Tensor, divisor: Tensor, value: float = 1
     wide = torch.float32 if x.dtype in _HALVES else x.dtype
     scaled = dividend.to(wide) if value == 1 else dividend.to(wide) * value
     return (x.to(wide) + scaled / divisor.to(wide)).to(x.dtype)
+
+
+def _convolve(x: Tensor, weight: Tensor, bias: Tensor | None = None, *options: Any, **named: Any) -> Any:
+    # The exporter makes one of the wrong shape where there is none.
+    return NotImplemented if bias is not None else F.conv3d(x, weight, x.new_zeros(len(weight)), *options, **named)
 
 
 def _reduce(rows: Tensor, reduction: int) -> Tensor:

@@ -151,7 +151,7 @@ def test_a_backward_pass_is_that_of_autocast(dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("name", ["soft_margin_loss", "cross_entropy, ignore_index", "poisson_nll_loss, full"])
 def test_losses_that_fail_in_float32_fail_at_their_line(name: str) -> None:
     loss = LOSSES[name]
-    result = rf.check(loss.module(), loss.args, box=loss.box, self_check=False, autocast=torch.bfloat16)
+    result = rf.check(loss.module(), loss.args, box=loss.box, self_check=False, autocast=torch.bfloat16, fail_on="any")
     assert result.verdict == "violated"
 
 

@@ -1,0 +1,123 @@
+"""Operators of PyTorch against bounds of their exports at points: they hold, or nothing is proved of the operator."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ranum_falsify.api import exporter, fidelity
+from ranum_falsify.api.exporting import export
+from ranum_falsify.domain import Interval, IntervalAnalysis
+from ranum_falsify.network import read
+from ranum_falsify.network.tensors import to_numpy
+from ranum_falsify.operators.relations.unpublished import describe_unchecked
+
+TEXT = Path(__file__).with_name("operators.txt").read_text(encoding="utf-8")
+EXPRESSIONS = [line for line in TEXT.splitlines() if not line.startswith("#")]
+OTHERWISE = {
+    "atan2": "aten.atan2",
+    "logcumsumexp": "aten.logcumsumexp",
+    "cross(": "aten.linalg_cross",
+    'mode="linear"': "aten.upsample_linear1d",
+}
+"""What is known to be computed otherwise in every type."""
+
+SIZES = [10.0**n for n in range(-36, 31, 3)]
+SIZES += [0.1, 0.3, 0.5, 0.7, 0.99, 1.0, 1.01, 1.4, 2.1, 2.345, 7.0, 16.6, 25.0, 88.0, 300.0, 1000.7, 5e4, 3e-5]
+
+
+class Expression(nn.Module):
+    """A module that computes an expression of two vectors."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self._code = compile(text, text, "eval")
+
+    def forward(self, a: Tensor, b: Tensor) -> Tensor:
+        names = {"a": a, "b": b, "A": matrix(a), "B": matrix(b), "small": small, "image": image, "torch": torch, "F": F}
+        names["table"] = lambda *rows: [torch.tensor(row, dtype=a.dtype) for row in rows]
+        # Results that have no b take it as an argument all the same.
+        found: Tensor = eval(self._code, names) + 0 * b.reshape(-1)[:1].sum()
+        return found
+
+
+def matrix(x: Tensor) -> Tensor:
+    return x[: len(x) // 4 * 4].reshape(-1, 4)
+
+
+def image(x: Tensor) -> Tensor:
+    return x[:8].reshape(1, 2, 4, 4)
+
+
+def small(x: Tensor) -> Tensor:
+    return x.clamp(-30, 30)
+
+
+def numbers(dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    info = torch.finfo(dtype)
+    sizes = torch.tensor([x for x in SIZES if 4 * info.tiny < x < info.max / 4], dtype=torch.float64)
+    random = torch.Generator().manual_seed(1)
+    near = torch.randn(100, generator=random, dtype=torch.float64)
+    a = torch.cat([torch.cat([sizes, -sizes]).repeat(4), near])
+    b = torch.cat([a[:-100][torch.randperm(len(a) - 100, generator=random)], near * 1.01])
+    return a.to(dtype), b.to(dtype)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("text", EXPRESSIONS)
+def test_bounds_hold_what_pytorch_computes_or_nothing_is_proved(text: str, dtype: torch.dtype) -> None:
+    module, arguments = Expression(text), numbers(dtype)
+    try:
+        result = module(*arguments)
+    except (NotImplementedError, RuntimeError):
+        pytest.skip("PyTorch has no kernel of this type")
+    model = export(module, arguments, {}).model
+    graph = read(model)
+    unchecked = describe_unchecked(graph)
+    known = next((name for part, name in OTHERWISE.items() if part in text), "")
+    if unchecked:
+        assert known == unchecked or dtype is not torch.float32
+        return
+    assert not known
+    feeds = dict(zip(("a", "b"), map(to_numpy, arguments), strict=True))
+    box = [Interval.box(feeds[name], feeds[name]) for name in graph.input_names]
+    (bounds,) = IntervalAnalysis(graph, runtimes=("torch",)).run(box)
+    assert bounds is not None
+    assert bounds.dtype == dtype
+    low, high = (end.expand(bounds.shape) for end in bounds.doubles())
+    y = result.double()
+    inside = (low <= y) & (y <= high) | ~y.isfinite() | (y.abs() < torch.finfo(dtype).tiny)
+    assert inside.all(), (y[~inside], low[~inside], high[~inside])
+
+
+ELSEWHERE = frozenset(
+    """
+    _cdist_backward _log_softmax _native_batch_norm_legit_functional _prelu_kernel _safe_softmax
+    _scaled_dot_product_efficient_attention _scaled_dot_product_flash_attention
+    _scaled_dot_product_flash_attention_for_cpu _softmax _weight_norm_interface batch_norm binary_cross_entropy_backward
+    clamp_max gru lstm mm multilabel_margin_loss_forward native_batch_norm native_dropout native_group_norm
+    native_layer_norm nll_loss_forward scatter_reduce std std_mean var_mean
+    """.split()
+)
+"""Operators that are other names of some that are tried, or that tests of losses, layers and derivatives run."""
+
+
+@pytest.mark.slow
+def test_every_operator_that_is_listed_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = set[str]()
+
+    def look(program: torch.fx.GraphModule, operators: list[str]) -> str:
+        seen.update(operators)
+        seen.update(str(getattr(node.target, "overloadpacket", "")) for node in fidelity.calls_of(program))
+        return ""
+
+    monkeypatch.setattr(exporter, "find_unchecked", look)
+    for text in EXPRESSIONS:
+        export(Expression(text), numbers(torch.float32), {})
+    tried = {name.removeprefix("aten.").removesuffix("_") for name in seen}
+    assert fidelity._COMPUTING - tried == ELSEWHERE
