@@ -114,11 +114,11 @@ def calls_of(program: GraphModule) -> Iterator[Node]:
 def _describe(name: str, dtypes: set[torch.dtype]) -> str:
     space, _, short = name.rpartition(".")
     short = short if short.startswith("__") else short.removesuffix("_")  # in place
-    if space not in ("aten", "prims"):  # parts of tuples, arithmetic of sizes, control flow of known operators
+    if not space:  # parts of tuples, arithmetic of sizes, control flow of known operators
         return ""
-    if short not in (_PRIMITIVE if space == "prims" else _MOVING | _COMPUTING):
+    if short not in {"aten": _MOVING | _COMPUTING, "prims": _PRIMITIVE}.get(space, ()):
         return name
-    for dtype, unfit in ((torch.float64, _NOT_IN_DOUBLE), *((half, _NOT_IN_HALVES) for half in _HALVES)):
+    for dtype, unfit in ((torch.float64, _NOT_IN_DOUBLE), *((half, _NOT_IN_HALVES) for half in HALVES)):
         if dtype in dtypes and short in unfit:
             return f"{name} in {_name(dtype)}"
     return ""
@@ -132,10 +132,10 @@ def _is_scaled_otherwise(node: Node, name: str, dtype: torch.dtype) -> bool:
         factors.append(node.args[1])
     if dtype is torch.float64:
         return any(isinstance(factor, float) and float(np.float32(factor)) != factor for factor in factors)
-    return dtype in _HALVES and any(factor != 1 for factor in factors)
+    return dtype in HALVES and any(factor != 1 for factor in factors)
 
 
-_HALVES = (torch.float16, torch.bfloat16)
+HALVES = (torch.float16, torch.bfloat16)
 
 
 def _name(dtype: Any) -> str:

@@ -13,8 +13,9 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND, elementwise_dtypes
 
-_HALVES = (torch.float16, torch.bfloat16)
+from ranum_falsify.api.fidelity import HALVES
 
 _NONE, _MEAN = 0, 1
 """What PyTorch's losses make of their elements; any other number for the sum."""
@@ -54,11 +55,16 @@ def _list_wide() -> list[Any]:
 
 
 def _compute_wide(operator: Callable[..., Any], *operands: Any, **options: Any) -> Any:
-    dtype = next(x.dtype for x in operands if isinstance(x, Tensor))
-    if dtype not in _HALVES:
+    _, dtype = _find_types(*(x for x in operands if isinstance(x, Tensor)))
+    if dtype not in HALVES:
         return NotImplemented
     wide = (x.float() if isinstance(x, Tensor) and x.is_floating_point() else x for x in operands)
     return operator(*wide, **options).to(dtype)
+
+
+def _find_types(*tensors: Tensor) -> tuple[torch.dtype, torch.dtype]:
+    """Return the types that an operator of numbers computes in and returns."""
+    return elementwise_dtypes(*tensors, type_promotion_kind=ELEMENTWISE_TYPE_PROMOTION_KIND.DEFAULT)
 
 
 def _add(x: Any, y: Any, alpha: float = 1) -> Any:
@@ -85,9 +91,9 @@ def _divide(x: Tensor, y: Any, *, rounding_mode: str | None) -> Any:
 
 def _add_quotient(x: Tensor, dividend: Tensor, divisor: Tensor, value: float = 1) -> Tensor:
     """Return x + value y / z; the exporter divides first."""
-    wide = torch.float32 if x.dtype in _HALVES else x.dtype
+    wide, dtype = _find_types(x, dividend, divisor)
     scaled = dividend.to(wide) if value == 1 else dividend.to(wide) * value
-    return (x.to(wide) + scaled / divisor.to(wide)).to(x.dtype)
+    return (x.to(wide) + scaled / divisor.to(wide)).to(dtype)
 
 
 def _convolve(x: Tensor, weight: Tensor, bias: Tensor | None = None, *options: Any, **named: Any) -> Any:
