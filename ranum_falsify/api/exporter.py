@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from ranum_falsify.api.fidelity import calls_of, dtype_of, find_unchecked
-from ranum_falsify.api.loss_kernels import list_kernels
+from ranum_falsify.api.formulas import list_formulas
 from ranum_falsify.api.tracing import keep_stacks
 from ranum_falsify.api.translations import list_translations
 from ranum_falsify.operators.relations.unpublished import UNCHECKED
@@ -121,6 +121,7 @@ def _with_kernels(notes: _ExportNotes) -> Iterator[None]:
     """Make the exporter take operators apart as their kernels compute them, before it looks for them in ONNX."""
     from torch.onnx._internal.exporter import _decomp, _fx_passes
 
+    kernels = list_formulas()
     list_usual, decompose_usually = _decomp.create_onnx_friendly_decomposition_table, _fx_passes.decompose_with_registry
 
     def note(operator: Any, formula: Callable[..., Any]) -> Callable[..., Any]:
@@ -132,23 +133,35 @@ def _with_kernels(notes: _ExportNotes) -> Iterator[None]:
 
         return take_apart
 
-    def list_formulas(onnx_registered_ops: Any) -> dict[Any, Any]:
+    def list_table(onnx_registered_ops: Any) -> dict[Any, Any]:
         formulas = list_usual(onnx_registered_ops)
-        own = {op: note(op, formula) for op, formula in formulas.items() if not _is_composite(op)}
-        return formulas | own | list_kernels()
+        formulas |= {op: note(op, formula) for op, formula in formulas.items() if not _is_composite(op)}
+        return formulas | {op: _first(ours, formulas.get(op)) for op, ours in kernels.items()}
 
     def decompose(program: torch.export.ExportedProgram, registry: Any) -> Any:
         # Formulas that PyTorch has for autograd need no table.
-        calls = (node.target for node in calls_of(program.graph_module))
+        calls = {node.target for node in calls_of(program.graph_module)} - kernels.keys()
         own = (op for op in calls if isinstance(op, torch._ops.OpOverload) and not _is_composite(op))
         notes.operators.update(str(op.overloadpacket) for op in own)
         return decompose_usually(program, registry)
 
     with (
-        _replaced(_decomp, "create_onnx_friendly_decomposition_table", list_formulas),
+        _replaced(_decomp, "create_onnx_friendly_decomposition_table", list_table),
         _replaced(_fx_passes, "decompose_with_registry", decompose),
     ):
         yield
+
+
+def _first(ours: Callable[..., Any], other: Callable[..., Any] | None) -> Callable[..., Any]:
+    """Return a formula that is another one where it is not implemented."""
+    if other is None:
+        return ours
+
+    def take_apart(*args: Any, **kwargs: Any) -> Any:
+        found = ours(*args, **kwargs)
+        return other(*args, **kwargs) if found is NotImplemented else found
+
+    return take_apart
 
 
 def _is_composite(operator: Any) -> bool:

@@ -17,41 +17,48 @@ from torch.fx import GraphModule, Node
 
 _MOVING = frozenset(
     """
-    __and__ __or__ __xor__ _assert_async _assert_scalar _assert_tensor_metadata _local_scalar_dense _reshape_alias
-    _to_copy _unsafe_index _unsafe_view alias all any arange as_strided bernoulli bitwise_and bitwise_not bitwise_or
-    bitwise_xor broadcast_to bucketize cat chunk clone constant_pad_nd contiguous copy detach diag_embed diagonal
-    dropout embedding empty empty_like empty_permuted eq equal expand expand_as eye fill flatten flip full full_like
-    gather ge gt index index_copy index_fill index_put index_select isfinite isinf isnan isneginf isposinf item le
-    lift_fresh_copy logical_and logical_not logical_or logical_xor lt masked_fill masked_scatter narrow ne new_empty
-    new_full new_ones new_zeros nonzero ones ones_like pad permute pixel_shuffle pixel_unshuffle rand rand_like
-    randint randn randn_like reflection_pad1d reflection_pad2d reflection_pad3d repeat repeat_interleave
-    replication_pad1d replication_pad2d replication_pad3d reshape roll rot90 scalar_tensor scatter select
-    select_scatter sgn sign signbit slice slice_scatter sort split split_with_sizes squeeze stack
-    sym_constrain_range sym_constrain_range_for_size sym_size t take tile topk transpose tril triu type_as unbind
-    unflatten unfold unsafe_split unsafe_split_with_sizes unsqueeze upsample_nearest1d upsample_nearest2d
-    upsample_nearest3d view view_as where zero zeros zeros_like
+    __and__ __or__ __xor__ _assert_async _assert_scalar _assert_tensor_metadata _efficientzerotensor
+    _local_scalar_dense _reshape_alias _to_copy _unsafe_index _unsafe_index_put _unsafe_masked_index
+    _unsafe_masked_index_put_accumulate _unsafe_view alias all any arange as_strided bernoulli bitwise_and bitwise_not
+    bitwise_or bitwise_xor broadcast_to bucketize cat chunk clone constant_pad_nd contiguous copy detach diag_embed
+    diagonal diagonal_backward dropout embedding embedding_dense_backward empty empty_like empty_permuted eq equal
+    expand expand_as eye fill flatten flip full full_like gather ge gt hardshrink_backward hardtanh_backward index
+    index_copy index_fill index_put index_select isfinite isinf isnan isneginf isposinf item le lift_fresh_copy
+    logical_and logical_not logical_or logical_xor lt masked_fill masked_scatter masked_select narrow ne new_empty
+    new_full new_ones new_zeros nonzero ones ones_like pad permute pixel_shuffle pixel_unshuffle rand rand_like randint
+    randn randn_like reflection_pad1d reflection_pad2d reflection_pad3d repeat repeat_interleave replication_pad1d
+    replication_pad2d replication_pad3d reshape roll rot90 scalar_tensor scatter select select_backward select_scatter
+    sgn sign signbit slice slice_backward slice_scatter softshrink_backward sort split split_with_sizes squeeze stack
+    sym_constrain_range sym_constrain_range_for_size sym_size t take threshold_backward tile topk transpose tril triu
+    type_as unbind unflatten unfold unfold_backward unsafe_split unsafe_split_with_sizes unsqueeze upsample_nearest1d
+    upsample_nearest2d upsample_nearest3d value_selecting_reduction_backward view view_as where zero zeros zeros_like
     """.split()
 )
 """Operators that move, compare and choose numbers."""
 
 _COMPUTING = frozenset(
     """
-    _adaptive_avg_pool2d _cdist_backward _cdist_forward _log_softmax _native_batch_norm_legit
-    _native_batch_norm_legit_functional _native_batch_norm_legit_no_training _prelu_kernel _safe_softmax
-    _scaled_dot_product_efficient_attention _scaled_dot_product_flash_attention
-    _scaled_dot_product_flash_attention_for_cpu _softmax _weight_norm_interface abs acos acosh add addbmm addcdiv
-    addcmul addmm addmv addr amax amin aminmax argmax argmin asin asinh atan atanh avg_pool1d avg_pool2d avg_pool3d
-    baddbmm batch_norm bilinear binary_cross_entropy binary_cross_entropy_backward binary_cross_entropy_with_logits
-    bmm ceil celu clamp clamp_max clamp_min conv1d conv2d conv3d convolution cos cosh cross_entropy_loss cumsum
-    deg2rad div dot einsum elu erf exp exp2 expm1 floor floor_divide fmod frac gelu glu group_norm gru hardshrink
-    hardsigmoid hardswish hardtanh heaviside huber_loss index_add instance_norm layer_norm leaky_relu lerp
-    linalg_vector_norm linear linspace log log10 log1p log2 log_sigmoid log_softmax logaddexp logaddexp2 logit
-    logsumexp lstm matmul max max_pool1d max_pool2d max_pool3d maximum mean min minimum mish mm mse_loss mul
-    multi_margin_loss multilabel_margin_loss_forward mv nan_to_num native_batch_norm native_dropout
-    native_group_norm native_layer_norm neg nll_loss nll_loss_forward norm pow prelu prod rad2deg reciprocal relu
-    relu6 remainder round rsqrt rsub scaled_dot_product_attention scatter_add scatter_reduce selu sigmoid silu sin
-    sinc sinh smooth_l1_loss soft_margin_loss softmax softplus softshrink special_entr sqrt std std_mean sub sum tan
-    tanh threshold trunc var var_mean xlogy
+    _adaptive_avg_pool2d _cdist_backward _cdist_forward _log_softmax _log_softmax_backward_data
+    _native_batch_norm_legit _native_batch_norm_legit_functional _native_batch_norm_legit_no_training _prelu_kernel
+    _prelu_kernel_backward _safe_softmax _scaled_dot_product_efficient_attention _scaled_dot_product_flash_attention
+    _scaled_dot_product_flash_attention_for_cpu _softmax _softmax_backward_data _weight_norm_interface abs acos acosh
+    add addbmm addcdiv addcmul addmm addmv addr amax amin aminmax argmax argmin asin asinh atan atanh avg_pool1d
+    avg_pool2d avg_pool2d_backward avg_pool3d baddbmm batch_norm bilinear binary_cross_entropy
+    binary_cross_entropy_backward binary_cross_entropy_with_logits bmm ceil celu clamp clamp_max clamp_min conv1d
+    conv2d conv3d convolution convolution_backward cos cosh cross_entropy_loss cumprod cumsum deg2rad div dot einsum
+    elu elu_backward erf exp exp2 expm1 floor floor_divide fmod frac gelu gelu_backward glu glu_backward group_norm gru
+    hardshrink hardsigmoid hardsigmoid_backward hardswish hardswish_backward hardtanh heaviside huber_loss
+    huber_loss_backward index_add instance_norm layer_norm leaky_relu leaky_relu_backward lerp linalg_vector_norm
+    linear linspace log log10 log1p log2 log_sigmoid log_sigmoid_backward log_sigmoid_forward log_softmax logaddexp
+    logaddexp2 logit logit_backward logsumexp lstm matmul max max_pool1d max_pool2d max_pool2d_with_indices
+    max_pool2d_with_indices_backward max_pool3d max_pool3d_with_indices maximum mean min minimum mish mm mse_loss
+    mse_loss_backward mul multi_margin_loss multi_margin_loss_backward multilabel_margin_loss_forward mv nan_to_num
+    native_batch_norm native_batch_norm_backward native_dropout native_group_norm native_group_norm_backward
+    native_layer_norm native_layer_norm_backward neg nll_loss nll_loss_backward nll_loss_forward norm pow prelu prod
+    rad2deg reciprocal relu relu6 remainder round rsqrt rsub scaled_dot_product_attention scatter_add scatter_reduce
+    selu sigmoid sigmoid_backward silu silu_backward sin sinc sinh smooth_l1_loss soft_margin_loss softmax softplus
+    softplus_backward softshrink special_entr sqrt std std_mean sub sum tan tanh tanh_backward threshold trunc var
+    var_mean xlogy
     """.split()
 )
 """Operators that round, which were held against their kernels in float32."""

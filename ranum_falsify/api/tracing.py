@@ -20,7 +20,7 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 
 from ranum_falsify.api.arguments import Arguments, find_tensors
 from ranum_falsify.api.casting import under_autocast
-from ranum_falsify.api.decompositions import list_decompositions
+from ranum_falsify.api.formulas import list_formulas
 from ranum_falsify.api.sources import is_machinery
 from ranum_falsify.network.source import BACKWARD
 
@@ -151,7 +151,7 @@ def trace_training(step: TrainingStep) -> tuple[torch.fx.GraphModule, list[Tenso
     with fx_traceback.preserve_node_meta(), keep_stacks(), _module_paths(), plain[0], plain[1]:
         trace = make_fx(
             run,
-            list_decompositions(),
+            list_formulas(),
             tracing_mode="fake",
             _allow_non_fake_inputs=True,
             record_stack_traces=True,

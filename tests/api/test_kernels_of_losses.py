@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ranum_falsify.api.ctc_loss import ctc_loss
-from ranum_falsify.api.loss_kernels import list_kernels
+from ranum_falsify.api.formulas import list_formulas
 from ranum_falsify.api.replaced import ReplacedFunctions
 
 GENERATOR = torch.Generator().manual_seed(0)
@@ -50,7 +50,7 @@ CALLS = [
 @pytest.mark.parametrize("index", range(len(CALLS)))
 def test_numbers_are_those_of_the_operator(index: int) -> None:
     operator, args = CALLS[index]
-    found, expected = list_kernels()[operator](*args), operator(*args)
+    found, expected = list_formulas()[operator](*args), operator(*args)
     many = (found, expected) if isinstance(found, tuple) else ((found,), (expected,))
     for one, other in zip(*many, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6 if "std" not in str(operator) else 0.0)
@@ -92,7 +92,7 @@ def test_a_negative_variance_gives_nan() -> None:
 @pytest.mark.parametrize("dims", [None, [0, 1], [1]])
 def test_where_the_kernel_of_a_deviation_overflows_so_does_ours(size: float, dims: list[int] | None) -> None:
     kernel = torch.ops.aten.std.correction
-    ours = list_kernels()[kernel]
+    ours = list_formulas()[kernel]
     generator = torch.Generator().manual_seed(0)
     for x in (torch.full((3, 4), 0.6 * size), (torch.rand(3, 4, generator=generator) * 2 - 1) * size):
         assert not bool((~kernel(x, dims, correction=1).isfinite() & ours(x, dims, 1).isfinite()).any())

@@ -6,7 +6,9 @@ where that of the kernel does not.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+import operator
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -15,37 +17,59 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND, elementwise_dtypes
 
+from ranum_falsify.api.derivatives import list_derivatives
 from ranum_falsify.api.fidelity import HALVES
+from ranum_falsify.api.resampling import list_resampling
 
 _NONE, _MEAN = 0, 1
 """What PyTorch's losses make of their elements; any other number for the sum."""
 
 
-def list_kernels() -> dict[Any, Callable[..., Any]]:
+def list_formulas() -> dict[Any, Callable[..., Any]]:
     """Return the functions by operator, forward and backward."""
     aten = torch.ops.aten
     return {
+        **list_derivatives(),
+        **list_resampling(),
         aten._safe_softmax.default: _safe_softmax,
-        aten._weight_norm_interface_backward.default: _weight_norm_backward,
         **dict.fromkeys((aten.add.Tensor, aten.add.Scalar), _add),
         **dict.fromkeys((aten.sub.Tensor, aten.sub.Scalar), lambda x, y, alpha=1: _add(x, y, -alpha)),
         **dict.fromkeys((aten.rsub.Tensor, aten.rsub.Scalar), _subtract_from),
         **dict.fromkeys((aten.div.Tensor_mode, aten.div.Scalar_mode), _divide),
         aten.addcdiv.default: _add_quotient,
-        **{operator: partial(_compute_wide, operator) for operator in _list_wide()},
+        **{function: partial(_compute_wide, function) for function in _list_wide()},
         aten.conv3d.default: _convolve,
+        aten.cumprod.default: _accumulate_products,
+        aten.empty_permuted.default: _clear,
         aten.cross_entropy_loss.default: _cross_entropy_of_shares,
         aten.multi_margin_loss.default: _multi_margin_loss,
         aten.multi_margin_loss_backward.default: _multi_margin_loss_backward,
         aten.multilabel_margin_loss_backward.default: _multilabel_margin_loss_backward,
         aten.multilabel_margin_loss_forward.default: _multilabel_margin_loss,
         aten.scaled_dot_product_attention.default: _attention_with_dropout,
-        aten.softplus_backward.default: _softplus_backward,
         aten.std.correction: _deviation,
         aten.std.default: lambda x, unbiased=True: _deviation(x, correction=int(unbiased)),
         aten.std.dim: lambda x, dim, unbiased=True, keepdim=False: _deviation(x, dim, int(unbiased), keepdim),
         aten.std_mean.correction: _deviation_and_mean,
     }
+
+
+def _clear(size: Sequence[int], order: Sequence[int], **options: Any) -> Tensor:
+    """What is not initialised may be 0."""
+    return torch.zeros(size, dtype=options.get("dtype"), device=options.get("device"))
+
+
+def _accumulate_products(x: Tensor, dim: int, dtype: torch.dtype | None = None) -> Any:
+    """Return the products of what comes before, and of each element, which the kernel keeps in float64."""
+    steps = x.unbind(dim) if x.dim() else ()
+    if not x.is_floating_point() or dtype not in (None, x.dtype) or not 0 < len(steps) <= _MANY_FACTORS:
+        return NotImplemented
+    wide = (step.double() for step in steps)
+    return torch.stack([product.to(x.dtype) for product in itertools.accumulate(wide, operator.mul)], dim)
+
+
+_MANY_FACTORS = 64
+"""Of more factors products are not written one by one."""
 
 
 def _list_wide() -> list[Any]:
@@ -54,12 +78,12 @@ def _list_wide() -> list[Any]:
     return [aten.addcmul.default, aten.lerp.Scalar, aten.lerp.Tensor, aten.sinc.default]
 
 
-def _compute_wide(operator: Callable[..., Any], *operands: Any, **options: Any) -> Any:
+def _compute_wide(function: Callable[..., Any], *operands: Any, **options: Any) -> Any:
     _, dtype = _find_types(*(x for x in operands if isinstance(x, Tensor)))
     if dtype not in HALVES:
         return NotImplemented
     wide = (x.float() if isinstance(x, Tensor) and x.is_floating_point() else x for x in operands)
-    return operator(*wide, **options).to(dtype)
+    return function(*wide, **options).to(dtype)
 
 
 def _find_types(*tensors: Tensor) -> tuple[torch.dtype, torch.dtype]:
@@ -124,12 +148,6 @@ def _deviation_and_mean(
     return _deviation(x, dim, correction, keepdim), mean
 
 
-def _softplus_backward(gradient: Tensor, x: Tensor, beta: float, threshold: float) -> Tensor:
-    scaled = x * beta
-    z = scaled.clamp(max=threshold).exp()  # the kernel does not look at larger ones
-    return torch.where(scaled > threshold, gradient, gradient * z / (z + 1.0))
-
-
 def _safe_softmax(x: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor:
     # The least number in place of -inf: what all of a row is hidden from has shares, too, of which none is taken.
     shares = torch.softmax(x.clamp(min=torch.finfo(x.dtype).min), dim, dtype=dtype)
@@ -177,15 +195,6 @@ def _cross_entropy_of_shares(
     if reduction == _NONE:
         return -found.sum(axis)
     return -found.sum() / rows if reduction == _MEAN else -found.sum()
-
-
-def _weight_norm_backward(gradient: Tensor, v: Tensor, g: Tensor, norms: Tensor, dim: int) -> tuple[Tensor, Tensor]:
-    wide_gradient, wide_v = gradient.to(norms.dtype), v.to(norms.dtype)
-    others = [i for i in range(v.dim()) if i != dim % v.dim()]
-    of_g = (wide_gradient * wide_v).sum(others, keepdim=True) / norms
-    scale = g.to(norms.dtype) / norms
-    of_v = scale * wide_gradient - scale * of_g / norms * wide_v
-    return of_v.to(v.dtype), of_g.to(g.dtype)
 
 
 # margins ----------------------------------------------------------------------------------------------------------
