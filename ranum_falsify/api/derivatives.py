@@ -30,6 +30,7 @@ def list_derivatives() -> dict[Any, Callable[..., Any]]:
         aten.silu_backward.default: _silu_backward,
         aten.smooth_l1_loss_backward.default: _smooth_l1_backward,
         aten.softplus_backward.default: _softplus_backward,
+        aten.threshold_backward.default: _threshold_backward,
     }
 
 
@@ -152,6 +153,10 @@ def _maximum_backward(gradient: Tensor, x: Tensor, *options: Any) -> Tensor:
     return flat.scatter_add(-1, indices.flatten(first), gradient.flatten(first)).reshape(x.shape)
 
 
+def _threshold_backward(gradient: Tensor, x: Tensor, threshold: float) -> Tensor:
+    return torch.where((x.float() if x.dtype in HALVES else x) <= threshold, 0.0, gradient)
+
+
 def _weight_norm_backward(gradient: Tensor, v: Tensor, g: Tensor, norms: Tensor, dim: int) -> tuple[Tensor, Tensor]:
     wide_gradient, wide_v = gradient.to(norms.dtype), v.to(norms.dtype)
     others = [i for i in range(v.dim()) if i != dim % v.dim()]
@@ -162,6 +167,7 @@ def _weight_norm_backward(gradient: Tensor, v: Tensor, g: Tensor, norms: Tensor,
 
 
 def _softplus_backward(gradient: Tensor, x: Tensor, beta: float, threshold: float) -> Tensor:
-    scaled = x * beta
+    wide = x.float() if x.dtype in HALVES else x
+    scaled = wide * beta
     z = scaled.clamp(max=threshold).exp()  # the kernel does not look at larger ones
-    return torch.where(scaled > threshold, gradient, gradient * z / (z + 1.0))
+    return torch.where(scaled > threshold, gradient, gradient * z / (z + 1.0)).to(x.dtype)

@@ -6,7 +6,7 @@ import contextlib
 import io
 import logging
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, cast
@@ -15,14 +15,16 @@ import onnx
 import torch
 from torch import Tensor
 
-from ranum_falsify.api.fidelity import calls_of, dtype_of, find_unchecked
+from ranum_falsify.api.fidelity import calls_of, dtype_of, find_unchecked, list_operators, note_uses
 from ranum_falsify.api.formulas import list_formulas
 from ranum_falsify.api.tracing import keep_stacks
 from ranum_falsify.api.translations import list_translations
 from ranum_falsify.operators.relations.unpublished import UNCHECKED
 
 
-def run_exporter(module: torch.nn.Module, tensors: Sequence[Tensor]) -> onnx.ModelProto:
+def run_exporter(
+    module: torch.nn.Module, tensors: Sequence[Tensor], operators: Collection[str] = ()
+) -> onnx.ModelProto:
     """Return a module as an ONNX model whose nodes note where they come from.
 
     The model notes an operator that PyTorch may compute otherwise, too; see `find_unchecked`.
@@ -30,8 +32,9 @@ def run_exporter(module: torch.nn.Module, tensors: Sequence[Tensor]) -> onnx.Mod
     Args:
         module: The module; its arguments and outputs are tensors.
         tensors: The arguments of an example call.
+        operators: Operators that the module stands for, if it was traced.
     """
-    notes = _ExportNotes()
+    notes = _ExportNotes(set(operators))
     with keep_stacks(), _without_bodies(), _with_kernels(notes), _with_doubles(notes):
         program = torch.onnx.export(
             module,
@@ -121,28 +124,16 @@ def _with_kernels(notes: _ExportNotes) -> Iterator[None]:
     """Make the exporter take operators apart as their kernels compute them, before it looks for them in ONNX."""
     from torch.onnx._internal.exporter import _decomp, _fx_passes
 
-    kernels = list_formulas()
     list_usual, decompose_usually = _decomp.create_onnx_friendly_decomposition_table, _fx_passes.decompose_with_registry
-
-    def note(operator: Any, formula: Callable[..., Any]) -> Callable[..., Any]:
-        def take_apart(*args: Any, **kwargs: Any) -> Any:
-            found = formula(*args, **kwargs)
-            if found is not NotImplemented:
-                notes.operators.add(str(operator.overloadpacket))
-            return found
-
-        return take_apart
 
     def list_table(onnx_registered_ops: Any) -> dict[Any, Any]:
         formulas = list_usual(onnx_registered_ops)
-        formulas |= {op: note(op, formula) for op, formula in formulas.items() if not _is_composite(op)}
-        return formulas | {op: _first(ours, formulas.get(op)) for op, ours in kernels.items()}
+        formulas |= {op: _first(ours, formulas.get(op)) for op, ours in list_formulas().items()}
+        return note_uses(formulas, notes.operators)
 
     def decompose(program: torch.export.ExportedProgram, registry: Any) -> Any:
         # Formulas that PyTorch has for autograd need no table.
-        calls = {node.target for node in calls_of(program.graph_module)} - kernels.keys()
-        own = (op for op in calls if isinstance(op, torch._ops.OpOverload) and not _is_composite(op))
-        notes.operators.update(str(op.overloadpacket) for op in own)
+        notes.operators.update(list_operators(program.graph_module))
         return decompose_usually(program, registry)
 
     with (
@@ -162,12 +153,6 @@ def _first(ours: Callable[..., Any], other: Callable[..., Any] | None) -> Callab
         return other(*args, **kwargs) if found is NotImplemented else found
 
     return take_apart
-
-
-def _is_composite(operator: Any) -> bool:
-    """Tell whether PyTorch itself computes an operator from others; those of interpolation it does not name so."""
-    composite = torch._C.DispatchKey.CompositeImplicitAutograd
-    return operator._overloadname != "vec" and bool(operator.has_kernel_for_dispatch_key(composite))
 
 
 @contextlib.contextmanager

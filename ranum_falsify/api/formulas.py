@@ -19,7 +19,6 @@ from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND, elementwise_dty
 
 from ranum_falsify.api.derivatives import list_derivatives
 from ranum_falsify.api.fidelity import HALVES
-from ranum_falsify.api.resampling import list_resampling
 
 _NONE, _MEAN = 0, 1
 """What PyTorch's losses make of their elements; any other number for the sum."""
@@ -30,15 +29,21 @@ def list_formulas() -> dict[Any, Callable[..., Any]]:
     aten = torch.ops.aten
     return {
         **list_derivatives(),
-        **list_resampling(),
+        aten._trilinear.default: _multiply_three,
         aten._safe_softmax.default: _safe_softmax,
         **dict.fromkeys((aten.add.Tensor, aten.add.Scalar), _add),
         **dict.fromkeys((aten.sub.Tensor, aten.sub.Scalar), lambda x, y, alpha=1: _add(x, y, -alpha)),
         **dict.fromkeys((aten.rsub.Tensor, aten.rsub.Scalar), _subtract_from),
         **dict.fromkeys((aten.div.Tensor_mode, aten.div.Scalar_mode), _divide),
+        **{
+            getattr(getattr(aten, name), overload): partial(formula, getattr(aten, name).Tensor)
+            for names, formula in (("mul div", _scale), ("eq ne lt le gt ge", _compare))
+            for name, overload in itertools.product(names.split(), ("Tensor", "Scalar"))
+        },
         aten.addcdiv.default: _add_quotient,
         **{function: partial(_compute_wide, function) for function in _list_wide()},
         aten.conv3d.default: _convolve,
+        aten.native_layer_norm.default: _normalise_layers,
         aten.cumprod.default: _accumulate_products,
         aten.empty_permuted.default: _clear,
         aten.cross_entropy_loss.default: _cross_entropy_of_shares,
@@ -54,15 +59,45 @@ def list_formulas() -> dict[Any, Callable[..., Any]]:
     }
 
 
+def _multiply_three(
+    x: Tensor,
+    y: Tensor,
+    z: Tensor,
+    expand_x: Sequence[int],
+    expand_y: Sequence[int],
+    expand_z: Sequence[int],
+    summed: Sequence[int],
+    unrolled: int = 1,
+) -> Tensor:
+    """Return the products of three tensors, added up, as bilinear layers and their derivatives take them."""
+    for dims, i in ((expand_x, 0), (expand_y, 1), (expand_z, 2)):
+        for dim in sorted(dims):
+            x, y, z = (t.unsqueeze(dim) if k == i else t for k, t in enumerate((x, y, z)))
+    found: Tensor = (x * y * z).sum(list(summed)) if summed else x * y * z
+    return found
+
+
 def _clear(size: Sequence[int], order: Sequence[int], **options: Any) -> Tensor:
     """What is not initialised may be 0."""
     return torch.zeros(size, dtype=options.get("dtype"), device=options.get("device"))
 
 
+def _normalise_layers(x: Tensor, shape: Sequence[int], weight: Tensor | None, bias: Tensor | None, eps: float) -> Any:
+    if x.dtype is not torch.float64:
+        return NotImplemented
+    # ONNX's has its mean and deviation in float32.
+    dims = list(range(-len(shape), 0))
+    mean = x.mean(dims, keepdim=True)
+    scale = torch.rsqrt((x - mean).square().mean(dims, keepdim=True) + eps)
+    y = (x - mean) * scale
+    y = y if weight is None else y * weight
+    return y if bias is None else y + bias, mean, scale
+
+
 def _accumulate_products(x: Tensor, dim: int, dtype: torch.dtype | None = None) -> Any:
     """Return the products of what comes before, and of each element, which the kernel keeps in float64."""
     steps = x.unbind(dim) if x.dim() else ()
-    if not x.is_floating_point() or dtype not in (None, x.dtype) or not 0 < len(steps) <= _MANY_FACTORS:
+    if x.dtype not in (torch.float32, *HALVES) or dtype not in (None, x.dtype) or not 0 < len(steps) <= _MANY_FACTORS:
         return NotImplemented
     wide = (step.double() for step in steps)
     return torch.stack([product.to(x.dtype) for product in itertools.accumulate(wide, operator.mul)], dim)
@@ -100,6 +135,23 @@ def _add(x: Any, y: Any, alpha: float = 1) -> Any:
         torch.ops.aten.full([], z, dtype=dtype) if not isinstance(z, Tensor) else z.to(dtype) for z in (x, y, alpha)
     )
     return torch.addcmul(x, scale, y)
+
+
+def _scale(function: Callable[..., Tensor], x: Any, y: Any) -> Any:
+    """Return a product or quotient of halves and a number, which kernels have in float32."""
+    dtype = torch.result_type(x, y)
+    if dtype not in HALVES or all(isinstance(z, Tensor) and z.dtype is dtype for z in (x, y)):
+        return NotImplemented
+    return function(*(z.float() if isinstance(z, Tensor) else z for z in (x, y))).to(dtype)
+
+
+def _compare(function: Callable[..., Tensor], x: Tensor, y: Any) -> Any:
+    """Compare halves with a number, which is one of them for kernels; the exporter compares in float32."""
+    dtype = torch.result_type(x, y)
+    if dtype not in HALVES or all(isinstance(z, Tensor) and z.dtype is dtype for z in (x, y)):
+        return NotImplemented
+    other = y.to(dtype) if isinstance(y, Tensor) else torch.full([], y, dtype=dtype, device=x.device)
+    return function(x.to(dtype), other)
 
 
 def _subtract_from(x: Tensor, y: Any, alpha: float = 1) -> Any:

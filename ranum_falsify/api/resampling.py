@@ -1,177 +1,167 @@
-"""Interpolation, and derivatives of what resamples images, as products with a matrix of weights along each axis.
+"""Interpolation, and derivatives of what resamples images, in ONNX: products with a matrix of weights for each axis.
 
-Each of these operators is linear and takes axes apart, so that what its kernel makes of the rows of an identity matrix
-is the matrix.  Weights that are not exact are left to the operators themselves: kernels with fused sums have others.
+Each of these operators is linear and takes axes one by one, so that what its kernel makes of an identity matrix is the
+matrix.  Kernels that fuse sums have other weights than those that do not, where weights are not exact.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
+from onnxscript import ir, opset18
 from torch import Tensor
 from torch.utils._python_dispatch import _disable_current_modes
 
 aten = torch.ops.aten
 
-Kernel = Callable[..., Tensor]
-
-Matrix = list[list[float]]
+Matrix = np.ndarray[tuple[int, int], np.dtype[Any]]
 """Weights of what is read, in rows of what is made of it."""
+
+INTERPOLATIONS = {
+    "upsample_linear1d": (1, aten.upsample_bilinear2d.default),
+    "upsample_bilinear2d": (2, aten.upsample_bilinear2d.default),
+    "upsample_trilinear3d": (3, aten.upsample_bilinear2d.default),
+    "upsample_bicubic2d": (2, aten.upsample_bicubic2d.default),
+}
+"""How many axes they take, and the kernel that takes one of an image one pixel wide."""
 
 
 def list_resampling() -> dict[Any, Callable[..., Any]]:
-    """Return the functions by operator, forward and backward."""
+    """Return translations by operator, as `torch.onnx.export` takes them."""
     found: dict[Any, Callable[..., Any]] = {}
-    for rank, name in ((1, "linear1d"), (2, "bilinear2d"), (3, "trilinear3d"), (2, "bicubic2d")):
-        operator = getattr(aten, f"upsample_{name}")
-        # What is one pixel wide is interpolated along one axis.
-        kernel = aten.upsample_bicubic2d.default if name == "bicubic2d" else aten.upsample_bilinear2d.default
-        found[operator.default] = partial(_interpolate, kernel, rank)
-        found[operator.vec] = partial(_resize_by_factors, operator.default, rank)
-        found[getattr(aten, f"upsample_{name}_backward").default] = partial(_interpolate_backward, kernel, rank)
+    for name in INTERPOLATIONS:
+        for operator in (
+            getattr(aten, name).default,
+            getattr(aten, name).vec,
+            getattr(aten, f"{name}_backward").default,
+        ):
+            found[operator] = partial(_interpolate, operator)
     for rank in (1, 2, 3):
         exact = getattr(aten, f"_upsample_nearest_exact{rank}d")
-        found[exact.default] = partial(_repeat, aten._upsample_nearest_exact1d.default, rank)
-        found[exact.vec] = partial(_resize_by_factors, exact.default, rank)
-        for name, kernel in (
-            ("upsample_nearest", aten.upsample_nearest1d.default),
-            ("_upsample_nearest_exact", aten._upsample_nearest_exact1d.default),
+        found[exact.default] = found[exact.vec] = partial(_repeat, rank)
+        for name, nearest in (
+            ("upsample_nearest", aten.upsample_nearest1d),
+            ("_upsample_nearest_exact", aten._upsample_nearest_exact1d),
         ):
-            found[getattr(aten, f"{name}{rank}d_backward").default] = partial(_repeat_backward, kernel, rank)
-        for name, kernel in (("reflection", aten.reflection_pad1d), ("replication", aten.replication_pad1d)):
-            found[getattr(aten, f"{name}_pad{rank}d_backward").default] = partial(_pad_backward, kernel.default)
-    for rank in (2, 3):
-        found[getattr(aten, f"_adaptive_avg_pool{rank}d_backward").default] = partial(_average_backward, rank)
+            found[getattr(aten, f"{name}{rank}d_backward").default] = partial(_repeat_backward, nearest.default, rank)
+        for name, pad in (("reflection", aten.reflection_pad1d), ("replication", aten.replication_pad1d)):
+            found[getattr(aten, f"{name}_pad{rank}d_backward").default] = partial(_pad_backward, pad.default)
+    found[aten._adaptive_avg_pool2d_backward.default] = _average_backward
     return found
 
 
-def _interpolate(
-    kernel: Kernel, rank: int, x: Tensor, output_size: Sequence[int], align_corners: bool, *scales: float | None
-) -> Any:
-    matrices = _find_weights(kernel, x.shape[-rank:], output_size, align_corners, scales)
-    return NotImplemented if matrices is None else _multiply(x, matrices)
+def has_exact_weights(operator: torch._ops.OpOverload, shape: Sequence[int], *options: Any) -> bool:
+    """Tell whether all kernels of an operator have the same weights; True for what interpolates nothing.
 
-
-def _resize_by_factors(
-    operator: Callable[..., Tensor], rank: int, x: Tensor, output_size: Sequence[int] | None, *options: Any
-) -> Tensor:
-    *rest, scale_factors = options
-    factors = [None] * rank if scale_factors is None else scale_factors
-    sizes = output_size or [int(n * factor) for n, factor in zip(x.shape[-rank:], factors, strict=True) if factor]
-    return operator(x, sizes, *rest, *factors)
-
-
-def _interpolate_backward(
-    kernel: Kernel,
-    rank: int,
-    gradient: Tensor,
-    output_size: Sequence[int],
-    input_size: Sequence[int],
-    align_corners: bool,
-    *scales: float | None,
-) -> Any:
-    sizes = input_size[-rank:]
-    exact = _find_weights(kernel, sizes, output_size, align_corners, scales)
-    if exact is not None:
-        return _multiply(gradient, [_transpose(matrix) for matrix in exact])
-    # These call the interpolation, so that it is seen that it counts.
-    made = zip(sizes, output_size, scales or [None] * rank, strict=True)
-    dtype = torch.float64 if gradient.dtype is torch.float64 else torch.float32
-    return _multiply(
-        gradient,
-        [
-            kernel(
-                torch.eye(given, dtype=dtype).reshape(1, given, given, 1), [size, 1], align_corners, scale, None
-            ).reshape(given, size)
-            for given, size, scale in made
-        ],
+    Args:
+        operator: The operator.
+        shape: The shape of its first operand.
+        options: Its other arguments.
+    """
+    return operator._opname.removesuffix("_backward") not in INTERPOLATIONS or all(
+        np.array_equal(single, double)
+        for single, double in zip(
+            *(_find_weights(operator, shape, options, dtype) for dtype in (torch.float32, torch.float64)), strict=True
+        )
     )
 
 
 def _find_weights(
-    kernel: Kernel,
-    sizes: Sequence[int],
-    output_size: Sequence[int],
-    align_corners: bool,
-    scales: Sequence[float | None],
-) -> list[Matrix] | None:
-    """Return the weights along each axis; None if they are not exact."""
-    matrices = []
-    for i, (given, made) in enumerate(zip(sizes, output_size, strict=True)):
-        rest = [made, 1], align_corners, scales[i] if scales else None, None
-        single, double = (
-            _apply(lambda rows: kernel(rows.reshape(1, given, given, 1), *rest), given, dtype)  # noqa: B023
-            for dtype in (torch.float32, torch.float64)
-        )
-        if single != double:
-            return None
-        matrices.append(single)
-    return matrices
+    operator: torch._ops.OpOverload, shape: Sequence[int], options: Sequence[Any], dtype: torch.dtype
+) -> Iterator[Matrix]:
+    rank, kernel = INTERPOLATIONS[operator._opname.removesuffix("_backward")]
+    backward = operator._opname.endswith("_backward")
+    output_size, *rest = options
+    if backward:
+        shape, *rest = rest
+    align_corners, *scales = rest
+    if operator._overloadname == "vec":
+        (scales,) = scales
+    for given, size, scale in _pair(shape[-rank:], output_size, scales):
+        found = _apply(lambda rows: kernel(rows[..., None], [size, 1], align_corners, scale, None), given, dtype)  # noqa: B023
+        yield found.T if backward else found
 
 
-def _repeat(kernel: Kernel, rank: int, x: Tensor, output_size: Sequence[int], *scales: float | None) -> Tensor:
-    made = zip(x.shape[-rank:], output_size, scales or [None] * rank, strict=True)
-    for axis, (given, size, scale) in enumerate(made, start=-rank):
-        rows = _apply(lambda rows: kernel(rows[None], [size], scale), given)  # noqa: B023
-        x = x.index_select(axis, torch.tensor([row.index(1.0) for row in rows], device=x.device))
+def _pair(
+    shape: Sequence[int], output_size: Sequence[int] | None, scales: Sequence[float | None] | None
+) -> Iterator[tuple[int, int, float | None]]:
+    """Yield the size of each axis, that of the output, and the scale that is given."""
+    scales = scales or [None] * len(shape)
+    sizes = output_size or [int(size * scale) for size, scale in zip(shape, scales, strict=True) if scale]
+    return zip(shape, sizes, scales, strict=True)
+
+
+def _apply(kernel: Callable[[Tensor], Tensor], size: int, dtype: torch.dtype = torch.float32) -> Matrix:
+    """Return the matrix of a kernel of tensors `(1, channels, size)`."""
+    with _disable_current_modes():
+        return kernel(torch.eye(size, dtype=dtype)[None]).reshape(size, -1).T.numpy()
+
+
+def _interpolate(operator: torch._ops.OpOverload, x: Any, *options: Any) -> Any:
+    dtype = torch.float64 if x.dtype is ir.DataType.DOUBLE else torch.float32
+    return _multiply(x, list(_find_weights(operator, list(x.shape), options, dtype)))
+
+
+def _repeat(rank: int, x: Any, output_size: Sequence[int] | None, *scales: Any) -> Any:
+    kernel = aten._upsample_nearest_exact1d.default
+    if len(scales) == 1 and isinstance(scales[0], list | tuple):
+        (scales,) = scales
+    for axis, (given, size, scale) in enumerate(_pair(list(x.shape)[-rank:], output_size, scales), start=-rank):
+        places = _apply(lambda rows: kernel(rows, [size], scale), given).argmax(1)  # noqa: B023
+        x = opset18.Gather(x, opset18.Constant(value=ir.tensor(places)), axis=axis)
     return x
 
 
 def _repeat_backward(
-    kernel: Kernel,
+    kernel: Callable[..., Tensor],
     rank: int,
-    gradient: Tensor,
+    x: Any,
     output_size: Sequence[int],
     input_size: Sequence[int],
-    *scales: float | None,
-) -> Tensor:
-    made = zip(input_size[-rank:], output_size, scales or [None] * rank, strict=True)
-    matrices = [_apply(lambda rows: kernel(rows[None], [size], scale), given) for given, size, scale in made]  # noqa: B023
-    return _multiply(gradient, [_transpose(matrix) for matrix in matrices])
+    *scales: Any,
+) -> Any:
+    pairs = _pair(input_size[-rank:], output_size, scales)
+    return _multiply(x, [_apply(lambda rows: kernel(rows, [size], scale), given).T for given, size, scale in pairs])  # noqa: B023
 
 
-def _pad_backward(kernel: Kernel, gradient: Tensor, x: Tensor, padding: Sequence[int]) -> Tensor:
-    rank = len(padding) // 2
+def _pad_backward(kernel: Callable[..., Tensor], gradient: Any, x: Any, padding: Sequence[int]) -> Any:
     # The first pair is that of the last axis.
-    pairs = [padding[2 * i : 2 * i + 2] for i in reversed(range(rank))]
-    made = zip(x.shape[-rank:], pairs, strict=True)
-    matrices = [_apply(lambda rows: kernel(rows[None], pair), size) for size, pair in made]  # noqa: B023
-    return _multiply(gradient, [_transpose(matrix) for matrix in matrices])
+    pairs = [padding[i : i + 2] for i in reversed(range(0, len(padding), 2))]
+    sizes = zip(list(x.shape)[-len(pairs) :], pairs, strict=True)
+    return _multiply(gradient, [_apply(lambda rows: kernel(rows, pair), size).T for size, pair in sizes])  # noqa: B023
 
 
-def _average_backward(rank: int, gradient: Tensor, x: Tensor) -> Tensor:
-    matrices = []
-    for axis in range(-rank, 0):
-        given, made = x.shape[axis], gradient.shape[axis]
-        starts = [i * given // made for i in range(made)]
-        ends = [-((i + 1) * given // -made) for i in range(made)]
-        sizes = [end - start for start, end in zip(starts, ends, strict=True)]
-        shape = [made] + [1] * (-axis - 1)
-        gradient = gradient / torch.tensor(sizes, dtype=gradient.dtype, device=gradient.device).reshape(shape)
-        rows = [[float(start <= j < end) for j in range(given)] for start, end in zip(starts, ends, strict=True)]
-        matrices.append(_transpose(rows))
-    return _multiply(gradient, matrices)
+def _average_backward(gradient: Any, x: Any) -> Any:
+    matrices, divided, rank = [], gradient, 2
+    for axis, (given, made) in enumerate(zip(list(x.shape)[-rank:], list(gradient.shape)[-rank:], strict=True)):
+        starts, ends = np.arange(made) * given // made, -(-np.arange(1, made + 1) * given // made)
+        places = np.arange(given)[:, None]
+        matrices.append((starts <= places) & (places < ends))
+        counts = (ends - starts).astype(np.float32).reshape([made] + [1] * (rank - 1 - axis))
+        divided = opset18.Div(divided, opset18.CastLike(opset18.Constant(value=ir.tensor(counts)), gradient))
+    return _multiply(divided, matrices, like=gradient)
 
 
-def _apply(function: Callable[[Tensor], Tensor], size: int, dtype: torch.dtype = torch.float32) -> Matrix:
-    """Return the matrix of a linear function of so many numbers."""
-    with _disable_current_modes():
-        found: Matrix = function(torch.eye(size, dtype=dtype)).reshape(size, -1).T.tolist()
-    return found
+def _multiply(x: Any, matrices: Sequence[Matrix], like: Any = None) -> Any:
+    """Return the products along the last axes, in which halves are added up in float32.
 
-
-def _transpose(matrix: Matrix) -> Matrix:
-    return [list(column) for column in zip(*matrix, strict=True)]
-
-
-def _multiply(x: Tensor, matrices: Sequence[Matrix | Tensor]) -> Tensor:
-    """Return the products along the last axes, in which halves are added up in float32."""
-    wide = x if x.dtype is torch.float64 else x.float()
-    for axis, matrix in enumerate(matrices, start=-len(matrices)):
-        rows = matrix if isinstance(matrix, Tensor) else torch.tensor(matrix, dtype=wide.dtype, device=x.device)
-        weights = rows.T
-        wide = (wide.movedim(axis, -1) @ weights).movedim(-1, axis)
-    return wide.to(x.dtype)
+    Bounds must allow for as many roundings as a kernel has that takes all axes at once: each product is taken in parts.
+    """
+    like = x if like is None else like
+    rank = len(like.shape)
+    kind = ir.DataType.DOUBLE if like.dtype is ir.DataType.DOUBLE else ir.DataType.FLOAT
+    terms = [int(np.count_nonzero(matrix, axis=1).max()) for matrix in matrices]
+    parts = max(4, 2 ** math.ceil(math.log2((math.prod(terms) + 8) / sum(terms))))
+    wide = opset18.Cast(x, to=kind.value)
+    for axis, matrix in enumerate(matrices, start=rank - len(matrices)):
+        scaled = np.tile((matrix.T / parts).astype(kind.numpy()), (parts, 1))
+        order = [*range(axis), *range(axis + 1, rank), axis]
+        back = [*range(axis), rank - 1, *range(axis, rank - 1)]
+        rows = opset18.Concat(*[opset18.Transpose(wide, perm=order)] * parts, axis=-1)
+        wide = opset18.Transpose(opset18.MatMul(rows, opset18.Constant(value=ir.tensor(scaled))), perm=back)
+    return opset18.CastLike(wide, like)

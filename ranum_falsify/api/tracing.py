@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._ops import OpOverload
 from torch.distributions import Distribution
 from torch.fx import traceback as fx_traceback
 from torch.fx.experimental.proxy_tensor import PythonKeyTracer, make_fx
@@ -20,7 +21,9 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 
 from ranum_falsify.api.arguments import Arguments, find_tensors
 from ranum_falsify.api.casting import under_autocast
+from ranum_falsify.api.fidelity import list_operators, note_uses
 from ranum_falsify.api.formulas import list_formulas
+from ranum_falsify.api.resampling import INTERPOLATIONS
 from ranum_falsify.api.sources import is_machinery
 from ranum_falsify.network.source import BACKWARD
 
@@ -133,12 +136,14 @@ def _is_label(name: str) -> bool:
     )
 
 
-def trace_training(step: TrainingStep) -> tuple[torch.fx.GraphModule, list[Tensor]]:
+def trace_training(step: TrainingStep) -> tuple[torch.fx.GraphModule, list[Tensor], set[str]]:
     """Trace a training step to the operators that autograd runs.
 
     Returns:
-        The graph, whose nodes know their sources, and its inputs: the state of the step and the tensors.
+        The graph, whose nodes know their sources, its inputs, which are the state of the step and the tensors, and
+        the operators that it stands for.
     """
+    operators = set[str]()
     state, tensors = step.state, list(step.arguments.tensors.values())
 
     def run(*values: Tensor) -> list[Tensor]:
@@ -151,7 +156,7 @@ def trace_training(step: TrainingStep) -> tuple[torch.fx.GraphModule, list[Tenso
     with fx_traceback.preserve_node_meta(), keep_stacks(), _module_paths(), plain[0], plain[1]:
         trace = make_fx(
             run,
-            list_formulas(),
+            note_uses(list_formulas(), operators),
             tracing_mode="fake",
             _allow_non_fake_inputs=True,
             record_stack_traces=True,
@@ -159,7 +164,8 @@ def trace_training(step: TrainingStep) -> tuple[torch.fx.GraphModule, list[Tenso
         graph = trace(*given)
     _blame(graph)
     _guard_divisions(graph)
-    return graph, given
+    _keep_interpolation(graph)
+    return graph, given, operators | list_operators(graph)
 
 
 def _note_origins(loss: Tensor) -> None:
@@ -190,20 +196,20 @@ def _blame(graph: torch.fx.GraphModule) -> None:
 def _guard_divisions(graph: torch.fx.GraphModule) -> None:
     """Divide by 1 where autograd's own formulas divide by 0 and throw the quotient away.
 
-    Before: `where(n == 0, 0, a / n)`, as in the derivatives of norms and deviations.  After: `where(n == 0, 0, a /
-    where(n == 0, 1, n))`.  The values are the same; but no operator gives a NaN that is not the user's.
+    Before: `where(n == 0, 0, a / n)` or `(a / n).masked_fill_(n == 0, 0)`, as in the derivatives of norms and
+    deviations.  After: the same of `a / where(n == 0, 1, n)`.  The values are the same; but no operator gives a NaN
+    that is not the user's.
     """
     aten = torch.ops.aten
-    for node in graph.graph.find_nodes(op="call_function", target=aten.copy_.default):
-        # `masked_fill_` is `where`, copied to where the quotient was, which is no view of anything else.
-        kept, filled = node.args
-        if _is_backward(node) and kept.target is aten.div.Tensor and set(kept.users) == {node, filled}:
-            node.replace_all_uses_with(filled)
-            graph.graph.erase_node(node)
     for node in list(graph.graph.nodes):
-        if node.target is not aten.where.self or not _is_backward(node):
+        if not _is_backward(node):
             continue
-        condition, _, quotient = node.args
+        if node.target is aten.where.self:
+            condition, _, quotient = node.args
+        elif node.target is aten.masked_fill_.Scalar:
+            quotient, condition, _ = node.args
+        else:
+            continue
         if quotient.target is not aten.div.Tensor or len(quotient.users) > 1 or not _is_zero_test(condition):
             continue
         divisor = quotient.args[1]
@@ -217,6 +223,22 @@ def _guard_divisions(graph: torch.fx.GraphModule) -> None:
             new.meta |= {key: quotient.meta[key] for key in ("stack_trace", "nn_module_stack") if key in quotient.meta}
         quotient.args = (quotient.args[0], guarded)
         node.prepend(quotient)
+    graph.recompile()
+
+
+def _keep_interpolation(graph: torch.fx.GraphModule) -> None:
+    """Write interpolation as a module does, for which the exporter knows it; it takes the operator below apart."""
+    for node in graph.graph.nodes:
+        operator = node.target
+        if (
+            isinstance(operator, OpOverload)
+            and operator._overloadname == "default"
+            and operator._opname in INTERPOLATIONS
+        ):
+            x, output_size, align_corners, *scales = node.args
+            is_scaled = None not in (scales or [None])
+            node.target = getattr(torch.ops.aten, operator._opname).vec
+            node.args = (x, None if is_scaled else output_size, align_corners, scales if is_scaled else None)
     graph.recompile()
 
 

@@ -7,7 +7,10 @@ from collections.abc import Callable
 from functools import cache, partial
 from typing import Any
 
+import numpy as np
 import torch
+
+from ranum_falsify.api.resampling import list_resampling
 
 
 @cache
@@ -15,6 +18,7 @@ def list_translations() -> dict[Callable[..., Any], Callable[..., Any]]:
     """Return translations by operator, as `torch.onnx.export` takes them."""
     aten = torch.ops.aten
     return {
+        **list_resampling(),
         aten._cdist_backward.default: _cdist_backward,
         aten._cdist_forward.default: _cdist_forward,
         aten.binary_cross_entropy.default: _binary_cross_entropy,
@@ -69,7 +73,7 @@ _LEAST_ROOT = 3e-23
 """No root of a positive float32 number is less: the square of this is 0."""
 
 _LEAST_LOGARITHM = -100.0
-_LEAST_DIVISOR = 1e-12
+_LEAST_DIVISOR = float(np.float32(1e-12))
 """Where PyTorch's binary cross entropy is clamped, and its derivative."""
 
 
@@ -95,8 +99,7 @@ def _binary_cross_entropy_backward(
     """Return the derivative of a binary cross entropy, whose divisor is clamped."""
     op = _operators()
     spread = op.Mul(op.Sub(_number(1.0, self), self), self)
-    slope = op.Div(op.Sub(self, target), op.Max(spread, _number(_LEAST_DIVISOR, self)))
-    found = op.Mul(grad_output, slope)
+    found = op.Div(op.Mul(grad_output, op.Sub(self, target)), op.Max(spread, _number(_LEAST_DIVISOR, self)))
     found = found if weight is None else op.Mul(found, weight)
     return op.Div(found, _number(math.prod(self.shape), self)) if reduction == _MEAN else found
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,9 @@ from torch import Tensor, nn
 
 from ranum_falsify.api import exporter, fidelity
 from ranum_falsify.api.exporting import export
+from ranum_falsify.api.fidelity import HALVES
 from ranum_falsify.domain import Interval, IntervalAnalysis
+from ranum_falsify.errors import ModuleError
 from ranum_falsify.network import read
 from ranum_falsify.network.tensors import to_numpy
 from ranum_falsify.operators.relations.unpublished import describe_unchecked
@@ -22,27 +25,40 @@ OTHERWISE = {
     "atan2": "aten.atan2",
     "logcumsumexp": "aten.logcumsumexp",
     "cross(": "aten.linalg_cross",
-    'mode="linear"': "aten.upsample_linear1d",
+    'scale_factor=1.7, mode="linear"': "aten.upsample_linear1d with rounded weights",
+    'scale_factor=1.7, mode="bicubic"': "aten.upsample_bicubic2d with rounded weights",
+    "size=(40, 40)": "aten.upsample_bilinear2d with rounded weights",
+    "linspace(0, 1, 4": "aten.linspace with rounded steps",
+    "linspace(-1.3": "aten.linspace with rounded steps",
+    "arange(0, 3, 0.7": "aten.arange with rounded steps",
+    "arange(0.1": "aten.arange with rounded steps",
 }
 """What is known to be computed otherwise in every type."""
+
+REFUSED = {("A[:8].prod(-1)", torch.float64)}
+"""Derivatives that cannot be exported."""
 
 SIZES = [10.0**n for n in range(-36, 31, 3)]
 SIZES += [0.1, 0.3, 0.5, 0.7, 0.99, 1.0, 1.01, 1.4, 2.1, 2.345, 7.0, 16.6, 25.0, 88.0, 300.0, 1000.7, 5e4, 3e-5]
 
 
 class Expression(nn.Module):
-    """A module that computes an expression of two vectors."""
+    """A module that computes an expression of two vectors, with other factors for each of its elements if it is given.
 
-    def __init__(self, text: str) -> None:
+    Their derivatives are then those of the expression with other gradients in each element.
+    """
+
+    def __init__(self, text: str, factors: Tensor | None = None) -> None:
         super().__init__()
-        self._code = compile(text, text, "eval")
+        self.text, self._code = text, compile(text, text, "eval")
+        self.register_buffer("_factors", factors)
 
     def forward(self, a: Tensor, b: Tensor) -> Tensor:
         names = {"a": a, "b": b, "A": matrix(a), "B": matrix(b), "small": small, "image": image, "torch": torch, "F": F}
         names["table"] = lambda *rows: [torch.tensor(row, dtype=a.dtype) for row in rows]
         # Results that have no b take it as an argument all the same.
         found: Tensor = eval(self._code, names) + 0 * b.reshape(-1)[:1].sum()
-        return found
+        return found if self._factors is None else found * self._factors
 
 
 def matrix(x: Tensor) -> Tensor:
@@ -57,9 +73,11 @@ def small(x: Tensor) -> Tensor:
     return x.clamp(-30, 30)
 
 
-def numbers(dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+def numbers(dtype: torch.dtype, *, tame: bool = False) -> tuple[Tensor, Tensor]:
+    """Return two vectors of numbers of all sizes; of tame ones, no square, product or exponential overflows."""
     info = torch.finfo(dtype)
-    sizes = torch.tensor([x for x in SIZES if 4 * info.tiny < x < info.max / 4], dtype=torch.float64)
+    least, largest = (1e-2, 8) if tame else (4 * info.tiny, info.max / 4)
+    sizes = torch.tensor([x for x in SIZES if least < x < largest], dtype=torch.float64)
     random = torch.Generator().manual_seed(1)
     near = torch.randn(100, generator=random, dtype=torch.float64)
     a = torch.cat([torch.cat([sizes, -sizes]).repeat(4), near])
@@ -67,8 +85,11 @@ def numbers(dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     return a.to(dtype), b.to(dtype)
 
 
+TYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("text", EXPRESSIONS)
 def test_bounds_hold_what_pytorch_computes_or_nothing_is_proved(text: str, dtype: torch.dtype) -> None:
     module, arguments = Expression(text), numbers(dtype)
@@ -76,23 +97,49 @@ def test_bounds_hold_what_pytorch_computes_or_nothing_is_proved(text: str, dtype
         result = module(*arguments)
     except (NotImplementedError, RuntimeError):
         pytest.skip("PyTorch has no kernel of this type")
-    model = export(module, arguments, {}).model
-    graph = read(model)
+    hold(module, arguments, [result])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("text", EXPRESSIONS)
+def test_bounds_hold_the_derivatives_that_pytorch_computes(text: str, dtype: torch.dtype) -> None:
+    a, b = (x.requires_grad_() for x in numbers(dtype, tame=dtype in HALVES))
+    random = torch.Generator().manual_seed(3)
+    try:
+        like = Expression(text)(a, b)
+        factors = torch.randn(like.shape, generator=random, dtype=torch.float64) * 2
+        module = Expression(text, factors.to(like.dtype))
+        result = module(a, b)
+        found = torch.autograd.grad(result.sum(), [a, b], allow_unused=True)
+    except (NotImplementedError, RuntimeError):
+        pytest.skip("PyTorch has no kernel of this type, or no derivative")
+    hold(module, (a, b), [result.detach(), *(x for x in found if x is not None)])
+
+
+def hold(module: Expression, arguments: tuple[Tensor, Tensor], results: list[Tensor]) -> None:
+    """Hold bounds of an export, at a point, against what PyTorch computes there; derivatives where there are some."""
+    if (module.text, arguments[0].dtype) in REFUSED and len(results) > 1:
+        with pytest.raises(ModuleError):
+            export(module, arguments, {}, gradient=True)
+        return
+    exported = export(module, arguments, {}, gradient=len(results) > 1)
+    graph, dtype = read(exported.model), arguments[0].dtype
     unchecked = describe_unchecked(graph)
-    known = next((name for part, name in OTHERWISE.items() if part in text), "")
+    known = next((name for part, name in OTHERWISE.items() if part in module.text), "")
     if unchecked:
         assert known == unchecked or dtype is not torch.float32
         return
     assert not known
-    feeds = dict(zip(("a", "b"), map(to_numpy, arguments), strict=True))
+    feeds = dict(zip(("a", "b"), (to_numpy(x.detach()) for x in arguments), strict=True))
     box = [Interval.box(feeds[name], feeds[name]) for name in graph.input_names]
-    (bounds,) = IntervalAnalysis(graph, runtimes=("torch",)).run(box)
-    assert bounds is not None
-    assert bounds.dtype == dtype
-    low, high = (end.expand(bounds.shape) for end in bounds.doubles())
-    y = result.double()
-    inside = (low <= y) & (y <= high) | ~y.isfinite() | (y.abs() < torch.finfo(dtype).tiny)
-    assert inside.all(), (y[~inside], low[~inside], high[~inside])
+    for bounds, result in zip(IntervalAnalysis(graph, runtimes=("torch",)).run(box), results, strict=True):
+        assert bounds is not None
+        assert bounds.dtype == result.dtype
+        low, high = (end.expand(bounds.shape) for end in bounds.doubles())
+        y = result.double()
+        inside = (low <= y) & (y <= high) | ~y.isfinite() | (y.abs() < torch.finfo(dtype).tiny)
+        assert inside.all(), (y[~inside], low[~inside], high[~inside])
 
 
 ELSEWHERE = frozenset(
@@ -118,6 +165,9 @@ def test_every_operator_that_is_listed_is_tried(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(exporter, "find_unchecked", look)
     for text in EXPRESSIONS:
-        export(Expression(text), numbers(torch.float32), {})
+        arguments = numbers(torch.float32)
+        export(Expression(text), arguments, {})
+        with contextlib.suppress(ModuleError):  # not all have derivatives
+            export(Expression(text), tuple(x.requires_grad_() for x in arguments), {}, gradient=True)
     tried = {name.removeprefix("aten.").removesuffix("_") for name in seen}
     assert fidelity._COMPUTING - tried == ELSEWHERE
