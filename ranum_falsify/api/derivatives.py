@@ -14,6 +14,9 @@ from ranum_falsify.api.fidelity import HALVES
 
 aten = torch.ops.aten
 
+_MEAN = 1
+"""What PyTorch's losses make of their elements."""
+
 
 def list_derivatives() -> dict[Any, Callable[..., Any]]:
     """Return the functions by operator."""
@@ -24,6 +27,8 @@ def list_derivatives() -> dict[Any, Callable[..., Any]]:
         aten.convolution_backward.default: _convolution_backward,
         aten.gelu_backward.default: _gelu_backward,
         **dict.fromkeys((aten.hardshrink_backward.default, aten.softshrink_backward.default), _shrink_backward),
+        aten.huber_loss_backward.default: _huber_backward,
+        aten.mse_loss_backward.default: _squared_error_backward,
         aten.max_pool3d_with_indices_backward.default: _maximum_backward,
         aten.adaptive_max_pool2d_backward.default: _maximum_backward,
         aten.mish_backward.default: _mish_backward,
@@ -136,14 +141,41 @@ def _shrink_backward(gradient: Tensor, x: Tensor, threshold: float) -> Tensor:
     return torch.where((x >= -threshold) & (x <= threshold), 0.0, gradient)
 
 
-def _smooth_l1_backward(gradient: Tensor, x: Tensor, target: Tensor, reduction: int, beta: float) -> Any:
-    if x.dtype in HALVES or beta == 0:
+def _squared_error_backward(gradient: Tensor, x: Tensor, target: Tensor, reduction: int) -> Any:
+    if x.dtype not in HALVES:
         return NotImplemented
-    share = 1.0 / x.numel() if reduction == 1 else 1.0
+    share = torch.full([], 2.0 / x.numel() if reduction == _MEAN else 2.0, dtype=x.dtype, device=x.device)
+    return share * (x - target) * gradient
+
+
+def _smooth_l1_backward(gradient: Tensor, x: Tensor, target: Tensor, reduction: int, beta: float) -> Any:
+    if beta == 0:
+        return NotImplemented
+    share = 1.0 / x.numel() if reduction == _MEAN else 1.0
+    if x.dtype in HALVES:
+        wide = (z.float() for z in (gradient, x, target))
+        return _smooth_l1_backward(*wide, reduction, beta).to(x.dtype)
     distance, scaled = x - target, share * gradient
-    # Vectors and what is left of them multiply in different orders, which bounds of sums of products allow for.
-    within = ((distance * gradient).unsqueeze(-1) @ torch.full([1, 1], share / beta, dtype=x.dtype)).squeeze(-1)
+    within = _scale(distance * gradient, share / beta)
     return torch.where(distance <= -beta, -scaled, torch.where(distance >= beta, scaled, within))
+
+
+def _huber_backward(gradient: Tensor, x: Tensor, target: Tensor, reduction: int, delta: float) -> Any:
+    share, distance = 1.0 / x.numel() if reduction == _MEAN else 1.0, x - target
+    if x.dtype in HALVES:  # each number and each product is rounded
+        part, limit = (torch.full([], z, dtype=x.dtype, device=x.device) for z in (share, delta))
+        within, beyond = part * distance * gradient, part * limit * gradient
+        return torch.where(distance <= -limit, -beyond, torch.where(distance >= limit, beyond, within))
+    within, beyond = _scale(distance * gradient, share), _scale(gradient, share * delta)
+    return torch.where(distance <= -delta, -beyond, torch.where(distance >= delta, beyond, within))
+
+
+def _scale(x: Tensor, factor: float) -> Tensor:
+    """Return a product with a number that kernels take in parts, and vectors in other parts than what is left of them.
+
+    Bounds of sums of products allow for that.
+    """
+    return (x.unsqueeze(-1) @ torch.full([1, 1], factor, dtype=x.dtype, device=x.device)).squeeze(-1)
 
 
 def _maximum_backward(gradient: Tensor, x: Tensor, *options: Any) -> Tensor:

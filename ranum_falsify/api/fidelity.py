@@ -43,8 +43,8 @@ _MOVING = frozenset(
 
 _COMPUTING = frozenset(
     """
-    _adaptive_avg_pool2d _adaptive_avg_pool2d_backward _cdist_backward _cdist_forward
-    _log_softmax _log_softmax_backward_data _native_batch_norm_legit _native_batch_norm_legit_functional
+    _adaptive_avg_pool2d _adaptive_avg_pool2d_backward _cdist_backward _cdist_forward _log_softmax
+    _log_softmax_backward_data _native_batch_norm_legit _native_batch_norm_legit_functional
     _native_batch_norm_legit_no_training _prelu_kernel _prelu_kernel_backward _safe_softmax
     _scaled_dot_product_efficient_attention _scaled_dot_product_flash_attention
     _scaled_dot_product_flash_attention_for_cpu _softmax _softmax_backward_data _trilinear
@@ -60,16 +60,16 @@ _COMPUTING = frozenset(
     linalg_vector_norm linear linspace log log10 log1p log2 log_sigmoid log_sigmoid_backward log_sigmoid_forward
     log_softmax logaddexp logaddexp2 logit logit_backward logsumexp lstm matmul max max_pool1d max_pool2d
     max_pool2d_with_indices max_pool2d_with_indices_backward max_pool3d max_pool3d_with_indices
-    max_pool3d_with_indices_backward maximum mean min minimum mish mm mse_loss mse_loss_backward mul
-    multi_margin_loss multi_margin_loss_backward multilabel_margin_loss_backward multilabel_margin_loss_forward mv
-    nan_to_num native_batch_norm native_batch_norm_backward native_dropout native_group_norm native_group_norm_backward
-    native_layer_norm native_layer_norm_backward neg nll_loss nll_loss_backward nll_loss_forward norm pow prelu prod
-    rad2deg reciprocal reflection_pad1d_backward reflection_pad2d_backward reflection_pad3d_backward relu relu6
-    remainder replication_pad1d_backward replication_pad2d_backward replication_pad3d_backward round rsqrt rsub
-    scaled_dot_product_attention scatter_add scatter_reduce selu sigmoid sigmoid_backward silu sin sinc
-    sinh smooth_l1_loss smooth_l1_loss_backward soft_margin_loss softmax softplus softplus_backward softshrink
-    special_entr sqrt std std_mean sub sum tan tanh tanh_backward threshold trunc upsample_bicubic2d
-    upsample_bicubic2d_backward upsample_bilinear2d upsample_bilinear2d_backward upsample_linear1d
+    max_pool3d_with_indices_backward maximum mean min minimum mish mm mse_loss mse_loss_backward mul multi_margin_loss
+    multi_margin_loss_backward multilabel_margin_loss_backward multilabel_margin_loss_forward mv nan_to_num
+    native_batch_norm native_batch_norm_backward native_dropout native_group_norm native_group_norm_backward
+    native_layer_norm native_layer_norm_backward neg nll_loss nll_loss2d_backward nll_loss2d_forward nll_loss_backward
+    nll_loss_forward norm pow prelu prod rad2deg reciprocal reflection_pad1d_backward reflection_pad2d_backward
+    reflection_pad3d_backward relu relu6 remainder replication_pad1d_backward replication_pad2d_backward
+    replication_pad3d_backward round rsqrt rsub scaled_dot_product_attention scatter_add scatter_reduce selu sigmoid
+    sigmoid_backward silu sin sinc sinh smooth_l1_loss smooth_l1_loss_backward soft_margin_loss softmax softplus
+    softplus_backward softshrink special_entr sqrt std std_mean sub sum tan tanh tanh_backward threshold trunc
+    upsample_bicubic2d upsample_bicubic2d_backward upsample_bilinear2d upsample_bilinear2d_backward upsample_linear1d
     upsample_linear1d_backward upsample_nearest1d_backward upsample_nearest2d_backward upsample_nearest3d_backward
     upsample_trilinear3d upsample_trilinear3d_backward var var_mean xlogy
     """.split()
@@ -78,15 +78,13 @@ _COMPUTING = frozenset(
 
 _NOT_IN_HALVES = frozenset(
     """
-    _adaptive_avg_pool2d_backward _native_batch_norm_legit
-    _native_batch_norm_legit_functional _safe_softmax _trilinear _upsample_nearest_exact1d_backward
-    _upsample_nearest_exact2d_backward _upsample_nearest_exact3d_backward cumprod glu_backward huber_loss instance_norm
-    logit_backward mse_loss native_batch_norm native_batch_norm_backward native_group_norm_backward
+    _adaptive_avg_pool2d_backward _native_batch_norm_legit _native_batch_norm_legit_functional _safe_softmax _trilinear
+    _upsample_nearest_exact1d_backward _upsample_nearest_exact2d_backward _upsample_nearest_exact3d_backward cumprod
+    glu_backward instance_norm logit_backward native_batch_norm native_batch_norm_backward native_group_norm_backward
     native_layer_norm_backward prod reflection_pad1d_backward reflection_pad2d_backward reflection_pad3d_backward
-    replication_pad1d_backward replication_pad2d_backward replication_pad3d_backward smooth_l1_loss
-    smooth_l1_loss_backward soft_margin_loss softshrink upsample_bicubic2d upsample_bicubic2d_backward
-    upsample_bilinear2d_backward upsample_linear1d_backward upsample_nearest1d_backward upsample_nearest2d_backward
-    upsample_nearest3d_backward upsample_trilinear3d_backward
+    replication_pad1d_backward replication_pad2d_backward replication_pad3d_backward soft_margin_loss softshrink
+    upsample_bicubic2d upsample_bicubic2d_backward upsample_bilinear2d_backward upsample_linear1d_backward
+    upsample_nearest1d_backward upsample_nearest2d_backward upsample_nearest3d_backward upsample_trilinear3d_backward
     """.split()
 )
 """Those of which kernels round at other steps than their exports in float16 or bfloat16."""

@@ -7,6 +7,7 @@ where that of the kernel does not.
 from __future__ import annotations
 
 import itertools
+import math
 import operator
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -15,6 +16,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch._decomp import decomposition_table
 from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND, elementwise_dtypes
 
 from ranum_falsify.api.derivatives import list_derivatives
@@ -44,6 +46,12 @@ def list_formulas() -> dict[Any, Callable[..., Any]]:
         **{function: partial(_compute_wide, function) for function in _list_wide()},
         aten.conv3d.default: _convolve,
         aten.native_layer_norm.default: _normalise_layers,
+        aten.clamp.default: _clamp,
+        aten.mse_loss.default: _squared_error,
+        aten.smooth_l1_loss.default: _smooth_l1,
+        aten.huber_loss.default: _huber,
+        # The exporter leaves out the sum of weights.
+        **{op: decomposition_table[op] for op in (aten.nll_loss_forward.default, aten.nll_loss2d_forward.default)},
         aten.cumprod.default: _accumulate_products,
         aten.empty_permuted.default: _clear,
         aten.cross_entropy_loss.default: _cross_entropy_of_shares,
@@ -148,10 +156,15 @@ def _scale(function: Callable[..., Tensor], x: Any, y: Any) -> Any:
 def _compare(function: Callable[..., Tensor], x: Tensor, y: Any) -> Any:
     """Compare halves with a number, which is one of them for kernels; the exporter compares in float32."""
     dtype = torch.result_type(x, y)
-    if dtype not in HALVES or all(isinstance(z, Tensor) and z.dtype is dtype for z in (x, y)):
+    if dtype not in HALVES or all(z.dtype is dtype if isinstance(z, Tensor) else _is_short(z) for z in (x, y)):
         return NotImplemented
     other = y.to(dtype) if isinstance(y, Tensor) else torch.full([], y, dtype=dtype, device=x.device)
     return function(x.to(dtype), other)
+
+
+def _is_short(number: float) -> bool:
+    """Tell whether a number is one of every type."""
+    return abs(number) <= 1 and float(math.ldexp(number, 8)).is_integer()
 
 
 def _subtract_from(x: Tensor, y: Any, alpha: float = 1) -> Any:
@@ -179,6 +192,45 @@ def _convolve(x: Tensor, weight: Tensor, bias: Tensor | None = None, *options: A
 
 def _reduce(rows: Tensor, reduction: int) -> Tensor:
     return rows if reduction == _NONE else rows.mean() if reduction == _MEAN else rows.sum()
+
+
+def _clamp(x: Tensor, low: float | None = None, high: float | None = None) -> Any:
+    # The exporter has no operator for limits of two types.
+    if not x.is_floating_point() or type(low) is type(high) or low is None or high is None:
+        return NotImplemented
+    return torch.clamp(x, float(low), float(high))
+
+
+def _squared_error(x: Tensor, target: Tensor, reduction: int = _MEAN) -> Any:
+    if torch.result_type(x, target) not in HALVES:
+        return NotImplemented
+    distance = x - target  # is rounded
+    return _reduce(distance * distance, reduction)
+
+
+def _smooth_l1(x: Tensor, target: Tensor, reduction: int = _MEAN, beta: float = 1.0) -> Any:
+    dtype = torch.result_type(x, target)
+    if dtype not in HALVES or beta == 0:
+        return NotImplemented
+    distance, limit = _measure(x, target, beta, wide=dtype is torch.bfloat16)
+    each = torch.where(distance < limit, 0.5 * distance * distance / limit, distance - 0.5 * limit)
+    return _reduce(each.to(dtype), reduction)
+
+
+def _huber(x: Tensor, target: Tensor, reduction: int = _MEAN, delta: float = 1.0) -> Any:
+    dtype = torch.result_type(x, target)
+    if dtype not in HALVES:
+        return NotImplemented
+    distance, limit = _measure(x, target, delta, wide=dtype is torch.float16)
+    each = torch.where(distance <= limit, 0.5 * distance * distance, limit * (distance - 0.5 * limit))
+    return _reduce(each.to(dtype), reduction)
+
+
+def _measure(x: Tensor, target: Tensor, limit: float, *, wide: bool) -> tuple[Tensor, Tensor]:
+    """Return how far halves are from a target, and a limit of that, in float32 or rounded, as a kernel has them."""
+    given = (x.float(), target.float()) if wide else (x, target)
+    distance = (given[0] - given[1]).abs()
+    return distance, torch.full([], limit, dtype=distance.dtype, device=x.device)
 
 
 def _deviation(

@@ -12,10 +12,12 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import onnx
 import torch
-from onnxscript import ir, opset18
 from torch import Tensor
 from torch.utils._python_dispatch import _disable_current_modes
+
+from ranum_falsify.api.opset import constant, operators
 
 aten = torch.ops.aten
 
@@ -103,8 +105,7 @@ def _apply(kernel: Callable[[Tensor], Tensor], size: int, dtype: torch.dtype = t
 
 
 def _interpolate(operator: torch._ops.OpOverload, x: Any, *options: Any) -> Any:
-    dtype = torch.float64 if x.dtype is ir.DataType.DOUBLE else torch.float32
-    return _multiply(x, list(_find_weights(operator, list(x.shape), options, dtype)))
+    return _multiply(x, list(_find_weights(operator, list(x.shape), options, _wide(x))))
 
 
 def _repeat(rank: int, x: Any, output_size: Sequence[int] | None, *scales: Any) -> Any:
@@ -113,7 +114,7 @@ def _repeat(rank: int, x: Any, output_size: Sequence[int] | None, *scales: Any) 
         (scales,) = scales
     for axis, (given, size, scale) in enumerate(_pair(list(x.shape)[-rank:], output_size, scales), start=-rank):
         places = _apply(lambda rows: kernel(rows, [size], scale), given).argmax(1)  # noqa: B023
-        x = opset18.Gather(x, opset18.Constant(value=ir.tensor(places)), axis=axis)
+        x = operators().Gather(x, constant(places), axis=axis)
     return x
 
 
@@ -143,8 +144,13 @@ def _average_backward(gradient: Any, x: Any) -> Any:
         places = np.arange(given)[:, None]
         matrices.append((starts <= places) & (places < ends))
         counts = (ends - starts).astype(np.float32).reshape([made] + [1] * (rank - 1 - axis))
-        divided = opset18.Div(divided, opset18.CastLike(opset18.Constant(value=ir.tensor(counts)), gradient))
+        divided = operators().Div(divided, operators().CastLike(constant(counts), gradient))
     return _multiply(divided, matrices, like=gradient)
+
+
+def _wide(x: Any) -> torch.dtype:
+    """Return the type in which kernels add up elements of x."""
+    return torch.float64 if x.dtype.name == "DOUBLE" else torch.float32
 
 
 def _multiply(x: Any, matrices: Sequence[Matrix], like: Any = None) -> Any:
@@ -154,14 +160,14 @@ def _multiply(x: Any, matrices: Sequence[Matrix], like: Any = None) -> Any:
     """
     like = x if like is None else like
     rank = len(like.shape)
-    kind = ir.DataType.DOUBLE if like.dtype is ir.DataType.DOUBLE else ir.DataType.FLOAT
+    kind = np.float64 if _wide(like) is torch.float64 else np.float32
     terms = [int(np.count_nonzero(matrix, axis=1).max()) for matrix in matrices]
     parts = max(4, 2 ** math.ceil(math.log2((math.prod(terms) + 8) / sum(terms))))
-    wide = opset18.Cast(x, to=kind.value)
+    wide = operators().Cast(x, to=onnx.helper.np_dtype_to_tensor_dtype(np.dtype(kind)))
     for axis, matrix in enumerate(matrices, start=rank - len(matrices)):
-        scaled = np.tile((matrix.T / parts).astype(kind.numpy()), (parts, 1))
+        scaled = np.tile((matrix.T / parts).astype(kind), (parts, 1))
         order = [*range(axis), *range(axis + 1, rank), axis]
         back = [*range(axis), rank - 1, *range(axis, rank - 1)]
-        rows = opset18.Concat(*[opset18.Transpose(wide, perm=order)] * parts, axis=-1)
-        wide = opset18.Transpose(opset18.MatMul(rows, opset18.Constant(value=ir.tensor(scaled))), perm=back)
-    return opset18.CastLike(wide, like)
+        rows = operators().Concat(*[operators().Transpose(wide, perm=order)] * parts, axis=-1)
+        wide = operators().Transpose(operators().MatMul(rows, constant(scaled)), perm=back)
+    return operators().CastLike(wide, like)

@@ -51,7 +51,7 @@ class Expression(nn.Module):
     def __init__(self, text: str, factors: Tensor | None = None) -> None:
         super().__init__()
         self.text, self._code = text, compile(text, text, "eval")
-        self.register_buffer("_factors", factors)
+        self._factors = factors
 
     def forward(self, a: Tensor, b: Tensor) -> Tensor:
         names = {"a": a, "b": b, "A": matrix(a), "B": matrix(b), "small": small, "image": image, "torch": torch, "F": F}
