@@ -21,6 +21,7 @@ _MEAN = 1
 def list_derivatives() -> dict[Any, Callable[..., Any]]:
     """Return the functions by operator."""
     return {
+        aten._scaled_dot_product_flash_attention_for_cpu_backward.default: _attention_backward,
         aten._weight_norm_interface_backward.default: _weight_norm_backward,
         aten.avg_pool2d_backward.default: partial(_average_backward, 2),
         aten.avg_pool3d_backward.default: partial(_average_backward, 3),
@@ -115,6 +116,62 @@ def _average_backward(
     return found
 
 
+def score(
+    query: Tensor, key: Tensor, is_causal: bool, mask: Tensor | None, scale: float | None
+) -> tuple[Tensor, Tensor | None]:
+    """Return scores of attention, in float32 for halves, and which keys are seen; None for all.
+
+    Args:
+        query: `(..., queries, size)`.
+        key: `(..., keys, size)`.
+        is_causal: Whether keys after a query are hidden.
+        mask: What is added, or which keys are seen, broadcast to `(..., queries, keys)`; None for nothing.
+        scale: The factor of products; None for the usual one.
+    """
+    wide = torch.float64 if query.dtype is torch.float64 else torch.float32
+    factor = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
+    found = (query.to(wide) @ key.to(wide).transpose(-2, -1)) * factor
+    if is_causal:
+        mask = torch.ones(found.shape[-2:], dtype=torch.bool, device=found.device).tril()
+    elif mask is not None and mask.dtype is not torch.bool:
+        added, mask = mask, mask != -math.inf
+        found = found + torch.where(mask, added, 0.0)
+    return found, mask
+
+
+_REPEATED = 1e-3
+"""More than the error, in parts of the sum of products without their signs, of a sum of thousands of them."""
+
+
+def _attention_backward(
+    gradient: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    out: Tensor,
+    logsumexp: Tensor,
+    dropout_p: float,
+    is_causal: bool,
+    *,
+    attn_mask: Tensor | None = None,
+    scale: float | None = None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    scores, seen = score(query, key, is_causal, attn_mask, scale)
+    factor = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
+    # No sum of exponentials is less than one of them: of rows whose keys are hidden, too, it is finite.
+    total = torch.maximum(logsumexp.unsqueeze(-1), scores.amin(-1, keepdim=True))
+    below = (scores if seen is None else torch.where(seen, scores, total)) - total
+    # No share is above 1 but for rounding, of scores that are computed twice: this changes nothing, and says so.
+    sizes, _ = score(query.abs(), key.abs(), False, None, factor)
+    shares = torch.exp(torch.minimum(below, 1.0 + _REPEATED * sizes.abs()))
+    shares = shares if seen is None else torch.where(seen, shares, 0.0)
+    made, given = gradient.to(scores.dtype), [x.to(scores.dtype) for x in (query, key, value)]
+    slopes = made @ given[2].transpose(-2, -1) - (made * out.to(scores.dtype)).sum(-1, keepdim=True)
+    slopes = shares * slopes * factor
+    found = slopes @ given[1], slopes.transpose(-2, -1) @ given[0], shares.transpose(-2, -1) @ made
+    return found[0].to(query.dtype), found[1].to(key.dtype), found[2].to(value.dtype)
+
+
 def _gelu_backward(gradient: Tensor, x: Tensor, *, approximate: str = "none") -> Any:
     if approximate != "none" or x.dtype in HALVES:
         return NotImplemented
@@ -153,8 +210,7 @@ def _smooth_l1_backward(gradient: Tensor, x: Tensor, target: Tensor, reduction: 
         return NotImplemented
     share = 1.0 / x.numel() if reduction == _MEAN else 1.0
     if x.dtype in HALVES:
-        wide = (z.float() for z in (gradient, x, target))
-        return _smooth_l1_backward(*wide, reduction, beta).to(x.dtype)
+        return _smooth_l1_backward(gradient.float(), x.float(), target.float(), reduction, beta).to(x.dtype)
     distance, scaled = x - target, share * gradient
     within = _scale(distance * gradient, share / beta)
     return torch.where(distance <= -beta, -scaled, torch.where(distance >= beta, scaled, within))

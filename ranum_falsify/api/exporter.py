@@ -15,16 +15,14 @@ import onnx
 import torch
 from torch import Tensor
 
-from ranum_falsify.api.fidelity import calls_of, dtype_of, find_unchecked, list_operators, note_uses
+from ranum_falsify.api.fidelity import Use, calls_of, dtype_of, find_unchecked, list_uses, note_uses
 from ranum_falsify.api.formulas import list_formulas
 from ranum_falsify.api.tracing import keep_stacks
 from ranum_falsify.api.translations import list_translations
 from ranum_falsify.operators.relations.unpublished import UNCHECKED
 
 
-def run_exporter(
-    module: torch.nn.Module, tensors: Sequence[Tensor], operators: Collection[str] = ()
-) -> onnx.ModelProto:
+def run_exporter(module: torch.nn.Module, tensors: Sequence[Tensor], uses: Collection[Use] = ()) -> onnx.ModelProto:
     """Return a module as an ONNX model whose nodes note where they come from.
 
     The model notes an operator that PyTorch may compute otherwise, too; see `find_unchecked`.
@@ -32,9 +30,9 @@ def run_exporter(
     Args:
         module: The module; its arguments and outputs are tensors.
         tensors: The arguments of an example call.
-        operators: Operators that the module stands for, if it was traced.
+        uses: Operators that the module stands for, if it was traced.
     """
-    notes = _ExportNotes(set(operators))
+    notes = _ExportNotes(set(uses))
     with keep_stacks(), _without_bodies(), _with_kernels(notes), _with_doubles(notes):
         program = torch.onnx.export(
             module,
@@ -58,13 +56,13 @@ class _ExportNotes:
     """What the exporter does with a module.
 
     Attributes:
-        operators: Those of the module, and those that are taken apart on the way by formulas of PyTorch's own, which
+        uses: Operators of the module, and those that are taken apart on the way by formulas of PyTorch's own, which
             kernels need not follow.
         unchecked: See `find_unchecked`.
         wide: Whether the module computes in float64.
     """
 
-    operators: set[str] = field(default_factory=set)
+    uses: set[Use] = field(default_factory=set)
     unchecked: str = ""
     wide: bool = False
 
@@ -129,11 +127,11 @@ def _with_kernels(notes: _ExportNotes) -> Iterator[None]:
     def list_table(onnx_registered_ops: Any) -> dict[Any, Any]:
         formulas = list_usual(onnx_registered_ops)
         formulas |= {op: _first(ours, formulas.get(op)) for op, ours in list_formulas().items()}
-        return note_uses(formulas, notes.operators)
+        return note_uses(formulas, notes.uses)
 
     def decompose(program: torch.export.ExportedProgram, registry: Any) -> Any:
         # Formulas that PyTorch has for autograd need no table.
-        notes.operators.update(list_operators(program.graph_module))
+        notes.uses.update(list_uses(program.graph_module))
         return decompose_usually(program, registry)
 
     with (
@@ -164,7 +162,7 @@ def _with_doubles(notes: _ExportNotes) -> Iterator[None]:
     promote, determine_usually = _fx_passes.insert_type_promotion_nodes, _building._determine_input_dtype
 
     def look(module: torch.fx.GraphModule) -> None:
-        notes.unchecked = find_unchecked(module, sorted(notes.operators))
+        notes.unchecked = find_unchecked(module, notes.uses)
         promote(module)
         notes.wide = any(dtype_of(node) is torch.float64 for node in calls_of(module))
 

@@ -138,8 +138,8 @@ def _choose_leaves(module: torch.nn.Module, arguments: Arguments, names: tuple[s
 
 
 def _training(step: TrainingStep) -> onnx.ModelProto:
-    graph, values, operators = trace_training(step)
-    model = run_exporter(graph, values, operators)
+    graph, values, uses = trace_training(step)
+    model = run_exporter(graph, values, uses)
     state = step.state
     held = [info.name for info in model.graph.input][: len(state)]
     model = hold_inputs(model, {name: to_numpy(x.detach().cpu()) for name, x in zip(held, values, strict=False)})

@@ -47,38 +47,39 @@ _COMPUTING = frozenset(
     _log_softmax_backward_data _native_batch_norm_legit _native_batch_norm_legit_functional
     _native_batch_norm_legit_no_training _prelu_kernel _prelu_kernel_backward _safe_softmax
     _scaled_dot_product_efficient_attention _scaled_dot_product_flash_attention
-    _scaled_dot_product_flash_attention_for_cpu _softmax _softmax_backward_data _trilinear
-    _upsample_nearest_exact1d_backward _upsample_nearest_exact2d_backward _upsample_nearest_exact3d_backward
-    _weight_norm_interface _weight_norm_interface_backward abs acos acosh adaptive_max_pool2d
-    adaptive_max_pool2d_backward add addbmm addcdiv addcmul addmm addmv addr amax amin aminmax argmax argmin asin asinh
-    atan atanh avg_pool1d avg_pool2d avg_pool2d_backward avg_pool3d avg_pool3d_backward baddbmm batch_norm bilinear
-    binary_cross_entropy binary_cross_entropy_backward binary_cross_entropy_with_logits bmm ceil celu clamp clamp_max
-    clamp_min conv1d conv2d conv3d convolution convolution_backward cos cosh cross_entropy_loss cumprod cumsum deg2rad
-    div dot einsum elu elu_backward erf exp exp2 expm1 floor floor_divide fmod frac gelu gelu_backward glu glu_backward
-    group_norm gru hardshrink hardsigmoid hardsigmoid_backward hardswish hardswish_backward hardtanh heaviside
-    huber_loss huber_loss_backward index_add instance_norm layer_norm leaky_relu leaky_relu_backward lerp
-    linalg_vector_norm linear linspace log log10 log1p log2 log_sigmoid log_sigmoid_backward log_sigmoid_forward
-    log_softmax logaddexp logaddexp2 logit logit_backward logsumexp lstm matmul max max_pool1d max_pool2d
-    max_pool2d_with_indices max_pool2d_with_indices_backward max_pool3d max_pool3d_with_indices
+    _scaled_dot_product_flash_attention_for_cpu _scaled_dot_product_flash_attention_for_cpu_backward _softmax
+    _softmax_backward_data _trilinear _upsample_nearest_exact1d_backward _upsample_nearest_exact2d_backward
+    _upsample_nearest_exact3d_backward _weight_norm_interface _weight_norm_interface_backward abs acos acosh
+    adaptive_max_pool2d adaptive_max_pool2d_backward add addbmm addcdiv addcmul addmm addmv addr amax amin aminmax
+    argmax argmin asin asinh atan atanh avg_pool1d avg_pool2d avg_pool2d_backward avg_pool3d avg_pool3d_backward
+    baddbmm batch_norm bilinear binary_cross_entropy binary_cross_entropy_backward binary_cross_entropy_with_logits bmm
+    ceil celu clamp clamp_max clamp_min conv1d conv2d conv3d convolution convolution_backward cos cosh
+    cross_entropy_loss cumprod cumsum deg2rad div dot einsum elu elu_backward erf exp exp2 expm1 floor floor_divide
+    fmod frac gelu gelu_backward glu glu_backward group_norm gru hardshrink hardsigmoid hardsigmoid_backward hardswish
+    hardswish_backward hardtanh heaviside huber_loss huber_loss_backward index_add instance_norm layer_norm leaky_relu
+    leaky_relu_backward lerp linalg_vector_norm linear linspace log log10 log1p log2 log_sigmoid log_sigmoid_backward
+    log_sigmoid_forward log_softmax logaddexp logaddexp2 logit logit_backward logsumexp lstm matmul max max_pool1d
+    max_pool2d max_pool2d_with_indices max_pool2d_with_indices_backward max_pool3d max_pool3d_with_indices
     max_pool3d_with_indices_backward maximum mean min minimum mish mm mse_loss mse_loss_backward mul multi_margin_loss
     multi_margin_loss_backward multilabel_margin_loss_backward multilabel_margin_loss_forward mv nan_to_num
     native_batch_norm native_batch_norm_backward native_dropout native_group_norm native_group_norm_backward
     native_layer_norm native_layer_norm_backward neg nll_loss nll_loss2d_backward nll_loss2d_forward nll_loss_backward
     nll_loss_forward norm pow prelu prod rad2deg reciprocal reflection_pad1d_backward reflection_pad2d_backward
-    reflection_pad3d_backward relu relu6 remainder replication_pad1d_backward replication_pad2d_backward
+    reflection_pad3d_backward relu relu6 remainder renorm replication_pad1d_backward replication_pad2d_backward
     replication_pad3d_backward round rsqrt rsub scaled_dot_product_attention scatter_add scatter_reduce selu sigmoid
     sigmoid_backward silu sin sinc sinh smooth_l1_loss smooth_l1_loss_backward soft_margin_loss softmax softplus
     softplus_backward softshrink special_entr sqrt std std_mean sub sum tan tanh tanh_backward threshold trunc
     upsample_bicubic2d upsample_bicubic2d_backward upsample_bilinear2d upsample_bilinear2d_backward upsample_linear1d
     upsample_linear1d_backward upsample_nearest1d_backward upsample_nearest2d_backward upsample_nearest3d_backward
-    upsample_trilinear3d upsample_trilinear3d_backward var var_mean xlogy
+    upsample_trilinear3d upsample_trilinear3d_backward var var_mean vdot xlogy
     """.split()
 )
 """Operators that round, which were held against their kernels in float32."""
 
 _NOT_IN_HALVES = frozenset(
     """
-    _adaptive_avg_pool2d_backward _native_batch_norm_legit _native_batch_norm_legit_functional _safe_softmax _trilinear
+    _adaptive_avg_pool2d_backward _native_batch_norm_legit _native_batch_norm_legit_functional _safe_softmax
+    _scaled_dot_product_flash_attention_for_cpu _scaled_dot_product_flash_attention_for_cpu_backward _trilinear
     _upsample_nearest_exact1d_backward _upsample_nearest_exact2d_backward _upsample_nearest_exact3d_backward cumprod
     glu_backward instance_norm logit_backward native_batch_norm native_batch_norm_backward native_group_norm_backward
     native_layer_norm_backward prod reflection_pad1d_backward reflection_pad2d_backward reflection_pad3d_backward
@@ -108,21 +109,24 @@ _PRIMITIVE = frozenset(
 """PyTorch's primitives that are operators of ONNX."""
 
 
-def find_unchecked(program: GraphModule, operators: Collection[str]) -> str:
+Use = tuple[str, torch.dtype | None]
+"""An operator, as `aten.softshrink`, and the type of its result."""
+
+
+def find_unchecked(program: GraphModule, uses: Collection[Use]) -> str:
     """Return an operator that PyTorch may compute otherwise than its export, with its type; "" if there is none.
 
     Args:
         program: The program that was exported, in the operators that were translated.
-        operators: Operators of the module, which formulas may stand for in the program, as `aten.softshrink`.
+        uses: Operators of the module, which formulas may stand for in the program.
     """
-    dtypes = {dtype for node in calls_of(program) if (dtype := dtype_of(node)) is not None and dtype.is_floating_point}
-    for name in operators:
-        if why := _describe(name, dtypes):
+    for name, dtype in sorted(uses, key=str):
+        if why := _describe(name, dtype):
             return why
     for node in calls_of(program):
         dtype = dtype_of(node)
         name = str(getattr(node.target, "overloadpacket", node.target))
-        if why := _describe(name, set() if dtype is None else {dtype}):
+        if why := _describe(name, dtype):
             return why
         if dtype is not None and _is_scaled_otherwise(node, name.rpartition(".")[2], dtype):
             return f"{name} with a factor in {_name(dtype)}"
@@ -137,25 +141,29 @@ def is_composite(operator: Any) -> bool:
     return operator._overloadname != "vec" and bool(operator.has_kernel_for_dispatch_key(composite))
 
 
-def list_operators(program: GraphModule) -> set[str]:
+def list_uses(program: GraphModule) -> set[Use]:
     """Return the operators of a program but for those that PyTorch itself computes from others."""
-    targets = (node.target for node in calls_of(program))
-    return {str(op.overloadpacket) for op in targets if isinstance(op, OpOverload) and not is_composite(op)}
+    calls = ((node, node.target) for node in calls_of(program))
+    return {
+        (str(operator.overloadpacket), dtype_of(node))
+        for node, operator in calls
+        if isinstance(operator, OpOverload) and not is_composite(operator)
+    }
 
 
-def note_uses(formulas: Mapping[Any, Callable[..., Any]], operators: set[str]) -> dict[Any, Callable[..., Any]]:
+def note_uses(formulas: Mapping[Any, Callable[..., Any]], uses: set[Use]) -> dict[Any, Callable[..., Any]]:
     """Return formulas by operator that note the operator where they take one apart.
 
     Args:
         formulas: Formulas by operator; those that return NotImplemented leave it as it is.
-        operators: Where it is noted.
+        uses: Where it is noted.
     """
 
     def note(operator: Any, formula: Callable[..., Any]) -> Callable[..., Any]:
         def take_apart(*args: Any, **kwargs: Any) -> Any:
             found = formula(*args, **kwargs)
             if found is not NotImplemented:
-                operators.add(str(operator.overloadpacket))
+                uses.add((str(operator.overloadpacket), _dtype_of_first(found)))
             return found
 
         return formula if is_composite(operator) else take_apart
@@ -170,17 +178,15 @@ def calls_of(program: GraphModule) -> Iterator[Node]:
             yield from (node for node in module.graph.nodes if node.op == "call_function")
 
 
-def _describe(name: str, dtypes: set[torch.dtype]) -> str:
+def _describe(name: str, dtype: torch.dtype | None) -> str:
     space, _, short = name.rpartition(".")
     short = short if short.startswith("__") else short.removesuffix("_")  # in place
     if not space:  # parts of tuples, arithmetic of sizes, control flow of known operators
         return ""
     if short not in {"aten": _MOVING | _COMPUTING, "prims": _PRIMITIVE}.get(space, ()):
         return name
-    for dtype, unfit in ((torch.float64, _NOT_IN_DOUBLE), *((half, _NOT_IN_HALVES) for half in HALVES)):
-        if dtype in dtypes and short in unfit:
-            return f"{name} in {_name(dtype)}"
-    return ""
+    unfit = _NOT_IN_DOUBLE if dtype is torch.float64 else _NOT_IN_HALVES if dtype in HALVES else ()
+    return f"{name} in {_name(dtype)}" if short in unfit else ""
 
 
 def _is_scaled_otherwise(node: Node, name: str, dtype: torch.dtype) -> bool:
@@ -219,6 +225,9 @@ def _name(dtype: Any) -> str:
 
 def dtype_of(node: Node) -> torch.dtype | None:
     """Return the type of a node's tensor, of several of the first; None if it has none."""
-    value = node.meta.get("val")
-    value = value[0] if isinstance(value, tuple | list) and value else value
-    return getattr(value, "dtype", None)
+    return _dtype_of_first(node.meta.get("val"))
+
+
+def _dtype_of_first(value: Any) -> torch.dtype | None:
+    first = value[0] if isinstance(value, tuple | list) and value else value
+    return getattr(first, "dtype", None)

@@ -19,7 +19,7 @@ from torch import Tensor
 from torch._decomp import decomposition_table
 from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND, elementwise_dtypes
 
-from ranum_falsify.api.derivatives import list_derivatives
+from ranum_falsify.api.derivatives import list_derivatives, score
 from ranum_falsify.api.fidelity import HALVES
 
 _NONE, _MEAN = 0, 1
@@ -60,6 +60,7 @@ def list_formulas() -> dict[Any, Callable[..., Any]]:
         aten.multilabel_margin_loss_backward.default: _multilabel_margin_loss_backward,
         aten.multilabel_margin_loss_forward.default: _multilabel_margin_loss,
         aten.scaled_dot_product_attention.default: _attention_with_dropout,
+        aten._scaled_dot_product_flash_attention_for_cpu.default: _attention,
         aten.std.correction: _deviation,
         aten.std.default: lambda x, unbiased=True: _deviation(x, correction=int(unbiased)),
         aten.std.dim: lambda x, dim, unbiased=True, keepdim=False: _deviation(x, dim, int(unbiased), keepdim),
@@ -118,7 +119,7 @@ _MANY_FACTORS = 64
 def _list_wide() -> list[Any]:
     """Return operators whose kernels compute in float32 what is in half precision, Python's numbers included."""
     aten = torch.ops.aten
-    return [aten.addcmul.default, aten.lerp.Scalar, aten.lerp.Tensor, aten.sinc.default]
+    return [aten.addcmul.default, aten.lerp.Scalar, aten.lerp.Tensor, aten.sinc.default, aten.softplus.default]
 
 
 def _compute_wide(function: Callable[..., Any], *operands: Any, **options: Any) -> Any:
@@ -256,6 +257,23 @@ def _safe_softmax(x: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tens
     # The least number in place of -inf: what all of a row is hidden from has shares, too, of which none is taken.
     shares = torch.softmax(x.clamp(min=torch.finfo(x.dtype).min), dim, dtype=dtype)
     return torch.where(x == -torch.inf, 0.0, shares)
+
+
+def _attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    attn_mask: Tensor | None = None,
+    scale: float | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Return attention, and the logarithm of what its rows are divided by, which the derivative takes."""
+    scores, seen = score(query, key, is_causal, attn_mask, scale)
+    scores = scores if seen is None else torch.where(seen, scores, -math.inf)
+    found = _safe_softmax(scores, -1) @ value.to(scores.dtype)
+    return found.to(query.dtype), torch.logsumexp(scores, -1)
 
 
 def _attention_with_dropout(

@@ -16,12 +16,11 @@ from torch.distributions import Distribution
 from torch.fx import traceback as fx_traceback
 from torch.fx.experimental.proxy_tensor import PythonKeyTracer, make_fx
 from torch.fx.proxy import TracerBase
-from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
 from ranum_falsify.api.arguments import Arguments, find_tensors
 from ranum_falsify.api.casting import under_autocast
-from ranum_falsify.api.fidelity import list_operators, note_uses
+from ranum_falsify.api.fidelity import Use, list_uses, note_uses
 from ranum_falsify.api.formulas import list_formulas
 from ranum_falsify.api.resampling import INTERPOLATIONS
 from ranum_falsify.api.sources import is_machinery
@@ -136,14 +135,14 @@ def _is_label(name: str) -> bool:
     )
 
 
-def trace_training(step: TrainingStep) -> tuple[torch.fx.GraphModule, list[Tensor], set[str]]:
+def trace_training(step: TrainingStep) -> tuple[torch.fx.GraphModule, list[Tensor], set[Use]]:
     """Trace a training step to the operators that autograd runs.
 
     Returns:
         The graph, whose nodes know their sources, its inputs, which are the state of the step and the tensors, and
         the operators that it stands for.
     """
-    operators = set[str]()
+    uses = set[Use]()
     state, tensors = step.state, list(step.arguments.tensors.values())
 
     def run(*values: Tensor) -> list[Tensor]:
@@ -151,12 +150,12 @@ def trace_training(step: TrainingStep) -> tuple[torch.fx.GraphModule, list[Tenso
         return [*outputs, *gradients.values()]
 
     given = [x.detach().clone() for x in (*state.values(), *tensors)]
-    # The other kernels, of attention and of recurrent layers, have no derivatives in terms of operators.
-    plain = sdpa_kernel(SDPBackend.MATH), torch.backends.mkldnn.flags(enabled=False)
-    with fx_traceback.preserve_node_meta(), keep_stacks(), _module_paths(), plain[0], plain[1]:
+    # Kernels of oneDNN for recurrent layers have no derivatives in terms of operators.
+    plain = torch.backends.mkldnn.flags(enabled=False)
+    with fx_traceback.preserve_node_meta(), keep_stacks(), _module_paths(), plain:
         trace = make_fx(
             run,
-            note_uses(list_formulas(), operators),
+            note_uses(list_formulas(), uses),
             tracing_mode="fake",
             _allow_non_fake_inputs=True,
             record_stack_traces=True,
@@ -165,7 +164,7 @@ def trace_training(step: TrainingStep) -> tuple[torch.fx.GraphModule, list[Tenso
     _blame(graph)
     _guard_divisions(graph)
     _keep_interpolation(graph)
-    return graph, given, operators | list_operators(graph)
+    return graph, given, uses | list_uses(graph)
 
 
 def _note_origins(loss: Tensor) -> None:

@@ -158,8 +158,8 @@ ELSEWHERE = frozenset(
 def test_every_operator_that_is_listed_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = set[str]()
 
-    def look(program: torch.fx.GraphModule, operators: list[str]) -> str:
-        seen.update(operators)
+    def look(program: torch.fx.GraphModule, uses: set[fidelity.Use]) -> str:
+        seen.update(name for name, _ in uses)
         seen.update(str(getattr(node.target, "overloadpacket", "")) for node in fidelity.calls_of(program))
         return ""
 

@@ -23,6 +23,15 @@ TRIALS = 1000
 UNDECIDED = {("std", True)}
 """Violated for numbers below 1e-38 alone, which the search does not come upon."""
 
+UNDECIDED_IN_HALVES = {
+    ("batch_norm, training", False),
+    ("batch_norm, training", True),
+    ("layer_norm", True),
+    ("group_norm", True),
+    ("scaled_dot_product_attention, mask", True),
+}
+"""Kernels for halves round at other steps than any formula that is known."""
+
 
 def make(loss: Loss, dtype: torch.dtype) -> tuple[nn.Module, tuple[Tensor, ...]]:
     return loss.module().to(dtype), tuple(x.to(dtype) if x.is_floating_point() else x for x in loss.args)
@@ -75,7 +84,7 @@ def test_verdicts_are_true(name: str, dtype: str, gradient: bool) -> None:
     module, args = make(loss, DTYPES[dtype])
     result = rf.check(module, args, box=loss.box, gradient=gradient, fail_on="any", timeout=120, self_check=False)
     is_valid = loss.backward if gradient else loss.forward
-    if (name, gradient) in UNDECIDED:
+    if (name, gradient) in UNDECIDED or (dtype == "bfloat16" and (name, gradient) in UNDECIDED_IN_HALVES):
         assert result.verdict == "unknown"
         return
     assert result.verdict == ("holds" if is_valid else "violated"), result

@@ -198,7 +198,7 @@ def _hold_against_pytorch(function: Callable[..., Tensor], dtype: torch.dtype) -
             lambda a, b: functional.interpolate(a, scale_factor=1.7, mode="linear"),
             torch.float32,
         ),
-        ("aten.mse_loss in bfloat16", functional.mse_loss, torch.bfloat16),
+        ("aten.softshrink in bfloat16", lambda a, b: functional.softshrink(a, 0.7) + b, torch.bfloat16),
         ("aten.leaky_relu in float64", lambda a, b: functional.leaky_relu(a, 0.1) + b, torch.float64),
         ("aten.add with a factor in float16", lambda a, b: torch.add(a, b, alpha=0.3), torch.float16),
     ],
