@@ -78,7 +78,7 @@ _COMPUTING = frozenset(
 
 _NOT_IN_HALVES = frozenset(
     """
-    _adaptive_avg_pool2d_backward _native_batch_norm_legit _native_batch_norm_legit_functional _safe_softmax
+    _adaptive_avg_pool2d_backward _native_batch_norm_legit _native_batch_norm_legit_functional
     _scaled_dot_product_flash_attention_for_cpu _scaled_dot_product_flash_attention_for_cpu_backward _trilinear
     _upsample_nearest_exact1d_backward _upsample_nearest_exact2d_backward _upsample_nearest_exact3d_backward cumprod
     glu_backward instance_norm logit_backward native_batch_norm native_batch_norm_backward native_group_norm_backward
