@@ -110,7 +110,7 @@ def _interpolate(operator: torch._ops.OpOverload, x: Any, *options: Any) -> Any:
 
 def _repeat(rank: int, x: Any, output_size: Sequence[int] | None, *scales: Any) -> Any:
     kernel = aten._upsample_nearest_exact1d.default
-    if len(scales) == 1 and isinstance(scales[0], list | tuple):
+    if len(scales) == 1 and not isinstance(scales[0], float):  # factors of all axes, or none
         (scales,) = scales
     for axis, (given, size, scale) in enumerate(_pair(list(x.shape)[-rank:], output_size, scales), start=-rank):
         places = _apply(lambda rows: kernel(rows, [size], scale), given).argmax(1)  # noqa: B023
