@@ -161,11 +161,9 @@ def hold(module: Expression, arguments: tuple[Tensor, Tensor], results: list[Ten
 
 ELSEWHERE = frozenset(
     """
-    _cdist_backward _log_softmax _native_batch_norm_legit_functional _prelu_kernel _safe_softmax
-    _scaled_dot_product_efficient_attention _scaled_dot_product_flash_attention
-    _scaled_dot_product_flash_attention_for_cpu _softmax _weight_norm_interface batch_norm binary_cross_entropy_backward
-    clamp_max gru lstm mm multilabel_margin_loss_forward native_batch_norm native_dropout native_group_norm
-    native_layer_norm nll_loss_forward scatter_reduce std std_mean var_mean
+    _native_batch_norm_legit_functional _safe_softmax _scaled_dot_product_efficient_attention
+    _scaled_dot_product_flash_attention _weight_norm_interface _weight_norm_interface_backward batch_norm clamp_max gru
+    lstm native_batch_norm native_dropout scatter_reduce std_mean var_mean
     """.split()
 )
 """Operators that are other names of some that are tried, or that tests of losses, layers and derivatives run."""
