@@ -117,7 +117,7 @@ def _average_backward(
 
 
 def score(
-    query: Tensor, key: Tensor, is_causal: bool, mask: Tensor | None, scale: float | None
+    query: Tensor, key: Tensor, is_causal: bool, mask: Tensor | None, scale: float | None, *, again: bool = False
 ) -> tuple[Tensor, Tensor | None]:
     """Return scores of attention, in float32 for halves, and which keys are seen; None for all.
 
@@ -127,10 +127,12 @@ def score(
         is_causal: Whether keys after a query are hidden.
         mask: What is added, or which keys are seen, broadcast to `(..., queries, keys)`; None for nothing.
         scale: The factor of products; None for the usual one.
+        again: Whether they are computed a second time, in another order, which rounds otherwise.
     """
     wide = torch.float64 if query.dtype is torch.float64 else torch.float32
     factor = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
-    found = (query.to(wide) @ key.to(wide).transpose(-2, -1)) * factor
+    query, key = query.to(wide), key.to(wide)
+    found = (key @ query.mT).mT * factor if again else (query @ key.mT) * factor
     if is_causal:
         mask = torch.ones(found.shape[-2:], dtype=torch.bool, device=found.device).tril()
     elif mask is not None and mask.dtype is not torch.bool:
@@ -140,7 +142,7 @@ def score(
 
 
 _REPEATED = 1e-3
-"""More than the error, in parts of the sum of products without their signs, of a sum of thousands of them."""
+"""More than the error of a score, in parts of the sum of its products and its mask without their signs."""
 
 
 def _attention_backward(
@@ -156,14 +158,17 @@ def _attention_backward(
     attn_mask: Tensor | None = None,
     scale: float | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    scores, seen = score(query, key, is_causal, attn_mask, scale)
+    scores, seen = score(query, key, is_causal, attn_mask, scale, again=True)
     factor = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
     # No sum of exponentials is less than one of them: of rows whose keys are hidden, too, it is finite.
     total = torch.maximum(logsumexp.unsqueeze(-1), scores.amin(-1, keepdim=True))
     below = (scores if seen is None else torch.where(seen, scores, total)) - total
     # No share is above 1 but for rounding, of scores that are computed twice: this changes nothing, and says so.
-    sizes, _ = score(query.abs(), key.abs(), False, None, factor)
-    shares = torch.exp(torch.minimum(below, 1.0 + _REPEATED * sizes.abs()))
+    added = None
+    if attn_mask is not None and attn_mask.dtype is not torch.bool:
+        added = torch.where(attn_mask == -math.inf, 0.0, attn_mask).abs()
+    sizes, _ = score(query.abs(), key.abs(), False, added, abs(factor))
+    shares = torch.exp(torch.minimum(below, 1.0 + _REPEATED * sizes))
     shares = shares if seen is None else torch.where(seen, shares, 0.0)
     made, given = gradient.to(scores.dtype), [x.to(scores.dtype) for x in (query, key, value)]
     slopes = made @ given[2].transpose(-2, -1) - (made * out.to(scores.dtype)).sum(-1, keepdim=True)

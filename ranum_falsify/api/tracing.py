@@ -16,6 +16,7 @@ from torch.distributions import Distribution
 from torch.fx import traceback as fx_traceback
 from torch.fx.experimental.proxy_tensor import PythonKeyTracer, make_fx
 from torch.fx.proxy import TracerBase
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
 from ranum_falsify.api.arguments import Arguments, find_tensors
@@ -150,9 +151,11 @@ def trace_training(step: TrainingStep) -> tuple[torch.fx.GraphModule, list[Tenso
         return [*outputs, *gradients.values()]
 
     given = [x.detach().clone() for x in (*state.values(), *tensors)]
-    # Kernels of oneDNN for recurrent layers have no derivatives in terms of operators.
+    # Kernels of oneDNN for recurrent layers, and of GPUs for attention, have no derivatives in terms of operators.
     plain = torch.backends.mkldnn.flags(enabled=False)
-    with fx_traceback.preserve_node_meta(), keep_stacks(), _module_paths(), plain:
+    on_cpu = all(x.device.type == "cpu" for x in given)
+    attention = contextlib.nullcontext() if on_cpu else sdpa_kernel(SDPBackend.MATH)
+    with fx_traceback.preserve_node_meta(), keep_stacks(), _module_paths(), plain, attention:
         trace = make_fx(
             run,
             note_uses(list_formulas(), uses),
