@@ -123,7 +123,7 @@ def score(
 
     Args:
         query: `(..., queries, size)`.
-        key: `(..., keys, size)`.
+        key: `(..., keys, size)`; of heads, the first dimension of three, as many as of the query, or a part of them.
         is_causal: Whether keys after a query are hidden.
         mask: What is added, or which keys are seen, broadcast to `(..., queries, keys)`; None for nothing.
         scale: The factor of products; None for the usual one.
@@ -131,7 +131,7 @@ def score(
     """
     wide = torch.float64 if query.dtype is torch.float64 else torch.float32
     factor = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
-    query, key = query.to(wide), key.to(wide)
+    query, key = query.to(wide), share_heads(key.to(wide), query)
     found = (key @ query.mT).mT * factor if again else (query @ key.mT) * factor
     if is_causal:
         mask = torch.ones(found.shape[-2:], dtype=torch.bool, device=found.device).tril()
@@ -139,6 +139,18 @@ def score(
         added, mask = mask, mask != -math.inf
         found = found + torch.where(mask, added, 0.0)
     return found, mask
+
+
+def share_heads(x: Tensor, query: Tensor) -> Tensor:
+    """Return keys or values of `(..., heads, keys, size)`, each head as often as heads of the query share it."""
+    shared = query.shape[-3] // x.shape[-3]
+    return x if shared == 1 else x.repeat_interleave(shared, -3)
+
+
+def _add_up_heads(gradient: Tensor, x: Tensor) -> Tensor:
+    """Return the gradient with respect to `x`, whose heads were shared."""
+    shared = gradient.shape[-3] // x.shape[-3]
+    return gradient if shared == 1 else gradient.unflatten(-3, (-1, shared)).sum(-3)
 
 
 _REPEATED = 1e-3
@@ -170,11 +182,13 @@ def _attention_backward(
     sizes, _ = score(query.abs(), key.abs(), False, added, abs(factor))
     shares = torch.exp(torch.minimum(below, 1.0 + _REPEATED * sizes))
     shares = shares if seen is None else torch.where(seen, shares, 0.0)
-    made, given = gradient.to(scores.dtype), [x.to(scores.dtype) for x in (query, key, value)]
+    made = gradient.to(scores.dtype)
+    given = [share_heads(x.to(scores.dtype), query) for x in (query, key, value)]
     slopes = made @ given[2].transpose(-2, -1) - (made * out.to(scores.dtype)).sum(-1, keepdim=True)
     slopes = shares * slopes * factor
     found = slopes @ given[1], slopes.transpose(-2, -1) @ given[0], shares.transpose(-2, -1) @ made
-    return found[0].to(query.dtype), found[1].to(key.dtype), found[2].to(value.dtype)
+    one, two, three = (_add_up_heads(y, x).to(x.dtype) for y, x in zip(found, (query, key, value), strict=True))
+    return one, two, three
 
 
 def _gelu_backward(gradient: Tensor, x: Tensor, *, approximate: str = "none") -> Any:

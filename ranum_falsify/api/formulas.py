@@ -19,7 +19,7 @@ from torch import Tensor
 from torch._decomp import decomposition_table
 from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND, elementwise_dtypes
 
-from ranum_falsify.api.derivatives import list_derivatives, score
+from ranum_falsify.api.derivatives import list_derivatives, score, share_heads
 from ranum_falsify.api.fidelity import HALVES
 
 _NONE, _MEAN = 0, 1
@@ -272,7 +272,7 @@ def _attention(
     """Return attention, and the logarithm of what its rows are divided by, which the derivative takes."""
     scores, seen = score(query, key, is_causal, attn_mask, scale)
     scores = scores if seen is None else torch.where(seen, scores, -math.inf)
-    found = _safe_softmax(scores, -1) @ value.to(scores.dtype)
+    found = _safe_softmax(scores, -1) @ share_heads(value.to(scores.dtype), query)
     return found.to(query.dtype), torch.logsumexp(scores, -1)
 
 
