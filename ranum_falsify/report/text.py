@@ -52,7 +52,7 @@ def report(result: Answer, saved: Saved, *, verbosity: int = 0, network_count: i
     yield _verdict(result)
     if len({one.verdict for one in result.sizes}) > 1:
         yield sizes.as_text(result.sizes)
-    yield from _write_violated(result, saved, network_count)
+    yield from _write_violated(result, saved, verbosity, network_count)
     if result.counterexample is not None and not any(op.verdict == "violated" for op in result.operators):
         yield from _classic(result, saved)
     if verbosity >= 0:
@@ -90,6 +90,8 @@ def finding_lines(
         words = {} if fused else found.expressions
         operands = {words.get(name, name): extent for name, extent in found.operands.items()}
         yield f"    operands{f' of {fused}' if fused else ''}: {ranges(operands)}"
+    if found.after and kind:
+        yield f"    because of {_names(found.after)}"
     if values:
         shown = ", ".join(f"{name} {show_range(value, value)}" for name, value in values.items())
         yield f"    at the first offending element: {shown}"
@@ -203,12 +205,25 @@ def _files(files: Mapping[str, Path] | None, indent: str) -> Iterator[str]:
         yield f"{indent}inputs: " + ", ".join(f"{name} = {path}" for name, path in files.items())
 
 
-def _write_violated(result: Answer, saved: Saved, network_count: int) -> Iterator[str]:
+def _write_violated(result: Answer, saved: Saved, verbosity: int, network_count: int) -> Iterator[str]:
     violated = [operator for operator in result.operators if operator.kind is not None]
-    for operator, others in group_iterations((one.node, _likeness(one), one) for one in violated):
+    first = group_iterations((one.node, _likeness(one), one) for one in violated if not one.after)
+    causes = {(one.network, one.node) for one, _ in first}
+    folded: dict[tuple[str, str], list[OperatorResult]] = {}
+    for one in violated if verbosity <= 0 else ():
+        # The first of those before it follows from none.
+        if one.after and (one.network, one.after[0]) in causes:
+            folded.setdefault((one.network, one.after[0]), []).append(one)
+    apart = {id(one) for ones in folded.values() for one in ones}
+    entries = ((one.node, _likeness(one), one) for one in violated if id(one) not in apart)
+    for operator, others in group_iterations(entries):
         yield from finding_lines(operator, title=_title(operator, network_count))
         if others:
             yield f"    {describe_iterations(others)}"
+        following = folded.get((operator.network, operator.node), ())
+        if following:
+            fail = "fails" if len(following) == 1 else "fail"
+            yield f"    {len(following)} more {fail} because of it: {_names([one.title for one in following])}"
         if operator.proved_after_rewriting:
             yield f"    {_rewriting(result, operator)}"
         yield from _files(saved.of(operator.counterexample), "    ")

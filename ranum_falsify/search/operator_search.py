@@ -390,6 +390,6 @@ class OperatorSearch:
         self.context.report(Progress(stage="search", done=done, text=f"{text} ({len(self.found)} found)"))
 
 
-def _weight(seen: OperatorResult) -> tuple[bool, bool]:
-    """Return what makes one violation of an operator more important than another: whether users see it."""
-    return seen.reach == "output", seen.optimisations != "off"
+def _weight(seen: OperatorResult) -> tuple[bool, bool, bool]:
+    """Return what makes one violation of an operator more important than another: whether users see it, and its own."""
+    return seen.reach == "output", seen.optimisations != "off", not seen.after

@@ -100,7 +100,8 @@ class OperatorRecord(Generic[Example]):
             its place.
         counterexample: The confirmed inputs, or the files that hold them; None where none was found, or written.
         after: If the operator is open but its own conditions are proved: the first open operators before it, which
-            alone may break it.
+            alone may break it. If it is violated: those before it that fail on the same inputs, where they make
+            an operand of it infinite.
         inside: If it is open because of operators in its subgraphs: these, each after the path to it.
         rewritten: Whether an open operator is proved as written, and open only because ONNX Runtime's graph
             optimisations may make an invalid one of it.

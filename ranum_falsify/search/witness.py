@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from dnnv.nn import Operation
 
 from ranum_falsify.config import Runtime
 from ranum_falsify.errors import ReplayError
-from ranum_falsify.network import Graph
+from ranum_falsify.network import Graph, spec_of
 from ranum_falsify.properties.problem.targets import Target
+from ranum_falsify.prove.induction import find_before
 from ranum_falsify.replay.broken import find_broken
 from ranum_falsify.replay.confirmer import is_in_question
 from ranum_falsify.replay.gradients import steep_in_torch, steep_point
@@ -52,20 +57,45 @@ class Witness:
         Raises:
             ReplayError: ONNX Runtime refuses, crashes or takes too long.
         """
+        return self._trace(number, list(self._show(number, example, violated, inside=inside)))
+
+    def _show(
+        self, number: int, example: Counterexample, violated: Target | None, *, inside: int
+    ) -> Iterator[OperatorResult]:
         failing = find_failing_in_torch(self._graph(number), example.feeds) if self.is_torch else None
         pairs = self._list_findings(number, example, inside=inside, is_needed=failing is None)
         if failing is None:
-            return [
-                describe_shown(finding, name, self._find_broken(number, name, finding, violated), example)
-                for name, finding in pairs
-            ]
+            for name, finding in pairs:
+                yield describe_shown(finding, name, self._find_broken(number, name, finding, violated), example)
+            return
         findings = dict(pairs)
         for name in findings.keys() - failing.keys():
             self._note_elsewhere(number, name, findings[name])
-        return [
-            self._describe_failing(target, failing[target.op.name], findings, example)
-            for target in self._list_targets(number, failing)
-        ]
+        for target in self._list_targets(number, failing):
+            yield self._describe_failing(target, failing[target.op.name], findings, example)
+
+    def _trace(self, number: int, shown: Sequence[OperatorResult]) -> list[OperatorResult]:
+        """Return operators with those that make their infinite operands, of operators that fail at the same inputs."""
+        if len(shown) < 2:
+            return list(shown)
+        problem = self._context.problem
+        graphs = {id(call): self._context.model_of(call).graph for call in problem.calls}
+        call, names = problem.goals[number].call, {one.node for one in shown}
+        failing = {op.name: op for op in graphs[id(call)].nodes if op.name in names}
+        writers = {name: op for op in graphs[id(call)].nodes for name in op.output_names}
+        failed = {id(op) for op in failing.values()}
+        before = find_before(problem, graphs, {id(call): failed}, {})[id(call)]
+
+        def list_makers(one: OperatorResult) -> Iterator[str]:
+            op = failing.get(one.node)
+            read = {} if op is None else spec_of(op).name_values(spec_of(op).operands_of(op))
+            for name, ends in one.operands.items():
+                made = read.get(name, writers.get(name))
+                if isinstance(made, Operation) and any(map(math.isinf, ends)):
+                    yield from before[id(made)]
+                    yield from [made.name] if id(made) in failed else ()
+
+        return [replace(one, after=tuple(dict.fromkeys(list_makers(one)))) for one in shown]
 
     def _list_findings(
         self, number: int, example: Counterexample, *, inside: int, is_needed: bool

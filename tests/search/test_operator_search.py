@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import onnx
 import pytest
 import torch
+from onnx import TensorProto, helper
 
+import ranum_falsify as rf
 from ranum_falsify.config import SearchConfig
 from ranum_falsify.decide import falsify
 from ranum_falsify.errors import PropertyError
@@ -324,3 +328,25 @@ def test_two_networks_have_their_own_targets() -> None:
         ("N", "Log", "violated"),
         ("M", "Sqrt", "open"),
     }
+
+
+def test_what_an_infinite_operand_makes_fail_is_a_consequence(tmp_path: Path) -> None:
+    graph = helper.make_graph(
+        [
+            helper.make_node("Reciprocal", ["x"], ["inverse"], name="inverse"),
+            helper.make_node("Reciprocal", ["y"], ["other"], name="other"),
+            helper.make_node("Sub", ["inverse", "inverse"], ["gap"], name="gap"),
+            helper.make_node("Sub", ["other", "y"], ["far"], name="far"),
+            helper.make_node("Sqrt", ["y"], ["root"], name="root"),
+            helper.make_node("Sum", ["gap", "far", "root"], ["z"], name="z"),
+        ],
+        "consequences",
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1]) for name in ("x", "y")],
+        [helper.make_tensor_value_info("z", TensorProto.FLOAT, [1])],
+    )
+    path = tmp_path / "model.onnx"
+    onnx.save(helper.make_model(graph, ir_version=10, opset_imports=[helper.make_opsetid("", 18)]), path)
+    result = rf.check(path, box=(-1, 1), self_check=False)
+    after = {one.node: one.after for one in result.operators if one.verdict == "violated"}
+    assert after == {"inverse": (), "other": (), "gap": ("inverse",), "root": ()}
+    assert "1 more fails because of it: gap (Sub)" in str(result)
