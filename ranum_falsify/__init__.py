@@ -21,14 +21,13 @@ os.environ["ORT_DISABLE_TELEMETRY"] = "1"
 if TYPE_CHECKING:
     from ranum_falsify.api.asking import falsify, prove
     from ranum_falsify.api.boxes import BoxLike
-    from ranum_falsify.api.checking import check
+    from ranum_falsify.api.checking import check, mend
     from ranum_falsify.api.confirming import UnitTests, confirm
     from ranum_falsify.api.fixing import fix
-    from ranum_falsify.api.mending import LineChange, Mended, mend
     from ranum_falsify.api.models import Model, load_model
     from ranum_falsify.api.properties import Property, load_property
     from ranum_falsify.api.replaying import ReplayReport, replay
-    from ranum_falsify.api.result import OperatorReport, Result
+    from ranum_falsify.api.result import LineChange, Mended, OperatorReport, Result
     from ranum_falsify.api.transforming import Transformation, transform
     from ranum_falsify.errors import (
         BackendError,
@@ -96,14 +95,13 @@ __all__ = [
 _HOMES = {
     "ranum_falsify.api.asking": ("falsify", "prove"),
     "ranum_falsify.api.boxes": ("BoxLike",),
-    "ranum_falsify.api.checking": ("check",),
+    "ranum_falsify.api.checking": ("check", "mend"),
     "ranum_falsify.api.confirming": ("UnitTests", "confirm"),
     "ranum_falsify.api.fixing": ("fix",),
-    "ranum_falsify.api.mending": ("LineChange", "Mended", "mend"),
     "ranum_falsify.api.models": ("Model", "load_model"),
     "ranum_falsify.api.properties": ("Property", "load_property"),
     "ranum_falsify.api.replaying": ("ReplayReport", "replay"),
-    "ranum_falsify.api.result": ("OperatorReport", "Result"),
+    "ranum_falsify.api.result": ("LineChange", "Mended", "OperatorReport", "Result"),
     "ranum_falsify.api.transforming": ("Transformation", "transform"),
     "ranum_falsify.fix.repair": ("Repair",),
     "ranum_falsify.network.source": ("Source",),

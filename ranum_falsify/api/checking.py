@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -12,7 +13,7 @@ from ranum_falsify.api.asking import ask_all_sizes, show_keywords, take
 from ranum_falsify.api.boxes import BoxLike
 from ranum_falsify.api.models import ModelLike, model_of
 from ranum_falsify.api.question import ValidityQuestion
-from ranum_falsify.api.result import Result
+from ranum_falsify.api.result import Mended, Result
 from ranum_falsify.api.samples import sample_box
 from ranum_falsify.api.weights import DEFAULT_WEIGHTS, FreeLike, WeightsLike
 from ranum_falsify.config import Options, defaults_of_check
@@ -33,6 +34,7 @@ def check(
     autocast: torch.dtype | None = None,
     free: FreeLike | None = None,
     weights: WeightsLike = DEFAULT_WEIGHTS,
+    mend: float = 10.0,
     **options: Any,
 ) -> Result:
     """Ask whether an operator of a model can receive input on which it makes NaN or infinity.
@@ -65,6 +67,8 @@ def check(
         weights: What they range over: a share of each value, or `(lower, upper)` for all. With a share of 0.1 a value
             ranges over itself +- 10 %, a value of 0 over +- 10 % of the largest magnitude of its tensor, and +- 0.1 in
             a tensor of zeros. `box` says otherwise of those that it names.
+        mend: Of a module: for how many seconds to look for other texts of the lines that fail, which this proves; see
+            `mend`. The module's functions run these for a while: no other thread may run them.
         **options: See `Options`. `runtime` is `onnxruntime` by default, `torch` for modules.
 
     Raises:
@@ -81,9 +85,8 @@ def check(
     if isinstance(model, torch.nn.Module):
         from ranum_falsify.api.modules import check_module  # imports the exporter
 
-        return check_module(
-            model, args, kwargs, question, take(options, **defaults_of_check("torch", gradient=gradient)), wrt, autocast
-        )
+        taken = take(options, **defaults_of_check("torch", gradient=gradient))
+        return check_module(model, args, kwargs, question, taken, wrt, autocast, mend)
     if callable(model):
         raise UsageError(
             f"model: {getattr(model, '__name__', model)!r} is a function; give a torch.nn.Module whose forward calls it"
@@ -96,3 +99,28 @@ def check(
         return question.ask(lambda: model_of(model, one.sizes, strict=one.strict, find_samples=find_samples), one)
 
     return ask_all_sizes(take(options, **defaults_of_check(gradient=gradient)), ask)
+
+
+@show_keywords
+def mend(module: torch.nn.Module, args: Any = None, **options: Any) -> Mended:
+    """Change the lines of a module that can fail, one after the other, until `check` proves that none does.
+
+    Stable forms come first, such as `torch.log_softmax(x, -1)` for `torch.log(torch.softmax(x, -1))`, then guards; of
+    several, the one that changes fewest valid results on random inputs. The module is not changed.
+
+    Args:
+        module: The module.
+        args: The positional arguments of an example call, as a tuple.
+        **options: What `check` takes.
+
+    Returns:
+        The changes; those found so far where not all could be mended.
+
+    Raises:
+        UsageError: Nothing fails, so that there is nothing to mend.
+        RanumFalsifyError: The module, the box or an option is invalid; one line says what to do.
+    """
+    result = check(module, args, **{"mend": math.inf, **options})
+    if result.mended is None:
+        raise UsageError(f"{type(module).__name__}: {result.verdict}; there is no violation to mend")
+    return result.mended

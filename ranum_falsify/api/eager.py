@@ -94,6 +94,15 @@ def run_module(exported: Exported, values: Mapping[str, np.ndarray]) -> ModuleRu
     )
 
 
+def compute(exported: Exported, values: Mapping[str, np.ndarray]) -> list[Tensor]:
+    """Return the outputs of the module that was exported, and gradients where it was exported with them.
+
+    Args and values are those of `run_module`.
+    """
+    outputs, gradients = _run(exported, values, lambda: None)
+    return [*outputs, *gradients.values()]
+
+
 def _run(
     exported: Exported, values: Mapping[str, np.ndarray], before_backward: Callable[[], None]
 ) -> tuple[list[Tensor], dict[str, Tensor]]:
@@ -120,14 +129,14 @@ def compare_export(exported: Exported, graph: Graph) -> None:
     if any(spec_of(op).is_random(op) for op in graph.nodes):
         return
     try:
-        outputs, gradients = _run(exported, {}, lambda: None)
+        results = compute(exported, {})
     except Exception as error:  # the module is the user's own
         raise ModuleError(
             f"{type(exported.module).__name__}: does not run on the example ({type(error).__name__}: "
             f"{first_line(error)}); give arguments on which it does"
         ) from error
     found = graph(*(exported.inputs[name] for name in graph.input_names), squeeze=False)
-    for mine, theirs in zip(found, [*outputs, *gradients.values()], strict=True):
+    for mine, theirs in zip(found, results, strict=True):
         one, other = to_torch(mine).double(), theirs.detach().cpu().double()
         difference = (one - other)[one.isfinite() & other.isfinite()].abs()
         scale = float(other[other.isfinite()].abs().max()) if bool(other.isfinite().any()) else 0.0

@@ -1,4 +1,4 @@
-"""`mend`: the lines of a PyTorch module that can fail, written so that they cannot, and proved."""
+"""The lines of a PyTorch module that can fail, written so that they cannot: each is tried, and proved."""
 
 from __future__ import annotations
 
@@ -6,199 +6,255 @@ import ast
 import contextlib
 import difflib
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 
-from ranum_falsify.api.asking import show_keywords
-from ranum_falsify.api.checking import check
+from ranum_falsify.api.eager import compute
+from ranum_falsify.api.exporting import Exported
 from ranum_falsify.api.patching import Written, find_written
-from ranum_falsify.api.result import OperatorReport, Result
-from ranum_falsify.api.source_rewrites import LineRewrite, list_rewrites
-from ranum_falsify.errors import RanumFalsifyError, UsageError
+from ranum_falsify.api.result import LineChange, Mended, Result
+from ranum_falsify.api.source_rewrites import LineRewrite, list_exact, list_guards
+from ranum_falsify.deadline import Deadline
+from ranum_falsify.errors import RanumFalsifyError
+from ranum_falsify.lazy import cached_property
 from ranum_falsify.network.source import Source
+from ranum_falsify.search.result import Answer, OperatorResult
 
-_PATIENCE = 10.0
-"""Seconds for one check of a changed module."""
+_PATIENCE = 2.0
+"""Seconds for finer proofs of one changed module, where plain ones of none are enough."""
 
-_MOST = 12
-"""How many modules are checked for one line that fails."""
+_STARTS = 100
 
+_MOST = 16
+"""How many modules are tried for one line that fails."""
 
-@dataclass(frozen=True, kw_only=True)
-class LineChange:
-    """A line that was changed.
-
-    Attributes:
-        source: The line.
-        mended: What to write in its place.
-        cause: Why it fails.
-        failing: The operators that fail because of it, by their ONNX names: its own first, then those that get what it
-            makes.
-    """
-
-    source: Source
-    mended: str
-    cause: str
-    failing: tuple[str, ...]
-
-    def __str__(self) -> str:
-        more = f"; {len(self.failing) - 1} more fail because of it" if len(self.failing) > 1 else ""
-        place = replace(self.source, code="")
-        return f"{place}: {self.cause}{more}\n  - {self.source.code}\n  + {self.mended}"
+_SAMPLES = 24
+_TOLERANCE = 1e-3
+"""Share of a number by which a guard may change it."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Mended:
-    """What became of a module.
-
-    Attributes:
-        changes: The lines that were changed, in the order in which they fail.
-        result: What `check` says of the module with these lines.
-        diff: The changes as a unified diff.
-    """
-
-    changes: tuple[LineChange, ...]
-    result: Result
-    diff: str
-
-    @property
-    def is_proved(self) -> bool:
-        """Whether no operator of the module with these lines fails."""
-        return self.result.verdict == "holds"
-
-    def __str__(self) -> str:
-        verdict = "proved with these lines" if self.is_proved else f"{self.result.verdict} with these lines"
-        return "\n".join([verdict, *map(str, self.changes)])
+def put_on(answer: Answer, mended: Mended) -> Answer:
+    """Return an answer whose operators come with the mended lines, and what `check` says of all of them."""
+    # A line that was changed twice is shown as it is in the end.
+    final = {(change.source.file, change.source.line): change for change in mended.changes}
+    texts = {change.failing[0]: final[change.source.file, change.source.line] for change in mended.changes}
+    operators = tuple(
+        replace(one, mended=_as_source(texts[one.node])) if one.node in texts else one for one in answer.operators
+    )
+    lines = "the mended line" if len(final) == 1 else f"the {len(final)} mended lines"
+    said = (f"with {lines}, `check` answers: {mended.result.verdict}",) if mended.changes else ()
+    return replace(answer, operators=operators, notices=(*answer.notices, *said, *mended.unmended))
 
 
-@show_keywords
-def mend(module: torch.nn.Module, args: Any = None, **options: Any) -> Mended:
-    """Change the lines of a module that can fail, one after the other, until `check` proves that none does.
+def _as_source(change: LineChange) -> Source:
+    return replace(change.source, code=change.mended + change.loss)
 
-    Stable forms come first, such as `torch.log_softmax(x, -1)` for `torch.log(torch.softmax(x, -1))`, then guards. The
-    module is not changed.
+
+class Mending:
+    """Changes of one module, each of which leaves fewer operators that are not proved.
 
     Args:
-        module: The module.
-        args: The positional arguments of an example call, as a tuple.
-        **options: What `check` takes.
-
-    Returns:
-        The changes; those found so far where not all could be mended.
-
-    Raises:
-        UsageError: Nothing fails, so that there is nothing to mend.
-        RanumFalsifyError: The module, the box or an option is invalid; one line says what to do.
+        exported: The module, as it was exported.
+        ask: Checks the module as it is at that moment, with some starts of a search, within some seconds, of which so
+            many are for finer proofs.
+        deadline: When to stop.
     """
-    result = check(module, args, **options)
-    if result.verdict != "violated":
-        raise UsageError(f"{type(module).__name__}: {result.verdict}; there is no violation to mend")
-    narrow = any(x.dtype is torch.float16 for x in module.parameters())
-    # What is neither proved nor violated soon is tried no longer.
-    quick = {**options, "timeout": min(options.get("timeout") or _PATIENCE, _PATIENCE)}
-    return _Mending(module, lambda: check(module, args, **quick), narrow).run(result)
 
-
-class _Mending:
-    """Changes of one module, each of which leaves fewer operators that fail."""
-
-    def __init__(self, module: torch.nn.Module, ask: Callable[[], Result], narrow: bool) -> None:
-        self._module = module
+    def __init__(self, exported: Exported, ask: Callable[[int, float, float], Result], deadline: Deadline) -> None:
+        self._exported = exported
         self._ask = ask
-        self._narrow = narrow
+        self._deadline = deadline
         self._written: dict[Any, Written] = {}
+        self._unmended: dict[tuple[str, int], str] = {}
 
     def run(self, result: Result) -> Mended:
+        """Mend what fails, until it is proved or nothing helps."""
+        self._first = result
         changes: list[LineChange] = []
-        while result.verdict == "violated":
-            found = next((one for one in self._try(result)), None)
+        while result.verdict == "violated" and not self._deadline.has_passed:
+            found = next((one for one in map(partial(self._mend, result), _list_causes(result)) if one), None)
             if found is None:
                 break
-            change, result = found
-            changes.append(change)
-        return Mended(changes=tuple(changes), result=result, diff="".join(self._diff()))
+            changes.append(found[0])
+            result = found[1]
+            if result.verdict != "holds" and (after := self._check({}, _STARTS, _PATIENCE)) is not None:
+                result = after
+        mended = {(change.source.file, change.source.line) for change in changes}
+        unmended = tuple(text for place, text in self._unmended.items() if place not in mended)
+        return Mended(changes=tuple(changes), result=result, diff="".join(self._diff()), unmended=unmended)
 
-    def _try(self, result: Result) -> Iterator[tuple[LineChange, Result]]:
-        """Yield a change after which the first operators fail no more, of which a caller takes one."""
-        failing = [operator for operator in result.operators if operator.verdict == "violated"]
-        for operator in failing:
-            source = operator.source
-            if source is None or not source.line:
-                continue
-            written = self._find(source)
-            for rewrite in self._rewrites(written, source)[:_MOST] if written is not None else ():
-                assert written is not None
-                tried = written.replaced(rewrite.node, rewrite.text)
-                after = self._check(tried)
-                if after is None or not _is_better(result, after):
-                    continue
-                self._written[written.function] = tried
-                yield _describe(source, written, tried, rewrite, failing, after), after
+    def _mend(self, result: Result, operator: OperatorResult) -> tuple[LineChange, Result] | None:
+        """Return the change of an operator's line that keeps most of what it computes, and what is proved with it."""
+        source = operator.source
+        written = None if source is None or not source.line else self._find(source)
+        if source is None or written is None:
+            return None
+        rewrites = self._rewrites(written, source, operator.op_type)[:_MOST]
+        best: _Try | None = None
+        for rewrite, effort in [(one, effort) for effort in (0.0, _PATIENCE) for one in rewrites]:
+            if self._deadline.has_passed or (best is not None and (effort or best.is_enough(result, operator))):
+                break
+            new = written.replaced(rewrite.node, rewrite.text)
+            after = self._check({new.function: new}, effort=effort)
+            if after is not None and _is_better(result, after):
+                changed = 0.0 if rewrite.exact else self._measure_loss(new)
+                one = _Try(rewrite=rewrite, written=new, result=after, changed=changed)
+                best = one if best is None or one.rank < best.rank else best
+        if best is not None:
+            self._written[written.function] = best.written
+            return best.describe(source, written, _list_mended(result, best.result, operator)), best.result
+        ended = "; time was up" if self._deadline.has_passed else ""
+        place = replace(source, code="", backward=False)
+        text = f"{place}: none of {len(rewrites)} other texts for this line is proved{ended}"
+        self._unmended[source.file, source.line] = text
+        return None
 
     def _find(self, source: Source) -> Written | None:
-        found = find_written(self._module, source)
+        found = find_written(self._exported.module, source)
         return None if found is None else self._written.get(found.function, found)
 
-    def _rewrites(self, written: Written | None, source: Source) -> list[LineRewrite]:
-        assert written is not None
+    def _rewrites(self, written: Written, source: Source, op_type: str) -> list[LineRewrite]:
         try:
-            statement = written.statement_at(source.line or 0)
+            statement = written.statement_at(source.line)
         except SyntaxError:
             return []
         if statement is None:
             return []
-        names = written.names_before(statement)
+        found: list[LineRewrite] = []
+        for one in written.statements_from(statement):
+            found += list_exact([*ast.walk(one)], written.names_before(one))
         # What a line reads may be made wrong above it.
-        behind = [node for value in written.values_read(statement) for node in _expressions(value)]
-        return list_rewrites([*_expressions(statement), *behind], names, narrow=self._narrow)
+        nodes = [node for one in (statement, *written.values_read(statement)) for node in ast.walk(one)]
+        return [*found, *list_guards(nodes, op_type, self._dtype)]
 
-    def _check(self, tried: Written) -> Result | None:
-        """Return what is said of the module with a function, and those that were changed before; None if it stops."""
+    @cached_property
+    def _dtype(self) -> torch.dtype:
+        """The narrowest type that computes."""
+        found = {x.dtype for x in self._exported.arguments.tensors.values() if x.is_floating_point()}
+        found |= {x.dtype for x in self._exported.module.parameters() if x.is_floating_point()}
+        found |= {self._exported.autocast} if self._exported.autocast is not None else set()
+        return min(found, key=lambda dtype: torch.finfo(dtype).max, default=torch.float32)
+
+    def _check(self, changed: Mapping[Any, Written], starts: int = 0, effort: float = 0.0) -> Result | None:
+        """Return what is said of the module with functions, and those that were changed before; None if it stops."""
         try:
-            with contextlib.ExitStack() as stack:
-                for written in {**self._written, tried.function: tried}.values():
-                    stack.enter_context(written.running())
-                return self._ask()
+            with self._running(changed):
+                return self._ask(starts, self._deadline.left, effort)
         except (RanumFalsifyError, SyntaxError, ValueError):
             return None
+
+    @contextlib.contextmanager
+    def _running(self, changed: Mapping[Any, Written]) -> Iterator[None]:
+        with contextlib.ExitStack() as stack:
+            for written in {**self._written, **changed}.values():
+                stack.enter_context(written.running())
+            yield
+
+    def _measure_loss(self, new: Written) -> float:
+        """Return which share of the finite numbers that the module computed before a change is another one after it."""
+        before, after = self._compute({}), self._compute({new.function: new})
+        share, total = 0, 0
+        for old, now in zip(before, after, strict=True):
+            valid = old.isfinite()
+            largest = float(old[valid].abs().max()) if bool(valid.any()) else 0.0
+            near = (old - now).abs() <= _TOLERANCE * (old.abs() + _TOLERANCE * largest)
+            share, total = share + int((valid & ~near).sum()), total + int(valid.sum())
+        return share / total if total else 0.0
+
+    def _compute(self, changed: Mapping[Any, Written]) -> list[torch.Tensor]:
+        found: list[torch.Tensor] = []
+        with self._running(changed):
+            for sample in self._samples:
+                try:
+                    found += [y.double() for y in compute(self._exported, sample)]
+                except Exception:  # the module is the user's own
+                    continue
+        return found
+
+    @cached_property
+    def _samples(self) -> list[dict[str, np.ndarray]]:
+        """Random inputs of the box, of all magnitudes in the second half."""
+        problem, random = self._first.loaded.problem, np.random.default_rng(0)
+        call = problem.calls[0]
+        boxes = {one.name: one for one in (problem.regions or (problem.inputs,))[0]}
+        names = zip(call.graph.input_names, call.variables, strict=True)
+        inputs = {name: boxes[variable] for name, variable in names if variable in boxes}
+
+        def draw(low: np.ndarray, high: np.ndarray, scale: float) -> np.ndarray:
+            if low.dtype.kind in "iub":
+                return random.integers(low.astype(np.int64), high.astype(np.int64), endpoint=True).astype(low.dtype)
+            least, most = low.astype(np.float64), high.astype(np.float64)
+            return np.clip((least + (most - least) * random.random(low.shape)) * scale, least, most).astype(low.dtype)
+
+        scales = [1.0 if n < _SAMPLES // 2 else 10 ** random.uniform(-3, 0) for n in range(_SAMPLES)]
+        return [{name: draw(one.lower, one.upper, scale) for name, one in inputs.items()} for scale in scales]
 
     def _diff(self) -> Iterator[str]:
         for function, written in self._written.items():
             code = function.__code__
-            before = find_written(self._module, Source(code.co_filename, code.co_firstlineno))
+            before = find_written(self._exported.module, Source(code.co_filename, code.co_firstlineno))
             path = os.path.relpath(code.co_filename)
             if before is not None:
                 yield from difflib.unified_diff(before.lines, written.lines, path, path, n=0)
 
 
-def _expressions(node: ast.AST) -> list[ast.expr]:
-    return [inner for inner in ast.walk(node) if isinstance(inner, ast.expr) and not isinstance(inner, ast.Constant)]
+@dataclass(frozen=True, kw_only=True)
+class _Try:
+    """A rewrite that helps.
+
+    Attributes:
+        rewrite: The rewrite.
+        written: The function with it.
+        result: What is proved of the module with it.
+        changed: The share of valid results that it changes.
+    """
+
+    rewrite: LineRewrite
+    written: Written
+    result: Result
+    changed: float
+
+    @property
+    def rank(self) -> tuple[int, float]:
+        """How much is left to prove, then how much it changes."""
+        return _count_unproved(self.result), self.changed
+
+    def is_enough(self, before: Result, operator: OperatorResult) -> bool:
+        """Tell whether it changes nothing that was valid, and what is left fails by itself, not by what this makes."""
+        others = {one.node for one in before.operators if one.verdict == "violated" and not one.after}
+        left = {one.node for one in self.result.operators if one.verdict != "proved" and not one.after}
+        return not self.changed and left <= others - {operator.node}
+
+    def describe(self, source: Source, before: Written, failing: tuple[str, ...]) -> LineChange:
+        line = self.rewrite.node.lineno
+        place = replace(source, line=before.first + line - 1, code=before.lines[line - 1].strip(), backward=False)
+        mended = self.written.lines[line - 1].strip()
+        return LineChange(source=place, mended=mended, cause=self.rewrite.cause, failing=failing, changed=self.changed)
+
+
+def _list_causes(result: Result) -> list[OperatorResult]:
+    """Return the operators that fail, those first that fail by themselves."""
+    failing = [operator for operator in result.answer.operators if operator.verdict == "violated"]
+    return sorted(failing, key=lambda operator: bool(operator.after))
+
+
+def _list_mended(before: Result, after: Result, operator: OperatorResult) -> tuple[str, ...]:
+    """Return the operators that failed before a change and are proved or gone after it, the one it is for first."""
+    left = {one.node for one in after.operators if one.verdict != "proved"}
+    others = (one.node for one in before.operators if one.verdict == "violated" and one.node not in left)
+    return tuple(dict.fromkeys((operator.node, *others)))
 
 
 def _is_better(before: Result, after: Result) -> bool:
     if after.verdict == "holds":
         return True
-    counts = [sum(operator.verdict != "proved" for operator in one.operators) for one in (before, after)]
-    return bool(after.operators) and counts[1] < counts[0]
+    return bool(after.operators) and _count_unproved(after) < _count_unproved(before)
 
 
-def _describe(
-    source: Source,
-    before: Written,
-    after: Written,
-    rewrite: LineRewrite,
-    failing: Sequence[OperatorReport],
-    result: Result,
-) -> LineChange:
-    still = {operator.node for operator in result.operators if operator.verdict == "violated"}
-    place = before.first + rewrite.node.lineno - 1
-    code = before.lines[rewrite.node.lineno - 1].strip()
-    return LineChange(
-        source=replace(source, line=place, code=code, backward=False),
-        mended=after.lines[rewrite.node.lineno - 1].strip(),
-        cause=rewrite.cause,
-        failing=tuple(operator.node for operator in failing if operator.node not in still),
-    )
+def _count_unproved(result: Result) -> int:
+    return sum(one.verdict != "proved" for one in result.operators)

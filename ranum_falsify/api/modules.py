@@ -13,11 +13,13 @@ from ranum_falsify.api.boxes import BoxLike
 from ranum_falsify.api.defaults import default_range
 from ranum_falsify.api.eager import ModuleRun, compare_export, run_module
 from ranum_falsify.api.exporting import Exported, export
+from ranum_falsify.api.mending import Mending, put_on
 from ranum_falsify.api.models import Model, load_model
 from ranum_falsify.api.operand_words import find_words
 from ranum_falsify.api.question import ValidityQuestion
 from ranum_falsify.api.result import Result
 from ranum_falsify.config import Options
+from ranum_falsify.deadline import Deadline
 from ranum_falsify.errors import UsageError
 from ranum_falsify.network import Graph
 from ranum_falsify.network.functions import first_line
@@ -32,8 +34,9 @@ def check_module(
     options: Options,
     wrt: str | Sequence[str] | None = None,
     autocast: torch.dtype | None = None,
+    mend_seconds: float = 0.0,
 ) -> Result:
-    """Ask a question about a module; see `check`.
+    """Ask a question about a module, and look for other texts of lines that fail for some seconds; see `check`.
 
     Raises:
         ModuleError: The module cannot be exported.
@@ -61,7 +64,19 @@ def check_module(
         result = asked.ask(lambda: model, left)
         return replace(result, answer=_Blame(exported, left).put_on(result.answer))
 
-    return ask_in_time(read, ask, options)
+    def ask_again(starts: int, seconds: float, effort: float) -> Result:
+        left = replace(options, n_starts=starts, timeout=seconds, prove_timeout=effort, self_check=False)
+        return ask_in_time(read, ask, left)
+
+    def ask_first(found: tuple[Exported, Model], left: Options) -> Result:
+        deadline = Deadline.after(left.timeout)
+        result = ask(found, left)
+        if result.verdict != "violated" or not mend_seconds or not options.prove:
+            return result
+        mended = Mending(found[0], ask_again, deadline.within(mend_seconds)).run(result)
+        return replace(result, answer=put_on(result.answer, mended), mended=mended)
+
+    return ask_in_time(read, ask_first, options)
 
 
 def _box_of(exported: Exported, graph: Graph, box: BoxLike | None) -> BoxLike:

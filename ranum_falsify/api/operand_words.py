@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import onnx
 
-from ranum_falsify.api.source_rewrites import call_of
+from ranum_falsify.api.source_rewrites import read_applied
 from ranum_falsify.api.sources import find_sources
 
 _BINARY: dict[str, type[ast.operator]] = {"Div": ast.Div, "MatMul": ast.MatMult}
@@ -49,9 +49,9 @@ def _find_operands(code: str, op_type: str) -> list[str]:
     for node in nodes:
         if isinstance(node, ast.BinOp) and isinstance(node.op, _BINARY.get(op_type, ast.FloorDiv)):
             found.append([node.left, node.right])
-        call = call_of(node, {}, _UNARY[op_type]) if isinstance(node, ast.Call) and op_type in _UNARY else None
-        if call is not None:
-            found.append([] if call[1] or call[2] else [call[0]])
+        call = read_applied(node) if isinstance(node, ast.Call) else None
+        if call is not None and call.name == _UNARY.get(op_type):
+            found.append(call.operands if len(call.operands) == 1 and not call.keywords else [])
     return [_as_operand(node) for node in found[0]] if len(found) == 1 else []
 
 

@@ -70,6 +70,14 @@ class Written:
 
         return {name: value for name, value in values.items() if counts[name] == 1 and stays(value)}
 
+    def statements_from(self, statement: ast.stmt) -> list[ast.stmt]:
+        """Return a statement, and those of the function that come after it."""
+        return [
+            node
+            for node in ast.walk(self.tree)
+            if isinstance(node, ast.stmt) and not isinstance(node, ast.FunctionDef) and node.lineno >= statement.lineno
+        ]
+
     def values_read(self, statement: ast.stmt) -> list[ast.expr]:
         """Return what was assigned, above a statement, to the names that it reads."""
         used = {node.id for node in ast.walk(statement) if isinstance(node, ast.Name)}
@@ -84,13 +92,30 @@ class Written:
     def replaced(self, node: ast.expr, text: str) -> Written:
         """Return the function with another text for an expression of one line or several."""
         indent = len(self.lines[0]) - len(self.lines[0].lstrip())
-        lines = list(self.lines)
         start, end = node.lineno - 1, (node.end_lineno or node.lineno) - 1
-        margin = [len(line) - len(line.lstrip()) if not line.strip() else indent for line in lines]
-        head = lines[start].encode()[: node.col_offset + margin[start]].decode()
-        tail = lines[end].encode()[(node.end_col_offset or 0) + margin[end] :].decode()
-        lines[start : end + 1] = [head + text + tail]
-        return Written(self.function, self.first, tuple(lines))
+        margin = [len(line) - len(line.lstrip()) if not line.strip() else indent for line in self.lines]
+        head = self.lines[start].encode()[: node.col_offset + margin[start]].decode()
+        tail = self.lines[end].encode()[(node.end_col_offset or 0) + margin[end] :].decode()
+        found = self._with_line(start, end, head + text + tail)
+        # No more parentheses than it takes.
+        texts = [text[1:-1], text] if text.startswith("(") else [text]
+        ends = [(head[:-1], tail[1:])] if head.endswith("(") and tail.startswith(")") else []
+        plainer = (
+            self._with_line(start, end, before + one + after)
+            for one in texts
+            for before, after in [*ends, (head, tail)]
+        )
+        return next(one for one in plainer if one.is_like(found))
+
+    def _with_line(self, start: int, end: int, line: str) -> Written:
+        return Written(self.function, self.first, (*self.lines[:start], line, *self.lines[end + 1 :]))
+
+    def is_like(self, other: Written) -> bool:
+        """Tell whether another text has the same syntax tree."""
+        try:
+            return ast.dump(self.tree) == ast.dump(other.tree)
+        except SyntaxError:
+            return False
 
     def compile(self) -> CodeType:
         """Return the code of these lines, with their numbers.

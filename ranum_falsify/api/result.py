@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ from ranum_falsify.deadline import Deadline
 from ranum_falsify.errors import UsageError
 from ranum_falsify.escaping import escape
 from ranum_falsify.lazy import cached_property
+from ranum_falsify.network.source import Source
 from ranum_falsify.prove.assumptions import Assumptions
 from ranum_falsify.prove.explaining import histories, list_layers, list_varying
 from ranum_falsify.prove.operand_bounds import OperandBounds, OperandRanges, operand_bounds
@@ -76,6 +77,7 @@ class Result:
         config: How it was answered.
         kept: What must stay in float32, where networks were converted to half precision.
         statement: What `check` asked; None where a property was given.
+        mended: Of a module that fails: what to write in place of its lines; None where that was not looked for.
     """
 
     answer: Answer
@@ -83,6 +85,7 @@ class Result:
     config: SearchConfig
     kept: KeepList | None = None
     statement: Statement | None = None
+    mended: Mended | None = None
 
     @property
     def loaded(self) -> Loaded:
@@ -256,6 +259,64 @@ class Result:
         """
         verdicts = {(one.network, one.node): one.verdict for one in self.answer.operators}
         return draw_layers(list_layers(self.loaded.problem, self.config), verdicts, axes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LineChange:
+    """A line that was changed.
+
+    Attributes:
+        source: The line.
+        mended: What to write in its place.
+        cause: Why it fails.
+        failing: The operators that fail because of it, by their ONNX names: its own first, then those that get what it
+            makes.
+        changed: The share of the numbers that were finite before, on random inputs, and are now further from what they
+            were than by one in a thousand.
+    """
+
+    source: Source
+    mended: str
+    cause: str
+    failing: tuple[str, ...]
+    changed: float = 0.0
+
+    def __str__(self) -> str:
+        more = f"; {len(self.failing) - 1} more fail because of it" if len(self.failing) > 1 else ""
+        place = replace(self.source, code="")
+        return f"{place}: {self.cause}{more}\n  - {self.source.code}\n  + {self.mended}{self.loss}"
+
+    @property
+    def loss(self) -> str:
+        """What it costs, as the end of a line."""
+        percent = f"{100 * self.changed:.0f} %" if self.changed >= 0.01 else "less than 1 %"
+        return f"  # changes {percent} of valid results" if self.changed else ""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Mended:
+    """What became of a module.
+
+    Attributes:
+        changes: The lines that were changed, in the order in which they fail.
+        result: What `check` says of the module with these lines.
+        diff: The changes as a unified diff.
+        unmended: Lines for which nothing better was found, with why.
+    """
+
+    changes: tuple[LineChange, ...]
+    result: Result
+    diff: str
+    unmended: tuple[str, ...] = ()
+
+    @property
+    def is_proved(self) -> bool:
+        """Whether no operator of the module with these lines fails."""
+        return self.result.verdict == "holds"
+
+    def __str__(self) -> str:
+        verdict = "proved with these lines" if self.is_proved else f"{self.result.verdict} with these lines"
+        return "\n".join([verdict, *map(str, self.changes), *self.unmended])
 
 
 def _join_lines(lines: tuple[str, ...] | Iterator[str]) -> str:

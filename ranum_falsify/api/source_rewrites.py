@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+import torch
 
 Names = Mapping[str, ast.expr]
 """What local names stand for, of those that are assigned once."""
@@ -18,68 +21,69 @@ class LineRewrite:
         node: The expression, as the source has it.
         text: What to write in its place.
         cause: Why the expression fails, in its own words.
+        exact: Whether it is the same function of real numbers.
     """
 
     node: ast.expr
     text: str
     cause: str
+    exact: bool = False
 
 
 @dataclass(frozen=True)
-class _Limits:
-    """Numbers that keep operands valid in the type that computes.
+class Application:
+    """An operator of Python, or a function, and what it is applied to.
 
     Attributes:
-        least: Below this, a divisor, a root's operand or a logarithm's is too near to 0.
-        exponents: Limits of an exponential's operand, the widest first.
+        name: The function, without the underscore of what works in place; of operators, `torch`'s name for them.
+        operands: Its arguments in their order; of a method, what it is called on comes first.
+        keywords: Its arguments by name.
     """
 
-    least: str
-    exponents: tuple[str, ...]
+    name: str
+    operands: list[ast.expr]
+    keywords: dict[str, ast.expr] = field(default_factory=dict)
 
 
-_LIMITS = {True: _Limits("1e-4", ("10.0", "5.0")), False: _Limits("1e-8", ("80.0", "20.0", "5.0"))}
-"""By whether the type is float16."""
+_OPERATORS: dict[type[ast.AST], str] = {
+    ast.Add: "add",
+    ast.Div: "div",
+    ast.MatMult: "matmul",
+    ast.Mult: "mul",
+    ast.Pow: "pow",
+    ast.Sub: "sub",
+}
 
 
-def list_rewrites(nodes: Sequence[ast.expr], names: Names, *, narrow: bool) -> list[LineRewrite]:
-    """Return the rewrites of expressions, those that keep the formula first.
-
-    Args:
-        nodes: The expressions, those that fail first.
-        names: What local names stand for.
-        narrow: Whether float16 computes.
-    """
-    exact = [found for rule in _EXACT for node in nodes for found in rule(node, names)]
-    guards = [found for rule in _GUARDS for node in nodes for found in rule(node, _LIMITS[narrow])]
-    return [*exact, *guards]
-
-
-def _text(node: ast.expr) -> str:
-    return ast.unparse(node)
-
-
-def _operand(node: ast.expr) -> str:
-    """Return an expression as one whose attributes are read."""
-    text = _text(node)
-    return text if isinstance(node, ast.Name | ast.Attribute | ast.Call | ast.Subscript) else f"({text})"
-
-
-def call_of(node: ast.expr, names: Names, *wanted: str) -> tuple[ast.expr, list[ast.expr], dict[str, ast.expr]] | None:
-    """Return what a function is called on, with its other arguments: `torch.exp(x)`, `F.exp(x)`, `x.exp()` alike."""
+def read_applied(node: ast.AST, names: Names = {}) -> Application | None:  # noqa: B006 - never changed
+    """Return what an expression applies: `torch.div(a, b)`, `a.div(b)`, `a / b` and `a /= b` alike; None if nothing."""
     node = names.get(node.id, node) if isinstance(node, ast.Name) else node
+    if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
+        return Application(_OPERATORS[type(node.op)], [node.left, node.right])
+    if isinstance(node, ast.AugAssign) and type(node.op) in _OPERATORS:
+        return Application(_OPERATORS[type(node.op)], [node.target, node.value])
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        return Application("neg", [node.operand])
     if not isinstance(node, ast.Call):
         return None
-    keywords = {word.arg: word.value for word in node.keywords if word.arg}
     function = node.func
-    name = (
-        function.attr if isinstance(function, ast.Attribute) else function.id if isinstance(function, ast.Name) else ""
-    )
-    if name not in wanted:
-        return None
+    name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
     is_method = isinstance(function, ast.Attribute) and not _is_module(function.value)
-    args = [function.value, *node.args] if is_method and isinstance(function, ast.Attribute) else list(node.args)
-    return (args[0], args[1:], keywords) if args else None
+    operands = [function.value, *node.args] if is_method and isinstance(function, ast.Attribute) else list(node.args)
+    keywords = {word.arg: word.value for word in node.keywords if word.arg}
+    return Application(_ALIASES.get(name, name.removesuffix("_")), operands, keywords) if operands else None
+
+
+_ALIASES = {
+    "arccos": "acos",
+    "arccosh": "acosh",
+    "arcsin": "asin",
+    "arctanh": "atanh",
+    "divide": "div",
+    "divide_": "div",
+    "true_divide": "div",
+    "vector_norm": "norm",
+}
 
 
 def _is_module(node: ast.expr) -> bool:
@@ -89,111 +93,248 @@ def _is_module(node: ast.expr) -> bool:
     return isinstance(root, ast.Name) and root.id in ("torch", "F", "nn", "functional", "math", "np")
 
 
-def _dim(args: list[ast.expr], keywords: Mapping[str, ast.expr]) -> str | None:
-    found = keywords.get("dim", args[0] if args else None)
+def list_exact(nodes: Sequence[ast.AST], names: Names) -> Iterator[LineRewrite]:
+    """Yield other texts of expressions that are the same functions of real numbers.
+
+    Args:
+        nodes: The expressions.
+        names: What local names stand for.
+    """
+    for node in nodes:
+        applied = read_applied(node)
+        if applied is not None and isinstance(node, ast.expr):
+            for rule in _EXACT:
+                for text, cause, effect in rule(applied, names):
+                    yield LineRewrite(node, text, f"`{cause}` may {effect}", exact=True)
+
+
+def list_guards(nodes: Sequence[ast.AST], op_type: str, dtype: torch.dtype) -> Iterator[LineRewrite]:
+    """Yield texts that keep the operands of expressions where these are valid.
+
+    Args:
+        nodes: The expressions, and assignments with an operator; those that fail first.
+        op_type: The ONNX operator that fails.
+        dtype: The type that computes.
+    """
+    read = [applied for node in nodes if (applied := read_applied(node)) is not None]
+    for applied in read:
+        yield from _finite_mask(applied)
+    # What fails by the name of its function comes first.
+    for applied in sorted(read, key=lambda one: one.name != op_type.lower()):
+        yield from _guard(applied, _LIMITS.get(dtype, _LIMITS[torch.float32]))
+
+
+def _text(node: ast.expr) -> str:
+    return re.sub(r"e-0(\d)\b", r"e-\1", ast.unparse(node))
+
+
+def _operand(node: ast.expr) -> str:
+    """Return an expression as one whose attributes are read."""
+    text = _text(node)
+    return text if isinstance(node, ast.Name | ast.Attribute | ast.Call | ast.Subscript) else f"({text})"
+
+
+def _is_number(node: ast.expr, value: float) -> bool:
+    return isinstance(node, ast.Constant) and node.value == value
+
+
+def _dim(applied: Application) -> str | None:
+    found = applied.keywords.get("dim", applied.operands[1] if len(applied.operands) > 1 else None)
     return None if found is None else _text(found)
 
 
 # forms that are the same numbers ----------------------------------------------------------------------------------
 
-
-def _log_softmax(node: ast.expr, names: Names) -> Iterator[LineRewrite]:
-    log = call_of(node, {}, "log")
-    inner = None if log is None else call_of(log[0], names, "softmax")
-    dim = None if inner is None else _dim(inner[1], inner[2])
-    if log is not None and inner is not None and dim is not None:
-        yield LineRewrite(node, f"torch.log_softmax({_text(inner[0])}, {dim})", f"`{_text(log[0])}` may be 0")
+_Found = Iterator[tuple[str, str, str]]
+"""What to write, what fails, and what it may do."""
 
 
-def _log_sigmoid(node: ast.expr, names: Names) -> Iterator[LineRewrite]:
-    log = call_of(node, {}, "log")
-    if log is None:
+def _exponent(node: ast.expr, names: Names) -> ast.expr | None:
+    """Return x of `exp(x)`."""
+    found = read_applied(node, names)
+    return found.operands[0] if found is not None and found.name == "exp" else None
+
+
+def _one_more(node: ast.expr, names: Names) -> ast.expr | None:
+    """Return x of `1 + exp(x)`, in either order."""
+    found = read_applied(node, names)
+    if found is None or found.name != "add":
+        return None
+    left, right = found.operands
+    return _exponent(right, names) if _is_number(left, 1) else _exponent(left, names) if _is_number(right, 1) else None
+
+
+def _negated(node: ast.expr) -> str:
+    found = read_applied(node)
+    return _text(found.operands[0]) if found is not None and found.name == "neg" else f"-{_operand(node)}"
+
+
+def _logarithm(applied: Application, names: Names) -> _Found:
+    if applied.name not in ("log", "log1p"):
         return
-    sigmoid, sign = call_of(log[0], names, "sigmoid"), ""
-    if sigmoid is None and isinstance(log[0], ast.BinOp) and isinstance(log[0].op, ast.Sub):
-        one = log[0].left
-        if isinstance(one, ast.Constant) and one.value == 1:
-            sigmoid, sign = call_of(log[0].right, names, "sigmoid"), "-"
-    if sigmoid is not None:
-        operand = _operand(sigmoid[0]) if sign else _text(sigmoid[0])
-        yield LineRewrite(node, f"torch.nn.functional.logsigmoid({sign}{operand})", f"`{_text(log[0])}` may be 0")
-
-
-def _log_sum_exp(node: ast.expr, names: Names) -> Iterator[LineRewrite]:
-    log = call_of(node, {}, "log")
-    total = None if log is None else call_of(log[0], names, "sum")
-    inner = None if total is None else call_of(total[0], names, "exp")
-    dim = None if total is None else _dim(total[1], total[2])
-    if inner is not None and dim is not None and total is not None:
-        keep = ", keepdim=True" if "keepdim" in total[2] else ""
-        yield LineRewrite(node, f"torch.logsumexp({_text(inner[0])}, {dim}{keep})", f"`{_text(total[0])}` may overflow")
-
-
-def _normalize(node: ast.expr, names: Names) -> Iterator[LineRewrite]:
-    if not isinstance(node, ast.BinOp) or not isinstance(node.op, ast.Div):
+    operand = applied.operands[0]
+    inner = read_applied(operand, names)
+    exponent = _exponent(operand, names) if applied.name == "log1p" else _one_more(operand, names)
+    if exponent is not None:
+        yield f"torch.nn.functional.softplus({_text(exponent)})", _text(operand), "overflow"
+    if inner is None or applied.name == "log1p":
         return
-    norm = call_of(node.right, names, "norm", "vector_norm")
-    if norm is None or _text(norm[0]) != _text(node.left) or "keepdim" not in norm[2]:
+    if inner.name == "softmax" and (dim := _dim(inner)) is not None:
+        yield f"torch.log_softmax({_text(inner.operands[0])}, {dim})", _text(operand), "be 0"
+    if inner.name == "sigmoid":
+        yield f"torch.nn.functional.logsigmoid({_text(inner.operands[0])})", _text(operand), "be 0"
+    if inner.name == "sub" and _is_number(inner.operands[0], 1):
+        other = read_applied(inner.operands[1], names)
+        if other is not None and other.name == "sigmoid":
+            yield f"torch.nn.functional.logsigmoid({_negated(other.operands[0])})", _text(operand), "be 0"
+    if inner.name == "sum" and (dim := _dim(inner)) is not None:
+        exponent = _exponent(inner.operands[0], names)
+        if exponent is not None:
+            keep = ", keepdim=True" if "keepdim" in inner.keywords else ""
+            yield f"torch.logsumexp({_text(exponent)}, {dim}{keep})", _text(operand), "overflow"
+    if inner.name == "cosh":
+        x = inner.operands[0]
+        yield f"(torch.logaddexp({_text(x)}, {_negated(x)}) - 0.6931471805599453)", _text(operand), "overflow"
+
+
+def _quotient(applied: Application, names: Names) -> _Found:
+    if applied.name != "div":
         return
-    dim = norm[2].get("dim")
-    if dim is not None and len(norm[1]) == 0:
-        text = f"torch.nn.functional.normalize({_text(node.left)}, dim={_text(dim)})"
-        yield LineRewrite(node, text, f"`{_text(node.right)}` may be 0")
-
-
-def _finite_mask(node: ast.expr, names: Names) -> Iterator[LineRewrite]:
-    filled = call_of(node, {}, "masked_fill", "masked_fill_")
-    if filled is None or len(filled[1]) != 2:
+    top, bottom = applied.operands[:2]
+    below = read_applied(bottom, names)
+    if below is None:
         return
-    value = _text(filled[1][1])
-    if value in ("float('-inf')", "-torch.inf", "-math.inf", "-np.inf", "-float('inf')"):
-        least = f"torch.finfo({_operand(filled[0])}.dtype).min"
-        yield LineRewrite(filled[1][1], least, "a mask may hide all of a row")
+    exponent, dim = _exponent(top, names), _dim(below)
+    if below.name == "norm" and _text(below.operands[0]) == _text(top) and "keepdim" in below.keywords:
+        if dim is not None and len(below.operands) == 1:
+            yield f"torch.nn.functional.normalize({_text(top)}, dim={dim})", _text(bottom), "be 0"
+    elif exponent is not None and below.name == "sum" and "keepdim" in below.keywords and dim is not None:
+        summed = _exponent(below.operands[0], names)
+        if summed is not None and _text(summed) == _text(exponent):
+            yield f"torch.softmax({_text(exponent)}, {dim})", _text(top), "overflow"
+    elif (other := _one_more(bottom, names)) is not None:
+        if exponent is not None and _text(exponent) == _text(other):
+            yield f"torch.sigmoid({_text(other)})", _text(top), "overflow"
+        if _is_number(top, 1):
+            yield f"torch.sigmoid({_negated(other)})", _text(bottom), "overflow"
 
 
-_EXACT: tuple[Callable[[ast.expr, Names], Iterator[LineRewrite]], ...] = (
-    _log_softmax,
-    _log_sigmoid,
-    _log_sum_exp,
-    _normalize,
-    _finite_mask,
-)
+def _soft_margin(applied: Application, names: Names) -> _Found:
+    if applied.name == "soft_margin_loss" and len(applied.operands) == 2 and not applied.keywords:
+        x, target = applied.operands
+        yield (
+            f"torch.nn.functional.softplus(-{_operand(target)} * {_operand(x)}).mean()",
+            "exp(-target * input)",
+            ("overflow"),
+        )
+
+
+_EXACT: tuple[Callable[[Application, Names], _Found], ...] = (_logarithm, _quotient, _soft_margin)
+
+_INFINITIES = ("float('-inf')", "-torch.inf", "-math.inf", "-np.inf", "-float('inf')")
+
+
+def _finite_mask(applied: Application) -> Iterator[LineRewrite]:
+    if applied.name == "masked_fill" and len(applied.operands) == 3 and _text(applied.operands[2]) in _INFINITIES:
+        least = f"torch.finfo({_operand(applied.operands[0])}.dtype).min"
+        yield LineRewrite(applied.operands[2], least, "a mask may hide all of a row")
 
 
 # guards -----------------------------------------------------------------------------------------------------------
 
 
-def _guard_root(node: ast.expr, limits: _Limits) -> Iterator[LineRewrite]:
-    call = call_of(node, {}, "sqrt", "rsqrt")
-    if call is not None:
-        yield LineRewrite(call[0], f"({_text(call[0])} + {limits.least})", f"`{_text(call[0])}` may be 0")
+@dataclass(frozen=True)
+class _Limits:
+    """Numbers that keep operands valid in a type.
+
+    Attributes:
+        least: Below this, a divisor, a root's operand or a logarithm's is too near to 0.
+        step: What keeps an operand off 1 and -1.
+        exponents: Limits of an exponential's operand, the widest first.
+    """
+
+    least: str
+    step: str
+    exponents: tuple[str, ...]
 
 
-def _guard_divisor(node: ast.expr, limits: _Limits) -> Iterator[LineRewrite]:
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div) and not isinstance(node.right, ast.Constant):
-        cause = f"`{_text(node.right)}` may be 0"
-        yield LineRewrite(node.right, f"({_text(node.right)} + {limits.least})", cause)
-        yield LineRewrite(node.right, f"{_operand(node.right)}.clamp(min={limits.least})", cause)
+_LIMITS = {
+    torch.float64: _Limits("1e-12", "1e-12", ("700.0", "300.0", "20.0", "5.0")),
+    torch.float32: _Limits("1e-8", "1e-6", ("80.0", "20.0", "5.0")),
+    torch.bfloat16: _Limits("1e-8", "1e-2", ("80.0", "20.0", "5.0")),
+    torch.float16: _Limits("1e-4", "1e-3", ("10.0", "5.0")),
+}
+
+_Guards = Callable[[str, str, _Limits], Iterator[str]]
 
 
-def _guard_logarithm(node: ast.expr, limits: _Limits) -> Iterator[LineRewrite]:
-    call = call_of(node, {}, "log", "log2", "log10")
-    if call is not None:
-        yield LineRewrite(call[0], f"{_operand(call[0])}.clamp(min={limits.least})", f"`{_text(call[0])}` may be 0")
+def _nonzero(text: str, operand: str, limits: _Limits) -> Iterator[str]:
+    yield f"({text} + {limits.least})"
+    yield f"{operand}.clamp(min={limits.least})"
+    yield f"torch.where({operand}.abs() < {limits.least}, {limits.least}, {text})"
 
 
-def _guard_exponential(node: ast.expr, limits: _Limits) -> Iterator[LineRewrite]:
-    call = call_of(node, {}, "exp")
-    for limit in limits.exponents if call is not None else ():
-        assert call is not None
-        cause = f"`{_text(call[0])}` may be large"
-        yield LineRewrite(call[0], f"{_operand(call[0])}.clamp(max={limit})", cause)
-        yield LineRewrite(call[0], f"{_operand(call[0])}.clamp(-{limit}, {limit})", cause)
+def _positive(text: str, operand: str, limits: _Limits) -> Iterator[str]:
+    yield f"{operand}.clamp(min={limits.least})"
+    yield f"({text} + {limits.least})"
 
 
-_GUARDS: tuple[Callable[[ast.expr, _Limits], Iterator[LineRewrite]], ...] = (
-    _guard_root,
-    _guard_divisor,
-    _guard_logarithm,
-    _guard_exponential,
-)
+def _under_root(text: str, operand: str, limits: _Limits) -> Iterator[str]:
+    yield f"({text} + {limits.least})"
+    yield f"{operand}.clamp(min=0)"
+    yield f"{operand}.clamp(min={limits.least})"
+
+
+def _small(text: str, operand: str, limits: _Limits) -> Iterator[str]:
+    for limit in limits.exponents:
+        yield f"{operand}.clamp(max={limit})"
+        yield f"{operand}.clamp(-{limit}, {limit})"
+
+
+def _within(low: str, high: str) -> _Guards:
+    """Return a guard that keeps an operand between two numbers, or a step off them; "" stands for no upper one."""
+
+    def guard(text: str, operand: str, limits: _Limits) -> Iterator[str]:
+        above = limits.step if low == "0" else f"{low} + {limits.step}"
+        if high:
+            yield f"{operand}.clamp({low}, {high})"
+            yield f"{operand}.clamp({above}, {high} - {limits.step})"
+        else:
+            yield f"{operand}.clamp(min={low})"
+            yield f"{operand}.clamp(min={above})"
+
+    return guard
+
+
+_GUARDS: dict[str, tuple[int, str, _Guards]] = {
+    "acos": (0, "leave [-1, 1]", _within("-1", "1")),
+    "acosh": (0, "be below 1", _within("1", "")),
+    "asin": (0, "leave [-1, 1]", _within("-1", "1")),
+    "atanh": (0, "be 1 or -1", _within("-1", "1")),
+    "div": (1, "be 0", _nonzero),
+    "logit": (0, "be 0 or 1", _within("0", "1")),
+    "log1p": (0, "be -1", _within("-1", "")),
+    "reciprocal": (0, "be 0", _nonzero),
+    "rsqrt": (0, "be 0", _under_root),
+    "sqrt": (0, "be 0 or negative", _under_root),
+    **dict.fromkeys(("cosh", "exp", "exp2", "expm1", "sinh"), (0, "be large", _small)),
+    **dict.fromkeys(("log", "log2", "log10"), (0, "be 0", _positive)),
+}
+"""Which operand of a function has a limit, what it may be, and other texts for it."""
+
+
+def _guard(applied: Application, limits: _Limits) -> Iterator[LineRewrite]:
+    place, effect, guard = _GUARDS.get(applied.name, (0, "", None))
+    if applied.name == "pow" and len(applied.operands) > 1:
+        power = applied.operands[1]
+        effect, guard = ("be 0", _positive) if _is_negative(power) else ("be negative", _under_root)
+    if guard is None or len(applied.operands) <= place or isinstance(applied.operands[place], ast.Constant):
+        return
+    node = applied.operands[place]
+    for text in guard(_text(node), _operand(node), limits):
+        yield LineRewrite(node, text, f"`{_text(node)}` may {effect}")
+
+
+def _is_negative(node: ast.expr) -> bool:
+    found = read_applied(node)
+    return found is not None and found.name == "neg"

@@ -104,6 +104,9 @@ def finding_lines(
     if found.oracle:
         by = _AT_OPERANDS if kind == "crash" and found.oracle == "onnxruntime" else f"by {_ORACLES[found.oracle]}"
         yield f"    confirmed {by}{_beside(kind, found.oracle, runtimes)}"
+    if found.mended is not None:
+        place = f" line {found.mended.line}" if found.source is None or found.source.line != found.mended.line else ""
+        yield f"    mended{place}: {found.mended.code}"
     if found.returned:
         low, high = found.returned
         numbers = show_number(low) if low == high else f"numbers {show_range(low, high)}"

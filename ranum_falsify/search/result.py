@@ -109,6 +109,7 @@ class OperatorRecord(Generic[Example]):
         gradients: Of an exported module that was run on the counterexample: parameters and inputs whose gradients were
             not finite.
         expressions: Of an exported module: the text of each operand in its line of Python, where that is certain.
+        mended: Of an exported module: what to write in place of a line, by which the operator fails no more.
         proved_after_rewriting: Of one that is not proved: passes of `transform`, equal in real arithmetic, that make a
             model in which it is.
     """
@@ -135,6 +136,7 @@ class OperatorRecord(Generic[Example]):
     gradients: tuple[str, ...] = ()
     proved_after_rewriting: tuple[str, ...] = ()
     expressions: Mapping[str, str] = field(default_factory=dict)
+    mended: Source | None = None
 
     @property
     def title(self) -> str:

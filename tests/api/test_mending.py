@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+import importlib.util
+import inspect
+import sys
+from pathlib import Path
+
 import pytest
+import torch
+from torch import nn
 
 import ranum_falsify as rf
+from tests.api import hazards
+from tests.api.hazards import HAZARDS, Hazard
 from tests.api.practitioners import PRACTITIONERS
 
 MENDED = {
@@ -14,7 +23,7 @@ MENDED = {
     "attention": ["scores.masked_fill(~mask[:, None, :], torch.finfo(scores.dtype).min)"],
     "layer_norm": ["self.weight * (x - mean) / (deviation + 1e-8) + self.bias"],
     "dice": ["2 * overlap / (union + 1e-8)"],
-    "policy": ["score = (action - mean) / (deviation + 1e-8)", "deviation.clamp(min=1e-8).log()"],
+    "policy": ["deviation = log_deviation.clamp(-20.0, 20.0).exp()"],
 }
 
 
@@ -37,3 +46,67 @@ def test_what_does_not_fail_is_not_mended() -> None:
     case = PRACTITIONERS["log_sum_exp"]
     with pytest.raises(rf.UsageError, match="holds; there is no violation to mend"):
         rf.mend(case.repaired(), case.args, box=case.box, self_check=False)
+
+
+LEFT = {"poisson", "tanh_by_hand"}
+"""What no text is found for: a logarithm that is masked, but not in its derivative, and quotients of sums."""
+
+LOSSY = {"divergence_of_a_vae", "exponential_in_half_precision", "growth"}
+"""Sums of exponentials, whose limit takes some that were valid."""
+
+QUICK = ["angles", "inverse_root", "log_of_the_other", "ratio", "ratio_in_place", "shares_in_half_precision"]
+
+
+def mend(name: str) -> rf.Mended:
+    case = HAZARDS[name]
+    return rf.mend(case.kind(), case.args, box=case.box, timeout=30, self_check=False, **case.options)
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_a_hazard_is_mended_and_its_valid_results_stay(name: str, tmp_path: Path) -> None:
+    mended = mend(name)
+    assert mended.is_proved and not any(change.changed for change in mended.changes)
+    hold(name, read_mended(mended, tmp_path))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(HAZARDS.keys() - {*QUICK}))
+def test_hazards_are_mended(name: str, tmp_path: Path) -> None:
+    mended = mend(name)
+    assert mended.is_proved == (name not in LEFT), mended
+    assert any(change.changed for change in mended.changes) == (name in LOSSY) or name in LEFT
+    if mended.is_proved:
+        hold(name, read_mended(mended, tmp_path))
+
+
+def read_mended(mended: rf.Mended, folder: Path) -> dict[str, Hazard]:
+    """Return the hazards of a file in which these lines are written."""
+    lines = inspect.getsource(hazards).splitlines()
+    for change in mended.changes:
+        before = lines[change.source.line - 1]
+        lines[change.source.line - 1] = before[: len(before) - len(before.lstrip())] + change.mended
+    path = folder / "mended_hazards.py"
+    path.write_text("\n".join(lines))
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, path.stem, module)  # dataclasses look their module up
+        spec.loader.exec_module(module)
+    found: dict[str, Hazard] = module.HAZARDS
+    return found
+
+
+def hold(name: str, mended: dict[str, Hazard]) -> None:
+    """Run a mended module, and its derivative, on corners and random inputs of its box."""
+    case, random = mended[name], torch.Generator().manual_seed(0)
+    module: nn.Module = case.kind()
+    for share in [0.0, 1.0, 0.5, *torch.rand(60, generator=random).tolist()]:
+        inputs = []
+        for x, (low, high) in zip(case.args, case.box.values(), strict=True):
+            within = torch.rand(x.shape, generator=random) if share not in (0.0, 1.0, 0.5) else torch.tensor(share)
+            inputs.append((low + (high - low) * within).expand(x.shape).to(x.dtype).requires_grad_())
+        result = module(*inputs)
+        assert result.isfinite().all(), (name, inputs)
+        if case.options:
+            assert all(x.isfinite().all() for x in torch.autograd.grad(result.sum(), inputs))
