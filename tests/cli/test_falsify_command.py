@@ -21,6 +21,7 @@ OPERATOR_KEYS = {
         "reach",
         "optimisations",
         "expressions",
+        "mended",
         "fused",
         "source",
         "gradients",
