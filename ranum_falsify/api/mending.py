@@ -23,7 +23,7 @@ from ranum_falsify.deadline import Deadline
 from ranum_falsify.errors import RanumFalsifyError
 from ranum_falsify.lazy import cached_property
 from ranum_falsify.network.source import Source
-from ranum_falsify.search.result import Answer, OperatorResult
+from ranum_falsify.search.result import Answer, OperatorRecord, OperatorResult
 
 _PATIENCE = 2.0
 """Seconds for finer proofs of one changed module, where plain ones of none are enough."""
@@ -76,8 +76,9 @@ class Mending:
         """Mend what fails, until it is proved or nothing helps."""
         self._first = result
         changes: list[LineChange] = []
-        while result.verdict == "violated" and not self._deadline.has_passed:
-            found = next((one for one in map(partial(self._mend, result), _list_causes(result)) if one), None)
+        while result.verdict != "holds" and not self._deadline.has_passed:
+            causes = _list_causes(result, self._first)
+            found = next((one for one in map(partial(self._mend, result), causes) if one), None)
             if found is None:
                 break
             changes.append(found[0])
@@ -237,10 +238,17 @@ class _Try:
         return LineChange(source=place, mended=mended, cause=self.rewrite.cause, failing=failing, changed=self.changed)
 
 
-def _list_causes(result: Result) -> list[OperatorResult]:
-    """Return the operators that fail, those first that fail by themselves."""
+def _list_causes(result: Result, first: Result) -> list[OperatorResult]:
+    """Return the operators that fail, those first that fail by themselves; if none, open ones of lines that failed."""
     failing = [operator for operator in result.answer.operators if operator.verdict == "violated"]
-    return sorted(failing, key=lambda operator: bool(operator.after))
+    if failing:
+        return sorted(failing, key=lambda operator: bool(operator.after))
+    lines = {_place(one) for one in first.operators if one.verdict == "violated"}
+    return [one for one in result.answer.operators if one.verdict == "open" and not one.after and _place(one) in lines]
+
+
+def _place(operator: OperatorRecord[Any]) -> tuple[str, int] | None:
+    return None if operator.source is None else (operator.source.file, operator.source.line)
 
 
 def _list_mended(before: Result, after: Result, operator: OperatorResult) -> tuple[str, ...]:

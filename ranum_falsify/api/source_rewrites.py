@@ -116,12 +116,14 @@ def list_guards(nodes: Sequence[ast.AST], op_type: str, dtype: torch.dtype) -> I
         op_type: The ONNX operator that fails.
         dtype: The type that computes.
     """
-    read = [applied for node in nodes if (applied := read_applied(node)) is not None]
-    for applied in read:
+    limits = _LIMITS.get(dtype, _LIMITS[torch.float32])
+    read = [(node, applied) for node in nodes if (applied := read_applied(node)) is not None]
+    for node, applied in read:
         yield from _finite_mask(applied)
+        yield from _deviation(node, applied, limits)
     # What fails by the name of its function comes first.
-    for applied in sorted(read, key=lambda one: one.name != op_type.lower()):
-        yield from _guard(applied, _LIMITS.get(dtype, _LIMITS[torch.float32]))
+    for _, applied in sorted(read, key=lambda one: one[1].name != op_type.lower()):
+        yield from _guard(applied, limits)
 
 
 def _text(node: ast.expr) -> str:
@@ -229,7 +231,18 @@ def _soft_margin(applied: Application, names: Names) -> _Found:
         )
 
 
-_EXACT: tuple[Callable[[Application, Names], _Found], ...] = (_logarithm, _quotient, _soft_margin)
+def _ignored(applied: Application, names: Names) -> _Found:
+    if applied.name not in ("cross_entropy", "nll_loss") or len(applied.operands) != 2:
+        return
+    if {*applied.keywords} <= {"ignore_index", "label_smoothing"} and "ignore_index" in applied.keywords:
+        x, target = map(_text, applied.operands)
+        options = "".join(f", {name}={_text(value)}" for name, value in applied.keywords.items())
+        count = f"({target} != {_text(applied.keywords['ignore_index'])}).sum()"
+        call = f"torch.nn.functional.{applied.name}({x}, {target}{options}, reduction='sum')"
+        yield f"{call} / {count}.clamp(min=1)", count, "be 0"
+
+
+_EXACT: tuple[Callable[[Application, Names], _Found], ...] = (_logarithm, _quotient, _soft_margin, _ignored)
 
 _INFINITIES = ("float('-inf')", "-torch.inf", "-math.inf", "-np.inf", "-float('inf')")
 
@@ -243,26 +256,36 @@ def _finite_mask(applied: Application) -> Iterator[LineRewrite]:
 # guards -----------------------------------------------------------------------------------------------------------
 
 
+def _deviation(node: ast.AST, applied: Application, limits: _Limits) -> Iterator[LineRewrite]:
+    if applied.name == "std" and isinstance(node, ast.Call):
+        operand, *others = applied.operands
+        words = [*map(_text, others), *(f"{name}={_text(value)}" for name, value in applied.keywords.items())]
+        variance = f"{_operand(operand)}.var({', '.join(words)})"
+        yield LineRewrite(node, f"({variance} + {limits.root}).sqrt()", f"`{_text(node)}` may be 0")
+
+
 @dataclass(frozen=True)
 class _Limits:
     """Numbers that keep operands valid in a type.
 
     Attributes:
-        least: Below this, a divisor, a root's operand or a logarithm's is too near to 0.
+        least: Below this, a divisor or a logarithm's operand is too near to 0.
+        root: Likewise of a root's operand.
         step: What keeps an operand off 1 and -1.
         exponents: Limits of an exponential's operand, the widest first.
     """
 
     least: str
+    root: str
     step: str
     exponents: tuple[str, ...]
 
 
 _LIMITS = {
-    torch.float64: _Limits("1e-12", "1e-12", ("700.0", "300.0", "20.0", "5.0")),
-    torch.float32: _Limits("1e-8", "1e-6", ("80.0", "20.0", "5.0")),
-    torch.bfloat16: _Limits("1e-8", "1e-2", ("80.0", "20.0", "5.0")),
-    torch.float16: _Limits("1e-4", "1e-3", ("10.0", "5.0")),
+    torch.float64: _Limits("1e-12", "1e-24", "1e-12", ("700.0", "300.0", "20.0", "5.0")),
+    torch.float32: _Limits("1e-8", "1e-12", "1e-6", ("80.0", "20.0", "5.0")),
+    torch.bfloat16: _Limits("1e-8", "1e-12", "1e-2", ("80.0", "20.0", "5.0")),
+    torch.float16: _Limits("1e-4", "1e-4", "1e-3", ("10.0", "5.0")),
 }
 
 _Guards = Callable[[str, str, _Limits], Iterator[str]]
@@ -280,9 +303,9 @@ def _positive(text: str, operand: str, limits: _Limits) -> Iterator[str]:
 
 
 def _under_root(text: str, operand: str, limits: _Limits) -> Iterator[str]:
-    yield f"({text} + {limits.least})"
+    yield f"({text} + {limits.root})"
     yield f"{operand}.clamp(min=0)"
-    yield f"{operand}.clamp(min={limits.least})"
+    yield f"{operand}.clamp(min={limits.root})"
 
 
 def _small(text: str, operand: str, limits: _Limits) -> Iterator[str]:

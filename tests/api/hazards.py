@@ -86,6 +86,11 @@ def standardised(self: nn.Module, x: Tensor) -> Any:
     return (x - x.mean(-1, keepdim=True)) / x.std(-1, keepdim=True)
 
 
+@hazard((3, 8), gradient=True, x=(-1, 1))
+def trained_standard(self: nn.Module, x: Tensor) -> Any:
+    return (x - x.mean(-1, keepdim=True)) / x.std(-1, keepdim=True)
+
+
 @hazard((8, 3), x=(-1, 1))
 def whitened(self: nn.Module, x: Tensor) -> Any:
     variance = x.var(0)
@@ -344,6 +349,11 @@ def arc(self: nn.Module, x: Tensor) -> Any:
 @hazard((3,), (3,), x=(-200, 200), target=(-1, 1))
 def soft_margin(self: nn.Module, x: Tensor, target: Tensor) -> Any:
     return F.soft_margin_loss(x, target)
+
+
+@hazard((3, 4), (3,), x=(-9, 9), target=(0, 3))
+def ignored(self: nn.Module, x: Tensor, target: Tensor) -> Any:
+    return F.cross_entropy(x, target.round().long(), ignore_index=0)
 
 
 @hazard((2, 5), (2, 5), scores=(-5, 5), mask=(0, 1))
