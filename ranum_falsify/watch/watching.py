@@ -20,6 +20,7 @@ from ranum_falsify.report.plots import draw_margins
 from ranum_falsify.saving import check_place
 from ranum_falsify.watch.findings import Diagnosis, Trends, find_cause
 from ranum_falsify.watch.recorder import Recorder, Trace
+from ranum_falsify.watch.remedies import find_remedies
 from ranum_falsify.watch.repeating import Repeatable
 from ranum_falsify.watch.saved import save_step
 
@@ -45,6 +46,7 @@ class FailedStep:
         gradients: Names of the weights whose gradients are not finite.
         file: Where the step was saved; None where it could not be.
         lost: Whether tensors that it read were changed where that is not seen, so that its replay may differ.
+        mended: What to write in place of lines of the module, and what `check` says of it then, a sentence each.
     """
 
     step: int
@@ -55,6 +57,7 @@ class FailedStep:
     gradients: tuple[str, ...]
     file: Path | None
     lost: bool
+    mended: tuple[str, ...] = ()
 
     def lines(self) -> list[str]:
         """Return the report."""
@@ -69,6 +72,7 @@ class FailedStep:
             lines.append("inputs, weights and the optimiser's state were finite when the step began")
         if self.diagnosis.carriers:
             lines.append(f"handed on by {_some(self.diagnosis.carriers)}")
+        lines += self.mended
         differs = " (may differ: what the step read was changed in place)" if self.lost else ""
         lines.append(f"replay: ranum-falsify replay {self.file}{differs}" if self.file else "the step is not saved")
         return lines
@@ -102,6 +106,7 @@ class Watch:
         every: int = 100,
         folder: str | Path = ".",
         then: Literal["raise", "warn"] = "raise",
+        mend: float = 10.0,
     ) -> None:
         if every < 1:
             raise UsageError(f"watch: every={every} is no number of steps; give 1 or more")
@@ -116,6 +121,7 @@ class Watch:
         self.step, self.warned = 0, list[tuple[int, str]]()
         self.failure: FailedStep | None = None
         self._model, self._every, self._folder, self._then = model, every, Path(folder), then
+        self._seconds = mend
         self._weights = dict(model.named_parameters())
         self._ids = {id(x) for x in self._weights.values()}
         self._trends = Trends()
@@ -244,6 +250,10 @@ class Watch:
             self._withhold(failed)
             return
         self.failure = self._save(optimizer, failed, *recorded)
+        if self._seconds:
+            holds, self._holds = self._holds, True
+            self.failure = replace(self.failure, mended=tuple(find_remedies(self._model, self._call, self._seconds)))
+            self._holds = holds
         if self._then == "raise":
             raise NonFiniteError(str(self.failure))
         self._say(str(self.failure))
@@ -359,6 +369,7 @@ def watch(
     every: int = 100,
     folder: str | Path = ".",
     then: Literal["raise", "warn"] = "raise",
+    mend: float = 10.0,
 ) -> Watch:
     """Watch the training of a module: `with rf.watch(model): ...` around the loop, which stays as it is.
 
@@ -373,6 +384,7 @@ def watch(
         every: One of how many steps is read; the others cost a look at the gradients.
         folder: Where a step that failed is saved.
         then: What to do then: `raise` the error, or `warn` and go on unwatched.
+        mend: For how many seconds to look, then, for what to write in place of the module's lines; see `mend`.
 
     Returns:
         A context manager; its `warned` and `failure` say what was found.
@@ -381,4 +393,4 @@ def watch(
         UsageError: An argument is invalid.
         NonFiniteError: From within the optimiser's `step`: a gradient is not finite.
     """
-    return Watch(model, every=every, folder=folder, then=then)
+    return Watch(model, every=every, folder=folder, then=then, mend=mend)

@@ -34,7 +34,7 @@ def test_a_training_run_is_a_line_for_each_limit_that_falls_to_0(tmp_path: Path)
     module = torch.nn.ParameterList([weight])
     optimizer = torch.optim.SGD([weight], 1.0)
     warnings.simplefilter("ignore", rf.WatchWarning)
-    with pytest.raises(rf.NonFiniteError), rf.watch(module, every=1, folder=tmp_path) as watch:
+    with pytest.raises(rf.NonFiniteError), rf.watch(module, every=1, folder=tmp_path, mend=0) as watch:
         for _ in range(200):
             optimizer.zero_grad()
             (-weight.exp().log()).sum().backward()

@@ -54,7 +54,7 @@ def train(watch: rf.Watch, module: nn.Module, batches: list[Tensor], rate: float
 
 
 def fail(tmp_path: Path, module: nn.Module, batches: list[Tensor], every: int = 1, rate: float = 0.0) -> rf.FailedStep:
-    watch = rf.watch(module, every=every, folder=tmp_path)
+    watch = rf.watch(module, every=every, folder=tmp_path, mend=0)
     with pytest.raises(rf.NonFiniteError):
         train(watch, module, batches, rate)
     assert watch.failure is not None
@@ -104,7 +104,7 @@ def test_what_hands_it_on_and_what_no_gradient_meets_is_no_cause(tmp_path: Path)
 
 def test_masked_infinities_are_no_failure(tmp_path: Path) -> None:
     module = Scale(lambda w, x: torch.where(x > 2, torch.log(x - 1), w * x))
-    watch = rf.watch(module, every=1, folder=tmp_path)
+    watch = rf.watch(module, every=1, folder=tmp_path, mend=0)
     train(watch, module, ONES)
     assert watch.failure is None and watch.step == 3 and not list(tmp_path.iterdir())
 
@@ -133,7 +133,7 @@ def test_a_warning_comes_before(
 ) -> None:
     """The weight moves at a constant rate, so that the operator comes near its limit slowly."""
     module = Scale(lambda w, x: function(w, x) - (0 * w))
-    watch = rf.watch(module, every=2, folder=tmp_path)
+    watch = rf.watch(module, every=2, folder=tmp_path, mend=0)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         optimizer = torch.optim.SGD(module.parameters(), 1.0)
@@ -157,7 +157,7 @@ def test_a_loop_that_computes_the_loss_is_repeated(tmp_path: Path) -> None:
             y = torch.nn.functional.dropout(module(x), 0.5).square()
         return (y + 1).sum() ** power - torch.log(y.float() * 0 + (power < 3)).sum()
 
-    with pytest.raises(rf.NonFiniteError) as error, rf.watch(module, folder=tmp_path) as watch:
+    with pytest.raises(rf.NonFiniteError) as error, rf.watch(module, folder=tmp_path, mend=0) as watch:
         for power in range(1, 4):
             optimizer.zero_grad()
             watch.run(loss_of, float(power)).backward()
@@ -170,7 +170,7 @@ def test_a_loop_that_cannot_be_repeated_is_followed_until_it_fails_again(tmp_pat
     module = nn.Linear(2, 1)
     optimizer, weights = torch.optim.SGD(module.parameters(), 0.1), []
     with pytest.raises(rf.NonFiniteError), pytest.warns(rf.WatchWarning, match="withheld"):
-        with rf.watch(module, folder=tmp_path) as watch:
+        with rf.watch(module, folder=tmp_path, mend=0) as watch:
             for step in range(9):
                 weights.append(module.weight.detach().clone())
                 optimizer.zero_grad()
@@ -190,7 +190,7 @@ def test_closures_are_followed(tmp_path: Path) -> None:
         loss.backward()
         return loss
 
-    with pytest.raises(rf.NonFiniteError, match="log gives infinity"), rf.watch(module, folder=tmp_path):
+    with pytest.raises(rf.NonFiniteError, match="log gives infinity"), rf.watch(module, folder=tmp_path, mend=0):
         optimizer.step(closure)
 
 
@@ -208,7 +208,10 @@ class TestLightning:
 
         module = Module(lambda w, x: w * x)
         optimizer = torch.optim.SGD(module.parameters(), 0.0)
-        with pytest.raises(rf.NonFiniteError, match="log gives infinity"), rf.watch(module, folder=tmp_path) as watch:
+        with (
+            pytest.raises(rf.NonFiniteError, match="log gives infinity"),
+            rf.watch(module, folder=tmp_path, mend=0) as watch,
+        ):
             callback = watch.lightning_callback()
             for number in range(3):
                 callback.on_train_batch_start(None, module, ONES[0], number // 2)
@@ -227,7 +230,7 @@ class TestLightning:
 def test_updates_that_a_scaler_skips_are_no_failure(tmp_path: Path) -> None:
     module = Scale(lambda w, x: (w.half() * x.half()).float())
     optimizer, scaler = torch.optim.SGD(module.parameters(), 0.0), torch.amp.GradScaler("cpu", init_scale=2.0**20)
-    with rf.watch(module, every=1, folder=tmp_path) as watch:
+    with rf.watch(module, every=1, folder=tmp_path, mend=0) as watch:
         for _ in range(12):
             optimizer.zero_grad()
             scaler.scale(module(ONES[0])).backward()
@@ -239,7 +242,7 @@ def test_updates_that_a_scaler_skips_are_no_failure(tmp_path: Path) -> None:
 def test_a_step_that_cannot_be_saved_is_named_all_the_same(tmp_path: Path) -> None:
     folder = tmp_path / "gone"
     folder.mkdir()
-    watch = rf.watch(Scale(lambda w, x: torch.log(w - x)), every=1, folder=folder)
+    watch = rf.watch(Scale(lambda w, x: torch.log(w - x)), every=1, folder=folder, mend=0)
     folder.rmdir()
     with pytest.raises(rf.NonFiniteError, match=r"log gives infinity[\s\S]*the step is not saved"):
         train(watch, watch._model, ONES)
@@ -247,7 +250,7 @@ def test_a_step_that_cannot_be_saved_is_named_all_the_same(tmp_path: Path) -> No
 
 def test_it_can_go_on(tmp_path: Path) -> None:
     module = Scale(lambda w, x: torch.log(w - x))
-    watch = rf.watch(module, every=1, folder=tmp_path, then="warn")
+    watch = rf.watch(module, every=1, folder=tmp_path, then="warn", mend=0)
     train(watch, module, ONES)
     assert watch.failure is not None and watch.failure.step == 0 and watch.step == 3
 
@@ -302,7 +305,7 @@ def test_updates_that_a_scaler_skips_are_no_failures(tmp_path: Path, factor: flo
     layer = torch.nn.Linear(1, 1, bias=False)
     optimizer = torch.optim.SGD(layer.parameters(), lr=1e-38, fused=True)
     scaler = torch.amp.GradScaler("cpu", init_scale=2.0**16)
-    with rf.watch(layer, every=1, folder=tmp_path, then="warn") as watch, warnings.catch_warnings():
+    with rf.watch(layer, every=1, folder=tmp_path, then="warn", mend=0) as watch, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for _ in range(20):
             optimizer.zero_grad()
@@ -311,3 +314,28 @@ def test_updates_that_a_scaler_skips_are_no_failures(tmp_path: Path, factor: flo
             scaler.update()
     assert scaler.get_scale() < 2.0**16, "updates were skipped"
     assert (watch.failure is not None) == fails
+
+
+class Likelihood(nn.Module):
+    """A deviation that training may make as small as it likes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.log_deviation = nn.Parameter(torch.tensor([-100.0]))
+
+    def forward(self, error: Tensor) -> Tensor:
+        deviation = torch.exp(self.log_deviation)
+        result: Tensor = (error / deviation).square().mean()
+        return result
+
+
+@pytest.mark.parametrize("every", [1, 100])
+def test_the_line_to_write_is_told_with_what_it_proves(tmp_path: Path, every: int) -> None:
+    module = Likelihood()
+    forward = type(module).forward.__code__
+    watch = rf.watch(module, every=every, folder=tmp_path)
+    with pytest.raises(rf.NonFiniteError) as error:
+        train(watch, module, [torch.tensor([0.5, 2.0])])
+    assert "mended line" in str(error.value) and "(error / (deviation + 1e-8))" in str(error.value)
+    assert watch.failure is not None and watch.failure.mended[-1].endswith("these weights: holds")
+    assert type(module).forward.__code__ is forward
