@@ -131,6 +131,8 @@ class _Blame:
         if self.exported.autocast is not None:
             name = str(self.exported.autocast).removeprefix("torch.")
             yield f"computed in {name} and float32, as autocast on CUDA chooses, by kernels of the CPU"
+            if self.exported.gradient and self.exported.autocast is torch.float16:
+                yield "the loss is not scaled: what is infinite at a larger scale alone, a GradScaler skips"
         if self.exported.gradient:
             step = self.exported.step
             leaves, trained = step.leaves, step.trained
