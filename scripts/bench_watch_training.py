@@ -169,7 +169,7 @@ def follow(model: ZooModel, training: Training, given: argparse.Namespace) -> st
         return "nothing to train"
     optimizer = OPTIMIZERS[training.optimizer](training, parameters)
     documented = "/".join(dict.fromkeys(defect.operator for defect in model.defects))
-    with tempfile.TemporaryDirectory() as folder, rf.watch(program, every=given.every, folder=folder) as watch:
+    with tempfile.TemporaryDirectory() as folder, rf.watch(program, every=given.every, folder=folder, mend=0) as watch:
         try:
             for _ in range(given.limit):
                 optimizer.zero_grad()
