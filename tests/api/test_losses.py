@@ -20,10 +20,11 @@ from tests.api.losses import LOSSES, Loss
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 CHECKS = [(name, dtype, gradient) for name, dtype, gradient in product(LOSSES, DTYPES, (False, True))]
 TRIALS = 1000
-UNDECIDED = {("std", True), ("scaled_dot_product_attention, mask", True)}
-"""Violated for numbers below 1e-38 alone, which the search does not come upon; scores that are computed twice."""
+UNDECIDED = {("std", True)}
+"""Violated for numbers below 1e-38 alone, which the search does not come upon."""
 
 UNDECIDED_IN_HALVES = {
+    ("scaled_dot_product_attention, mask", True),
     ("batch_norm, training", False),
     ("batch_norm, training", True),
     ("layer_norm", True),

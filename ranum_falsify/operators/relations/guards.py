@@ -267,11 +267,38 @@ def _narrow_compared(site: Site, op: Operation, truth: bool) -> Iterator[Fact]:
     if name == "Equal":
         yield from _narrow_about(site, a, lambda x: _narrow_equal(site, x, right, truth))
         yield from _narrow_about(site, b, lambda x: _narrow_equal(site, x, left, truth))
+        yield from _choose(site, a, right, truth)
+        yield from _choose(site, b, left, truth)
         return
     if not truth:
         name = _NEGATED[name]
     yield from _narrow_about(site, a, lambda x: _narrow_beyond(site, x, right, name))
     yield from _narrow_about(site, b, lambda x: _narrow_beyond(site, x, left, _REVERSED[name]))
+
+
+def _choose(site: Site, field: Field, number: Interval, truth: bool) -> Iterator[Fact]:
+    """Yield what follows from a result of `Where` being a number, or not, if only one of its branches can be that."""
+    op = is_a(field, "Where")
+    if op is None or not number.is_point or not number.is_scalar:
+        return
+    condition, *branches = fields_of(op)
+    known, tested, value = site.find_known(op), site.find_known(condition), number.lower.item()
+    possible = [
+        place for place, x in enumerate(map(site.find_known, branches)) if x is None or _may_be(x, value, truth)
+    ]
+    if known is None or tested is None or tested.shape != known.shape or len(possible) != 1:
+        return
+    branch = site.find_known(branches[possible[0]])
+    if branch is not None and result_shape(known, branch) == known.shape:
+        yield op, known.meet(Interval.of(branch.lower, branch.upper, known.shape))
+    yield from find_facts(site, condition, possible[0] == 0)
+
+
+def _may_be(x: Interval, number: float | int, truth: bool) -> bool:
+    """Tell whether some element may be a number, or some may be another one or NaN."""
+    if truth:
+        return bool(((x.lower <= number) & (x.upper >= number)).any())
+    return not bool(((x.lower == number) & (x.upper == number)).all())
 
 
 def _narrow_beyond(site: Site, x: Interval, limit: Interval, name: str) -> Interval:
