@@ -42,7 +42,8 @@ def put_on(answer: Answer, mended: Mended) -> Answer:
     """Return an answer whose operators come with the mended lines, and what `check` says of all of them."""
     # A line that was changed twice is shown as it is in the end.
     final = {(change.source.file, change.source.line): change for change in mended.changes}
-    texts = {change.failing[0]: final[change.source.file, change.source.line] for change in mended.changes}
+    pairs = [(node, change.source) for change in mended.changes for node in change.failing[:1]]
+    texts = {node: final[place.file, place.line] for node, place in pairs}
     operators = tuple(
         replace(one, mended=_as_source(texts[one.node])) if one.node in texts else one for one in answer.operators
     )
@@ -71,6 +72,7 @@ class Mending:
         self._deadline = deadline
         self._written: dict[Any, Written] = {}
         self._unmended: dict[tuple[str, int], str] = {}
+        self._claimed: set[str] = set()
 
     def run(self, result: Result) -> Mended:
         """Mend what fails, until it is proved or nothing helps."""
@@ -108,12 +110,24 @@ class Mending:
                 best = one if best is None or one.rank < best.rank else best
         if best is not None:
             self._written[written.function] = best.written
-            return best.describe(source, written, _list_mended(result, best.result, operator)), best.result
+            failing = self._list_mended(operator, best.result)
+            self._claimed.update(failing)
+            return best.describe(source, written, failing), best.result
         ended = "; time was up" if self._deadline.has_passed else ""
         place = replace(source, code="", backward=False)
-        text = f"{place}: none of {len(rewrites)} other texts for this line is proved{ended}"
-        self._unmended[source.file, source.line] = text
+        tried = f"none of {len(rewrites)} other texts is proved" if rewrites else "no other text is known"
+        self._unmended[source.file, source.line] = f"{place}: {tried} for this line{ended}"
         return None
+
+    def _list_mended(self, operator: OperatorResult, after: Result) -> tuple[str, ...]:
+        """Return the operators of the module as it was that a change mends, the one that it is for first.
+
+        Names of nodes change with the module; lines and types of operators tell which they were.
+        """
+        left = {_key(one) for one in after.operators if one.verdict != "proved"}
+        failed = [one for one in self._first.operators if one.verdict == "violated" and one.node not in self._claimed]
+        own = [one.node for one in failed if _key(one) == _key(operator)][:1]
+        return tuple(dict.fromkeys([*own, *(one.node for one in failed if _key(one) not in left)]))
 
     def _find(self, source: Source) -> Written | None:
         found = find_written(self._exported.module, source)
@@ -247,15 +261,12 @@ def _list_causes(result: Result, first: Result) -> list[OperatorResult]:
     return [one for one in result.answer.operators if one.verdict == "open" and not one.after and _place(one) in lines]
 
 
+def _key(operator: OperatorRecord[Any]) -> tuple[Source | None, str]:
+    return operator.source, operator.op_type
+
+
 def _place(operator: OperatorRecord[Any]) -> tuple[str, int] | None:
     return None if operator.source is None else (operator.source.file, operator.source.line)
-
-
-def _list_mended(before: Result, after: Result, operator: OperatorResult) -> tuple[str, ...]:
-    """Return the operators that failed before a change and are proved or gone after it, the one it is for first."""
-    left = {one.node for one in after.operators if one.verdict != "proved"}
-    others = (one.node for one in before.operators if one.verdict == "violated" and one.node not in left)
-    return tuple(dict.fromkeys((operator.node, *others)))
 
 
 def _is_better(before: Result, after: Result) -> bool:

@@ -21,7 +21,7 @@ MENDED = {
     "log_sum_exp": ["return torch.logsumexp(x, -1)"],
     "focal": ["torch.log(chosen.clamp(min=1e-8))"],
     "attention": ["scores.masked_fill(~mask[:, None, :], torch.finfo(scores.dtype).min)"],
-    "layer_norm": ["self.weight * (x - mean) / (deviation + 1e-8) + self.bias"],
+    "layer_norm": ["deviation = (x.var(-1, keepdim=True) + 1e-12).sqrt()"],
     "dice": ["2 * overlap / (union + 1e-8)"],
     "policy": ["deviation = log_deviation.clamp(-20.0, 20.0).exp()"],
 }
