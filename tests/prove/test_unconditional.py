@@ -35,6 +35,23 @@ SHOWN = {
         f"<{ATTENTION}> {{ {MASKED} q = IsNaN(p) n = Not(q) r = Where(n, p, z) y = MatMul(r, w) }}",
         True,
     ),
+    "it is compared with itself": (
+        f"<{ATTENTION}> {{ {MASKED} q = Equal(p, p) r = Where(q, p, z) y = MatMul(r, w) }}",
+        True,
+    ),
+    "it is compared with itself, and taken where it differs": (
+        f"<{ATTENTION}> {{ {MASKED} q = Equal(p, p) r = Where(q, z, p) y = MatMul(r, w) }}",
+        False,
+    ),
+    "it is compared with something else": (
+        f"<{ATTENTION}> {{ {MASKED} q = Equal(p, s) r = Where(q, z, p) y = MatMul(r, w) }}",
+        False,
+    ),
+    "its type alone is read": (
+        f"<{ATTENTION}, float nought = {{0}}> {{ {MASKED} q = IsNaN(p) c = CastLike(nought, p) r = Where(q, c, p) "
+        "y = MatMul(r, w) }",
+        True,
+    ),
     "NaN is handed on": (f"<{ATTENTION}> {{ {MASKED} y = MatMul(p, w) }}", False),
     "a test among others": (
         f"<{ATTENTION}> {{ {MASKED} q = IsNaN(p) i = IsInf(p) f = Not(i) n = Not(q) g = And(f, n) r = Where(g, p, z) "
@@ -51,8 +68,8 @@ SHOWN = {
     ),
     "nan_to_num as PyTorch exports it": (
         f"<{ATTENTION}, float most = {{3.4e38}}, float least = {{-3.4e38}}> {{ {MASKED} q = IsNaN(p) "
-        "r = Where(q, z, p) l = Less(p, z) i = IsInf(p) li = And(l, i) s = Where(li, least, r) g = Greater(p, z) "
-        "gi = And(g, i) t = Where(gi, most, s) y = MatMul(t, w) }",
+        "r = Where(q, z, p) l = Less(p, z) i = IsInf(p) li = And(l, i) u = Where(li, least, r) g = Greater(p, z) "
+        "gi = And(g, i) t = Where(gi, most, u) y = MatMul(t, w) }",
         True,
     ),
     "infinity is tested, NaN is not": (f"<{ONE}> {{ p = Log(x) i = IsInf(p) y = Where(i, z, p) }}", False),

@@ -51,6 +51,8 @@ def takes_no_nan(op: Operation, field: object) -> bool:
     """
     if _is(op, "IsInf"):
         return True
+    if _is(op, "CastLike"):  # of the other operand, only the type counts
+        return spec_of(op).operands_of(op)[0] is not field
     if not _is(op, "Where"):
         return False
     condition, when, otherwise = spec_of(op).operands_of(op)
@@ -61,10 +63,12 @@ def takes_no_nan(op: Operation, field: object) -> bool:
 def _rules_out_nan(condition: object, field: object, truth: bool) -> bool:
     """Tell whether a tensor is not NaN wherever a condition is true, or wherever it is false.
 
-    Only tests for NaN say so: what a comparison makes of it is the kernel's choice.
+    Only tests for NaN say so, and `x == x`: what another comparison makes of it is the kernel's choice.
     """
     if _is(condition, "IsNaN"):
         return not truth and spec_of(condition).operands_of(condition)[0] is field
+    if _is(condition, "Equal"):
+        return truth and all(x is field for x in spec_of(condition).operands_of(condition))
     if _is(condition, "Not"):
         return _rules_out_nan(spec_of(condition).operands_of(condition)[0], field, not truth)
     parts = spec_of(condition).operands_of(condition) if _is(condition, "And", "Or") else ()
