@@ -34,6 +34,12 @@ _MOST = 16
 """How many modules are tried for one line that fails."""
 
 _SAMPLES = 24
+_MOST_CHANGED = 0.75
+"""Share of valid results that no change may exceed: another module is no mend."""
+
+_INEXACT = 0.25
+"""Share of valid results that may differ where a formula of real numbers is computed otherwise."""
+
 _TOLERANCE = 1e-3
 """Share of a number by which a guard may change it."""
 
@@ -105,9 +111,12 @@ class Mending:
             new = written.replaced(rewrite.node, rewrite.text)
             after = self._check({new.function: new}, effort=effort)
             if after is not None and _is_better(result, after):
-                changed = 0.0 if rewrite.exact else self._measure_loss(new)
+                changed = self._measure_loss(new)
+                # What was computed with large errors may change; another function, by a name of PyTorch's, changes all.
+                changed = 0.0 if rewrite.exact and changed < _INEXACT else changed
                 one = _Try(rewrite=rewrite, written=new, result=after, changed=changed)
-                best = one if best is None or one.rank < best.rank else best
+                if changed <= _MOST_CHANGED and (best is None or one.rank < best.rank):
+                    best = one
         if best is not None:
             self._written[written.function] = best.written
             failing = self._list_mended(operator, best.result)

@@ -140,9 +140,18 @@ def _is_number(node: ast.expr, value: float) -> bool:
     return isinstance(node, ast.Constant) and node.value == value
 
 
-def _dim(applied: Application) -> str | None:
+def _dim(applied: Application, *others: str) -> str | None:
+    """Return the dimension of an operator over one; None if it has none, or other arguments than are named."""
+    if len(applied.operands) > 2 or not {*applied.keywords} <= {"dim", *others}:
+        return None
     found = applied.keywords.get("dim", applied.operands[1] if len(applied.operands) > 1 else None)
     return None if found is None else _text(found)
+
+
+def _keeps(applied: Application) -> bool:
+    """Tell whether the dimension stays, of size 1."""
+    kept = applied.keywords.get("keepdim")
+    return isinstance(kept, ast.Constant) and kept.value is True
 
 
 # forms that are the same numbers ----------------------------------------------------------------------------------
@@ -189,10 +198,10 @@ def _logarithm(applied: Application, names: Names) -> _Found:
         other = read_applied(inner.operands[1], names)
         if other is not None and other.name == "sigmoid":
             yield f"torch.nn.functional.logsigmoid({_negated(other.operands[0])})", _text(operand), "be 0"
-    if inner.name == "sum" and (dim := _dim(inner)) is not None:
+    if inner.name == "sum" and (dim := _dim(inner, "keepdim")) is not None:
         exponent = _exponent(inner.operands[0], names)
-        if exponent is not None:
-            keep = ", keepdim=True" if "keepdim" in inner.keywords else ""
+        if exponent is not None and _keeps(inner) == ("keepdim" in inner.keywords):
+            keep = ", keepdim=True" if _keeps(inner) else ""
             yield f"torch.logsumexp({_text(exponent)}, {dim}{keep})", _text(operand), "overflow"
     if inner.name == "cosh":
         x = inner.operands[0]
@@ -206,11 +215,11 @@ def _quotient(applied: Application, names: Names) -> _Found:
     below = read_applied(bottom, names)
     if below is None:
         return
-    exponent, dim = _exponent(top, names), _dim(below)
-    if below.name == "norm" and _text(below.operands[0]) == _text(top) and "keepdim" in below.keywords:
+    exponent, dim = _exponent(top, names), _dim(below, "keepdim") if _keeps(below) else None
+    if below.name == "norm" and _text(below.operands[0]) == _text(top):
         if dim is not None and len(below.operands) == 1:
             yield f"torch.nn.functional.normalize({_text(top)}, dim={dim})", _text(bottom), "be 0"
-    elif exponent is not None and below.name == "sum" and "keepdim" in below.keywords and dim is not None:
+    elif exponent is not None and below.name == "sum" and dim is not None:
         summed = _exponent(below.operands[0], names)
         if summed is not None and _text(summed) == _text(exponent):
             yield f"torch.softmax({_text(exponent)}, {dim})", _text(top), "overflow"

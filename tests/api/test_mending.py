@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import inspect
 import sys
@@ -9,9 +10,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 import ranum_falsify as rf
+from ranum_falsify.api.source_rewrites import list_exact
 from tests.api import hazards
 from tests.api.hazards import HAZARDS, Hazard
 from tests.api.practitioners import PRACTITIONERS
@@ -77,6 +79,46 @@ def test_hazards_are_mended(name: str, tmp_path: Path) -> None:
     assert any(change.changed for change in mended.changes) == (name in LOSSY) or name in LEFT
     if mended.is_proved:
         hold(name, read_mended(mended, tmp_path))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "x / x.norm(1, dim=-1, keepdim=True)",
+        "x / x.norm(p=1, dim=-1, keepdim=True)",
+        "x / x.norm(dim=-1, keepdim=False)",
+        "x / x.norm(dim=-1)",
+        "x / y.norm(dim=-1, keepdim=True)",
+        "torch.log(torch.softmax(x, -1, dtype=torch.float64))",
+        "torch.log(torch.softmax(x))",
+        "torch.log(torch.exp(x).sum(-1, keepdim=kept))",
+        "torch.log(2 + torch.exp(x))",
+        "torch.exp(x) / torch.exp(y).sum(-1, keepdim=True)",
+        "torch.exp(x) / torch.exp(x).sum(-1)",
+        "torch.exp(x) / (1 + torch.exp(-x))",
+        "F.cross_entropy(x, y, weight=w, ignore_index=0)",
+        "F.cross_entropy(x, y, ignore_index=0, reduction='none')",
+        "F.soft_margin_loss(x, y, reduction='sum')",
+    ],
+)
+def test_what_is_another_function_is_no_form_of_it(line: str) -> None:
+    assert list(list_exact([*ast.walk(ast.parse(line))], {})) == []
+
+
+class Own(nn.Module):
+    """A function of its own that has the name of one of PyTorch's."""
+
+    def softmax(self, x: Tensor, dim: int) -> Tensor:
+        return x.square() / x.square().sum(dim, keepdim=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.log(self.softmax(x, dim=-1))
+
+
+def test_a_name_of_pytorch_may_be_the_users_own() -> None:
+    result = rf.check(Own(), (torch.ones(2, 3),), box=(-2, 2), self_check=False)
+    assert result.mended is not None
+    assert not any("log_softmax" in change.mended for change in result.mended.changes)
 
 
 def test_the_page_counts_them(repository: Path) -> None:
