@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import difflib
+import linecache
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -17,8 +18,8 @@ import torch
 from ranum_falsify.api.eager import compute
 from ranum_falsify.api.exporting import Exported
 from ranum_falsify.api.patching import Written, find_written
-from ranum_falsify.api.result import LineChange, Mended, Result
-from ranum_falsify.api.source_rewrites import LineRewrite, list_exact, list_guards
+from ranum_falsify.api.result import LineChange, Mended, OperatorReport, Result
+from ranum_falsify.api.source_rewrites import LineRewrite, list_forms, list_guards
 from ranum_falsify.deadline import Deadline
 from ranum_falsify.errors import RanumFalsifyError
 from ranum_falsify.lazy import cached_property
@@ -110,7 +111,7 @@ class Mending:
                 break
             new = written.replaced(rewrite.node, rewrite.text)
             after = self._check({new.function: new}, effort=effort)
-            if after is not None and _is_better(result, after):
+            if after is not None and _is_better(result, after, operator):
                 changed = self._measure_loss(new)
                 # What was computed with large errors may change; another function, by a name of PyTorch's, changes all.
                 changed = 0.0 if rewrite.exact and changed < _INEXACT else changed
@@ -133,7 +134,7 @@ class Mending:
 
         Names of nodes change with the module; lines and types of operators tell which they were.
         """
-        left = {_key(one) for one in after.operators if one.verdict != "proved"}
+        left = set(map(_key, _unproved(after)))
         failed = [one for one in self._first.operators if one.verdict == "violated" and one.node not in self._claimed]
         own = [one.node for one in failed if _key(one) == _key(operator)][:1]
         return tuple(dict.fromkeys([*own, *(one.node for one in failed if _key(one) not in left)]))
@@ -150,8 +151,11 @@ class Mending:
         if statement is None:
             return []
         found: list[LineRewrite] = []
+        own = {
+            name: ast.Constant(None) for name, value in written.functions_called().items() if not _is_torch(value, name)
+        }
         for one in written.statements_from(statement):
-            found += list_exact([*ast.walk(one)], written.names_before(one))
+            found += list_forms([*ast.walk(one)], {**written.names_before(one), **own})
         # What a line reads may be made wrong above it.
         nodes = [node for one in (statement, *written.values_read(statement)) for node in ast.walk(one)]
         return [*found, *list_guards(nodes, op_type, self._dtype)]
@@ -181,24 +185,27 @@ class Mending:
 
     def _measure_loss(self, new: Written) -> float:
         """Return which share of the finite numbers that the module computed before a change is another one after it."""
-        before, after = self._compute({}), self._compute({new.function: new})
         share, total = 0, 0
-        for old, now in zip(before, after, strict=True):
-            valid = old.isfinite()
-            largest = float(old[valid].abs().max()) if bool(valid.any()) else 0.0
-            near = (old - now).abs() <= _TOLERANCE * (old.abs() + _TOLERANCE * largest)
-            share, total = share + int((valid & ~near).sum()), total + int(valid.sum())
+        for sample in self._samples:
+            before, after = self._compute(sample, {}), self._compute(sample, {new.function: new})
+            for place, old in enumerate(before or ()):
+                valid = old.isfinite()
+                total += int(valid.sum())
+                if after is None or after[place].shape != old.shape:
+                    share += int(valid.sum())
+                    continue
+                largest = float(old[valid].abs().max()) if bool(valid.any()) else 0.0
+                near = (old - after[place]).abs() <= _TOLERANCE * (old.abs() + _TOLERANCE * largest)
+                share += int((valid & ~near).sum())
         return share / total if total else 0.0
 
-    def _compute(self, changed: Mapping[Any, Written]) -> list[torch.Tensor]:
-        found: list[torch.Tensor] = []
-        with self._running(changed):
-            for sample in self._samples:
-                try:
-                    found += [y.double() for y in compute(self._exported, sample)]
-                except Exception:  # the module is the user's own
-                    continue
-        return found
+    def _compute(self, sample: Mapping[str, np.ndarray], changed: Mapping[Any, Written]) -> list[torch.Tensor] | None:
+        """Return what the module computes of inputs, None if it stops."""
+        try:
+            with self._running(changed):
+                return [y.double() for y in compute(self._exported, sample)]
+        except Exception:  # the module is the user's own
+            return None
 
     @cached_property
     def _samples(self) -> list[dict[str, np.ndarray]]:
@@ -221,10 +228,11 @@ class Mending:
     def _diff(self) -> Iterator[str]:
         for function, written in self._written.items():
             code = function.__code__
-            before = find_written(self._exported.module, Source(code.co_filename, code.co_firstlineno))
-            path = os.path.relpath(code.co_filename)
-            if before is not None:
-                yield from difflib.unified_diff(before.lines, written.lines, path, path, n=0)
+            path, before = os.path.relpath(code.co_filename), linecache.getlines(code.co_filename)
+            start = written.first - 1
+            # No statement, no line: what was one on several lines leaves empty ones.
+            after = [*before[:start], *written.lines, *before[start + len(written.lines) :]]
+            yield from difflib.unified_diff(before, after, path, path, n=0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -251,7 +259,7 @@ class _Try:
     def is_enough(self, before: Result, operator: OperatorResult) -> bool:
         """Tell whether it changes nothing that was valid, and what is left fails by itself, not by what this makes."""
         others = {one.node for one in before.operators if one.verdict == "violated" and not one.after}
-        left = {one.node for one in self.result.operators if one.verdict != "proved" and not one.after}
+        left = {one.node for one in _unproved(self.result) if not one.after}
         return not self.changed and left <= others - {operator.node}
 
     def describe(self, source: Source, before: Written, failing: tuple[str, ...]) -> LineChange:
@@ -270,6 +278,10 @@ def _list_causes(result: Result, first: Result) -> list[OperatorResult]:
     return [one for one in result.answer.operators if one.verdict == "open" and not one.after and _place(one) in lines]
 
 
+def _is_torch(value: Any, name: str) -> bool:
+    return any(getattr(place, name, None) is value for place in (torch, torch.nn.functional, torch.linalg))
+
+
 def _key(operator: OperatorRecord[Any]) -> tuple[Source | None, str]:
     return operator.source, operator.op_type
 
@@ -278,11 +290,17 @@ def _place(operator: OperatorRecord[Any]) -> tuple[str, int] | None:
     return None if operator.source is None else (operator.source.file, operator.source.line)
 
 
-def _is_better(before: Result, after: Result) -> bool:
+def _is_better(before: Result, after: Result, operator: OperatorResult) -> bool:
+    """Tell whether less is left to prove after a change, and one operator less of those like this one."""
     if after.verdict == "holds":
         return True
-    return bool(after.operators) and _count_unproved(after) < _count_unproved(before)
+    alike = [sum(_key(one) == _key(operator) for one in _unproved(result)) for result in (before, after)]
+    return bool(after.operators) and alike[1] < alike[0] and _count_unproved(after) < _count_unproved(before)
+
+
+def _unproved(result: Result) -> list[OperatorReport]:
+    return [one for one in result.operators if one.verdict != "proved"]
 
 
 def _count_unproved(result: Result) -> int:
-    return sum(one.verdict != "proved" for one in result.operators)
+    return len(_unproved(result))

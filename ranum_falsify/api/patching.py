@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import contextlib
 import inspect
 import linecache
@@ -52,7 +53,8 @@ class Written:
         return found
 
     def names_before(self, statement: ast.stmt) -> dict[str, ast.expr]:
-        """Return what the local names stand for that are assigned once, above a statement."""
+        """Return what the local names stand for that are assigned once, above a statement, and not changed in place."""
+        changed = {name for node in ast.walk(self.tree) if (name := _name_changed(node)) is not None}
         counts: dict[str, int] = {}
         values: dict[str, ast.expr] = {}
         for node in ast.walk(self.tree):
@@ -66,9 +68,17 @@ class Written:
 
         def stays(value: ast.expr) -> bool:
             used = {node.id for node in ast.walk(value) if isinstance(node, ast.Name)}
-            return all(counts.get(name, 0) <= (0 if name in arguments else 1) for name in used)
+            once = all(counts.get(name, 0) <= (0 if name in arguments else 1) for name in used)
+            return once and changed.isdisjoint(used)
 
-        return {name: value for name, value in values.items() if counts[name] == 1 and stays(value)}
+        return {name: v for name, v in values.items() if counts[name] == 1 and name not in changed and stays(v)}
+
+    def functions_called(self) -> dict[str, Any]:
+        """Return what it calls by a plain name, but for local names."""
+        calls = (node.func for node in ast.walk(self.tree) if isinstance(node, ast.Call))
+        named = {node.id for node in calls if isinstance(node, ast.Name)}
+        known = {**vars(builtins), **self.function.__globals__}
+        return {name: known[name] for name in named if name in known}
 
     def statements_from(self, statement: ast.stmt) -> list[ast.stmt]:
         """Return a statement, and those of the function that come after it."""
@@ -105,10 +115,13 @@ class Written:
             for one in texts
             for before, after in [*ends, (head, tail)]
         )
-        return next(one for one in plainer if one.is_like(found))
+        return next((one for one in plainer if one.is_like(found)), found)
 
     def _with_line(self, start: int, end: int, line: str) -> Written:
-        return Written(self.function, self.first, (*self.lines[:start], line, *self.lines[end + 1 :]))
+        # Lines below keep their numbers.
+        return Written(
+            self.function, self.first, (*self.lines[:start], line, *["\n"] * (end - start), *self.lines[end + 1 :])
+        )
 
     def is_like(self, other: Written) -> bool:
         """Tell whether another text has the same syntax tree."""
@@ -144,6 +157,21 @@ class Written:
             yield
         finally:
             self.function.__code__ = usual
+
+
+def _name_changed(node: ast.AST) -> str | None:
+    """Return the name of what a node changes in place, as `x` of `x[0] = 1`, `x.mul_(2)` and `x += 1`."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr.endswith("_"):
+        changed: ast.AST = node.func.value
+    elif isinstance(node, ast.AugAssign):
+        changed = node.target
+    elif isinstance(node, ast.Subscript | ast.Attribute) and isinstance(node.ctx, ast.Store):
+        changed = node.value
+    else:
+        return None
+    while isinstance(changed, ast.Attribute | ast.Subscript | ast.Call):
+        changed = changed.func if isinstance(changed, ast.Call) else changed.value
+    return changed.id if isinstance(changed, ast.Name) else None
 
 
 def _codes(code: CodeType) -> Iterator[CodeType]:

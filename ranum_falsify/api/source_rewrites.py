@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import torch
 
 Names = Mapping[str, ast.expr]
-"""What local names stand for, of those that are assigned once."""
+"""What local names stand for, of those that are assigned once; and functions of the user's own, by any expression."""
 
 
 @dataclass(frozen=True)
@@ -38,11 +38,13 @@ class Application:
         name: The function, without the underscore of what works in place; of operators, `torch`'s name for them.
         operands: Its arguments in their order; of a method, what it is called on comes first.
         keywords: Its arguments by name.
+        in_place: Whether it changes the first operand.
     """
 
     name: str
     operands: list[ast.expr]
     keywords: dict[str, ast.expr] = field(default_factory=dict)
+    in_place: bool = False
 
 
 _OPERATORS: dict[type[ast.AST], str] = {
@@ -61,17 +63,20 @@ def read_applied(node: ast.AST, names: Names = {}) -> Application | None:  # noq
     if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
         return Application(_OPERATORS[type(node.op)], [node.left, node.right])
     if isinstance(node, ast.AugAssign) and type(node.op) in _OPERATORS:
-        return Application(_OPERATORS[type(node.op)], [node.target, node.value])
+        return Application(_OPERATORS[type(node.op)], [node.target, node.value], in_place=True)
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
         return Application("neg", [node.operand])
     if not isinstance(node, ast.Call):
         return None
     function = node.func
+    if isinstance(function, ast.Name) and function.id in names:
+        return None
     name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
     is_method = isinstance(function, ast.Attribute) and not _is_module(function.value)
     operands = [function.value, *node.args] if is_method and isinstance(function, ast.Attribute) else list(node.args)
     keywords = {word.arg: word.value for word in node.keywords if word.arg}
-    return Application(_ALIASES.get(name, name.removesuffix("_")), operands, keywords) if operands else None
+    base = name.removesuffix("_")
+    return Application(_ALIASES.get(base, base), operands, keywords, in_place=base != name) if operands else None
 
 
 _ALIASES = {
@@ -80,7 +85,6 @@ _ALIASES = {
     "arcsin": "asin",
     "arctanh": "atanh",
     "divide": "div",
-    "divide_": "div",
     "true_divide": "div",
     "vector_norm": "norm",
 }
@@ -93,19 +97,18 @@ def _is_module(node: ast.expr) -> bool:
     return isinstance(root, ast.Name) and root.id in ("torch", "F", "nn", "functional", "math", "np")
 
 
-def list_exact(nodes: Sequence[ast.AST], names: Names) -> Iterator[LineRewrite]:
-    """Yield other texts of expressions that are the same functions of real numbers.
+def list_forms(nodes: Sequence[ast.AST], names: Names) -> Iterator[LineRewrite]:
+    """Yield stable forms of expressions.
 
     Args:
         nodes: The expressions.
         names: What local names stand for.
     """
     for node in nodes:
-        applied = read_applied(node)
-        if applied is not None and isinstance(node, ast.expr):
-            for rule in _EXACT:
-                for text, cause, effect in rule(applied, names):
-                    yield LineRewrite(node, text, f"`{cause}` may {effect}", exact=True)
+        if isinstance(node, ast.expr):
+            for rule, exact in _FORMS.items():
+                found = (LineRewrite(node, text, f"`{of}` may {does}", exact) for text, of, does in rule(node, names))
+                yield from found
 
 
 def list_guards(nodes: Sequence[ast.AST], op_type: str, dtype: torch.dtype) -> Iterator[LineRewrite]:
@@ -160,19 +163,27 @@ _Found = Iterator[tuple[str, str, str]]
 """What to write, what fails, and what it may do."""
 
 
-def _exponent(node: ast.expr, names: Names) -> ast.expr | None:
-    """Return x of `exp(x)`."""
+def _applied(node: ast.AST, names: Names, name: str, count: int = 1, *keywords: str) -> Application | None:
+    """Return what a function is applied to, if it has so many operands, and no other arguments than are named."""
     found = read_applied(node, names)
-    return found.operands[0] if found is not None and found.name == "exp" else None
+    if found is None or found.name != name or found.in_place or len(found.operands) != count:
+        return None
+    return found if {*found.keywords} <= {*keywords} else None
+
+
+def _operand_of(node: ast.AST, names: Names, name: str) -> ast.expr | None:
+    found = _applied(node, names, name)
+    return None if found is None else found.operands[0]
 
 
 def _one_more(node: ast.expr, names: Names) -> ast.expr | None:
     """Return x of `1 + exp(x)`, in either order."""
-    found = read_applied(node, names)
-    if found is None or found.name != "add":
+    found = _applied(node, names, "add", 2)
+    if found is None:
         return None
     left, right = found.operands
-    return _exponent(right, names) if _is_number(left, 1) else _exponent(left, names) if _is_number(right, 1) else None
+    other = right if _is_number(left, 1) else left if _is_number(right, 1) else None
+    return None if other is None else _operand_of(other, names, "exp")
 
 
 def _negated(node: ast.expr) -> str:
@@ -180,58 +191,70 @@ def _negated(node: ast.expr) -> str:
     return _text(found.operands[0]) if found is not None and found.name == "neg" else f"-{_operand(node)}"
 
 
-def _logarithm(applied: Application, names: Names) -> _Found:
-    if applied.name not in ("log", "log1p"):
+def _over_dim(node: ast.AST, names: Names, name: str, *keywords: str) -> tuple[ast.expr, str] | None:
+    """Return the operand of a function over one dimension, and the dimension."""
+    found = read_applied(node, names)
+    dim = None if found is None or found.name != name or found.in_place else _dim(found, *keywords)
+    return None if found is None or dim is None else (found.operands[0], dim)
+
+
+def _logarithm(node: ast.AST, names: Names) -> _Found:
+    operand, more = _operand_of(node, {}, "log"), _operand_of(node, {}, "log1p")
+    if more is not None and (exponent := _operand_of(more, names, "exp")) is not None:
+        yield f"torch.nn.functional.softplus({_text(exponent)})", _text(more), "overflow"
+    if operand is None:
         return
-    operand = applied.operands[0]
-    inner = read_applied(operand, names)
-    exponent = _exponent(operand, names) if applied.name == "log1p" else _one_more(operand, names)
-    if exponent is not None:
+    if (exponent := _one_more(operand, names)) is not None:
         yield f"torch.nn.functional.softplus({_text(exponent)})", _text(operand), "overflow"
-    if inner is None or applied.name == "log1p":
-        return
-    if inner.name == "softmax" and (dim := _dim(inner)) is not None:
-        yield f"torch.log_softmax({_text(inner.operands[0])}, {dim})", _text(operand), "be 0"
-    if inner.name == "sigmoid":
-        yield f"torch.nn.functional.logsigmoid({_text(inner.operands[0])})", _text(operand), "be 0"
-    if inner.name == "sub" and _is_number(inner.operands[0], 1):
-        other = read_applied(inner.operands[1], names)
-        if other is not None and other.name == "sigmoid":
-            yield f"torch.nn.functional.logsigmoid({_negated(other.operands[0])})", _text(operand), "be 0"
-    if inner.name == "sum" and (dim := _dim(inner, "keepdim")) is not None:
-        exponent = _exponent(inner.operands[0], names)
-        if exponent is not None and _keeps(inner) == ("keepdim" in inner.keywords):
-            keep = ", keepdim=True" if _keeps(inner) else ""
-            yield f"torch.logsumexp({_text(exponent)}, {dim}{keep})", _text(operand), "overflow"
-    if inner.name == "cosh":
-        x = inner.operands[0]
+    if (share := _over_dim(operand, names, "softmax")) is not None:
+        yield f"torch.log_softmax({_text(share[0])}, {share[1]})", _text(operand), "be 0"
+    if (x := _operand_of(operand, names, "sigmoid")) is not None:
+        yield f"torch.nn.functional.logsigmoid({_text(x)})", _text(operand), "be 0"
+    rest = _applied(operand, names, "sub", 2)
+    if rest is not None and _is_number(rest.operands[0], 1):
+        if (x := _operand_of(rest.operands[1], names, "sigmoid")) is not None:
+            yield f"torch.nn.functional.logsigmoid({_negated(x)})", _text(operand), "be 0"
+    if (total := _over_dim(operand, names, "sum", "keepdim")) is not None:
+        summed, exponent = read_applied(operand, names), _operand_of(total[0], names, "exp")
+        if exponent is not None and summed is not None and _keeps(summed) == ("keepdim" in summed.keywords):
+            keep = ", keepdim=True" if _keeps(summed) else ""
+            yield f"torch.logsumexp({_text(exponent)}, {total[1]}{keep})", _text(operand), "overflow"
+    if (x := _operand_of(operand, names, "cosh")) is not None:
         yield f"(torch.logaddexp({_text(x)}, {_negated(x)}) - 0.6931471805599453)", _text(operand), "overflow"
 
 
-def _quotient(applied: Application, names: Names) -> _Found:
-    if applied.name != "div":
+def _quotient(node: ast.AST, names: Names) -> _Found:
+    applied = _applied(node, {}, "div", 2)
+    if applied is None:
         return
-    top, bottom = applied.operands[:2]
-    below = read_applied(bottom, names)
-    if below is None:
-        return
-    exponent, dim = _exponent(top, names), _dim(below, "keepdim") if _keeps(below) else None
-    if below.name == "norm" and _text(below.operands[0]) == _text(top):
-        if dim is not None and len(below.operands) == 1:
-            yield f"torch.nn.functional.normalize({_text(top)}, dim={dim})", _text(bottom), "be 0"
-    elif exponent is not None and below.name == "sum" and dim is not None:
-        summed = _exponent(below.operands[0], names)
+    top, bottom = applied.operands
+    exponent, below = _operand_of(top, names, "exp"), read_applied(bottom, names)
+    total = _over_dim(bottom, names, "sum", "keepdim")
+    if exponent is not None and total is not None and below is not None and _keeps(below):
+        summed = _operand_of(total[0], names, "exp")
         if summed is not None and _text(summed) == _text(exponent):
-            yield f"torch.softmax({_text(exponent)}, {dim})", _text(top), "overflow"
-    elif (other := _one_more(bottom, names)) is not None:
+            yield f"torch.softmax({_text(exponent)}, {total[1]})", _text(top), "overflow"
+    if (other := _one_more(bottom, names)) is not None:
         if exponent is not None and _text(exponent) == _text(other):
             yield f"torch.sigmoid({_text(other)})", _text(top), "overflow"
         if _is_number(top, 1):
             yield f"torch.sigmoid({_negated(other)})", _text(bottom), "overflow"
 
 
-def _soft_margin(applied: Application, names: Names) -> _Found:
-    if applied.name == "soft_margin_loss" and len(applied.operands) == 2 and not applied.keywords:
+def _direction(node: ast.AST, names: Names) -> _Found:
+    """A norm of at least 1e-12, so that it is not quite the same."""
+    applied = _applied(node, {}, "div", 2)
+    norm = None if applied is None else _applied(applied.operands[1], names, "norm", 1, "dim", "keepdim")
+    if applied is None or norm is None or not _keeps(norm) or (dim := _dim(norm, "keepdim")) is None:
+        return
+    x = _text(applied.operands[0])
+    if _text(norm.operands[0]) == x:
+        yield f"torch.nn.functional.normalize({x}, dim={dim})", _text(applied.operands[1]), "be 0"
+
+
+def _soft_margin(node: ast.AST, names: Names) -> _Found:
+    applied = _applied(node, names, "soft_margin_loss", 2)
+    if applied is not None:
         x, target = applied.operands
         yield (
             f"torch.nn.functional.softplus(-{_operand(target)} * {_operand(x)}).mean()",
@@ -240,18 +263,25 @@ def _soft_margin(applied: Application, names: Names) -> _Found:
         )
 
 
-def _ignored(applied: Application, names: Names) -> _Found:
-    if applied.name not in ("cross_entropy", "nll_loss") or len(applied.operands) != 2:
-        return
-    if {*applied.keywords} <= {"ignore_index", "label_smoothing"} and "ignore_index" in applied.keywords:
-        x, target = map(_text, applied.operands)
-        options = "".join(f", {name}={_text(value)}" for name, value in applied.keywords.items())
-        count = f"({target} != {_text(applied.keywords['ignore_index'])}).sum()"
-        call = f"torch.nn.functional.{applied.name}({x}, {target}{options}, reduction='sum')"
-        yield f"{call} / {count}.clamp(min=1)", count, "be 0"
+def _ignored(node: ast.AST, names: Names) -> _Found:
+    for name in ("cross_entropy", "nll_loss"):
+        applied = _applied(node, names, name, 2, "ignore_index", "label_smoothing")
+        if applied is not None and "ignore_index" in applied.keywords:
+            x, target = map(_text, applied.operands)
+            options = "".join(f", {option}={_text(value)}" for option, value in applied.keywords.items())
+            count = f"({target} != {_operand(applied.keywords['ignore_index'])}).sum()"
+            call = f"torch.nn.functional.{name}({x}, {target}{options}, reduction='sum')"
+            yield f"({call} / {count}.clamp(min=1))", count, "be 0"
 
 
-_EXACT: tuple[Callable[[Application, Names], _Found], ...] = (_logarithm, _quotient, _soft_margin, _ignored)
+_FORMS: dict[Callable[[ast.AST, Names], _Found], bool] = {
+    _logarithm: True,
+    _quotient: True,
+    _soft_margin: True,
+    _ignored: True,
+    _direction: False,
+}
+"""Rules, and whether what they write is the same function of real numbers."""
 
 _INFINITIES = ("float('-inf')", "-torch.inf", "-math.inf", "-np.inf", "-float('inf')")
 

@@ -6,11 +6,14 @@ import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+import numpy as np
 from dnnv.nn import Operation
+from dnnv.nn.operations import Input
 
 from ranum_falsify.config import Runtime
 from ranum_falsify.errors import ReplayError
 from ranum_falsify.network import Graph, spec_of
+from ranum_falsify.network.order import topological_order
 from ranum_falsify.properties.problem.targets import Target
 from ranum_falsify.prove.induction import find_before
 from ranum_falsify.replay.broken import find_broken
@@ -22,6 +25,8 @@ from ranum_falsify.search.result import KIND_NAMES, Counterexample, OperatorResu
 from ranum_falsify.search.search import SearchContext
 from ranum_falsify.search.standing import describe_failing, describe_shown, describe_steep
 from ranum_falsify.validity import Constraint
+
+_MASK = 1 << 20
 
 
 class Witness:
@@ -91,7 +96,7 @@ class Witness:
             read = {} if op is None else spec_of(op).name_values(spec_of(op).operands_of(op))
             for name, ends in one.operands.items():
                 made = read.get(name, writers.get(name))
-                if isinstance(made, Operation) and any(map(math.isinf, ends)):
+                if isinstance(made, Operation) and any(map(math.isinf, ends)) and not _reads_infinity(made):
                     yield from before[id(made)]
                     yield from [made.name] if id(made) in failed else ()
 
@@ -171,3 +176,10 @@ class Witness:
         """Return what users should know of ONNX Runtime: operators that it alone shows, or why it did not run."""
         alone = (text for key, text in self._elsewhere.items() if key not in found)
         return (*alone, *dict.fromkeys(self._not_run.values()))
+
+
+def _reads_infinity(op: Operation) -> bool:
+    """Tell whether a stored infinity, as of a mask, may be what an operation writes; weights are larger than masks."""
+    nodes = [one for one in topological_order([op]) if not isinstance(one, Input)]
+    stored = [x for one in nodes for x in spec_of(one).operands_of(one) if isinstance(x, np.ndarray)]
+    return any(x.dtype.kind == "f" and x.size <= _MASK and bool(np.isinf(x).any()) for x in stored)

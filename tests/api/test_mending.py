@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 import ranum_falsify as rf
-from ranum_falsify.api.source_rewrites import list_exact
+from ranum_falsify.api.source_rewrites import list_forms
 from tests.api import hazards
 from tests.api.hazards import HAZARDS, Hazard
 from tests.api.practitioners import PRACTITIONERS
@@ -102,7 +102,7 @@ def test_hazards_are_mended(name: str, tmp_path: Path) -> None:
     ],
 )
 def test_what_is_another_function_is_no_form_of_it(line: str) -> None:
-    assert list(list_exact([*ast.walk(ast.parse(line))], {})) == []
+    assert list(list_forms([*ast.walk(ast.parse(line))], {})) == []
 
 
 class Own(nn.Module):
@@ -158,3 +158,93 @@ def hold(name: str, mended: dict[str, Hazard]) -> None:
         assert result.isfinite().all(), (name, inputs)
         if case.options:
             assert all(x.isfinite().all() for x in torch.autograd.grad(result.sum(), inputs))
+
+
+def sigmoid(x: Tensor) -> Tensor:
+    return (x / 6 + 0.5).clamp(0, 1)
+
+
+TABLE = torch.arange(4.0)
+
+
+class Changed(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        share = torch.softmax(x, 1)
+        share[0, 0] = 0.5
+        return torch.log(share)
+
+
+class InPlace(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        share = torch.softmax(x, 1)
+        return share.log_()
+
+
+class OwnSigmoid(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.log(sigmoid(x))
+
+
+class Scaled(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.log(torch.add(1, torch.exp(x), alpha=2))
+
+
+class ByKeyword(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.div(x, other=x.norm(dim=-1, keepdim=True))
+
+
+class OwnSum(nn.Module):
+    def add(self, a: Tensor, b: float) -> Tensor:
+        return a + b
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.log(self.add(x, 1.0))
+
+
+class Chosen(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return TABLE[torch.sqrt(x).long()]
+
+
+class Total(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.log(sum(torch.exp(x), 1))  # type: ignore[arg-type]
+
+
+class OnSeveralLines(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        # fmt: off
+        a = torch.sqrt(
+            x
+        )
+        # fmt: on
+        b = x / x.norm(dim=-1, keepdim=True)
+        y: Tensor = a + b + torch.log(x.abs())
+        return y
+
+
+TRAPS: dict[type[nn.Module], tuple[float, list[str | None]]] = {
+    Changed: (200, ["share.clamp("]),
+    InPlace: (200, [None]),
+    OwnSigmoid: (6, ["sigmoid(x).clamp("]),
+    Scaled: (200, ["torch.add(1, torch.exp(x.clamp(", None]),
+    ByKeyword: (1, [None]),
+    OwnSum: (1, ["self.add(x, 1.0).clamp("]),
+    Chosen: (3, ["torch.sqrt(x.clamp(min=0))"]),
+    Total: (200, ["torch.exp(x.clamp(", None]),
+    OnSeveralLines: (1, ["x.clamp(min=0)", "normalize(x, dim=-1)", "x.abs().clamp("]),
+}
+"""Modules with the size of their input, and what the mended lines of what fails hold."""
+
+
+@pytest.mark.few(3)
+@pytest.mark.parametrize("kind", TRAPS, ids=lambda kind: str(kind.__name__))
+def test_a_form_is_what_the_line_computes(kind: type[nn.Module]) -> None:
+    size, texts = TRAPS[kind]
+    result = rf.check(kind(), (torch.ones(2, 3),), box=(-size, size), self_check=False)
+    mended = [operator.mended for operator in result.operators if operator.verdict == "violated"]
+    assert len(mended) == len(texts)
+    for text, line in zip(texts, mended, strict=True):
+        assert (text is None and line is None) or (text is not None and line is not None and text in line.code)
