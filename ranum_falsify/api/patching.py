@@ -54,7 +54,7 @@ class Written:
 
     def names_before(self, statement: ast.stmt) -> dict[str, ast.expr]:
         """Return what the local names stand for that are assigned once, above a statement, and not changed in place."""
-        changed = {name for node in ast.walk(self.tree) if (name := _name_changed(node)) is not None}
+        changed = self._names_changed()
         counts: dict[str, int] = {}
         values: dict[str, ast.expr] = {}
         for node in ast.walk(self.tree):
@@ -67,11 +67,24 @@ class Written:
         arguments = {arg.arg for arg in self.tree.args.args}
 
         def stays(value: ast.expr) -> bool:
-            used = {node.id for node in ast.walk(value) if isinstance(node, ast.Name)}
+            used = _names_in(value)
             once = all(counts.get(name, 0) <= (0 if name in arguments else 1) for name in used)
             return once and changed.isdisjoint(used)
 
         return {name: v for name, v in values.items() if counts[name] == 1 and name not in changed and stays(v)}
+
+    def _names_changed(self) -> set[str]:
+        """Return the names of what is changed in place, and of what that may be a view of."""
+        changed = {name for node in ast.walk(self.tree) if (name := _name_changed(node)) is not None}
+        assigned = [node for node in ast.walk(self.tree) if isinstance(node, ast.Assign)]
+        waiting = list(changed)
+        while waiting:
+            name = waiting.pop()
+            values = (one.value for one in assigned if any(name in _names_in(target) for target in one.targets))
+            new = {used for value in values for used in _names_in(value)} - changed
+            changed |= new
+            waiting += new
+        return changed
 
     def functions_called(self) -> dict[str, Any]:
         """Return what it calls by a plain name, but for local names."""
@@ -90,7 +103,7 @@ class Written:
 
     def values_read(self, statement: ast.stmt) -> list[ast.expr]:
         """Return what was assigned, above a statement, to the names that it reads."""
-        used = {node.id for node in ast.walk(statement) if isinstance(node, ast.Name)}
+        used = _names_in(statement)
         above = [node for node in ast.walk(self.tree) if isinstance(node, ast.Assign)]
         return [
             node.value
@@ -157,6 +170,10 @@ class Written:
             yield
         finally:
             self.function.__code__ = usual
+
+
+def _names_in(node: ast.AST) -> set[str]:
+    return {inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name)}
 
 
 def _name_changed(node: ast.AST) -> str | None:

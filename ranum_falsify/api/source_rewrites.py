@@ -392,6 +392,8 @@ def _guard(applied: Application, limits: _Limits) -> Iterator[LineRewrite]:
         effect, guard = ("be 0", _positive) if _is_negative(power) else ("be negative", _under_root)
     if guard is None or len(applied.operands) <= place or isinstance(applied.operands[place], ast.Constant):
         return
+    if applied.in_place and place == 0:
+        return  # another tensor would change
     node = applied.operands[place]
     for text in guard(_text(node), _operand(node), limits):
         yield LineRewrite(node, text, f"`{_text(node)}` may {effect}")

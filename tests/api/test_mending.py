@@ -174,6 +174,14 @@ class Changed(nn.Module):
         return torch.log(share)
 
 
+class View(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        share = torch.softmax(x, 1)
+        flat = share.view(-1)
+        flat.mul_(0.5)
+        return torch.log(share)
+
+
 class InPlace(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         share = torch.softmax(x, 1)
@@ -227,6 +235,7 @@ class OnSeveralLines(nn.Module):
 
 TRAPS: dict[type[nn.Module], tuple[float, list[str | None]]] = {
     Changed: (200, ["share.clamp("]),
+    View: (200, ["share.clamp("]),
     InPlace: (200, [None]),
     OwnSigmoid: (6, ["sigmoid(x).clamp("]),
     Scaled: (200, ["torch.add(1, torch.exp(x.clamp(", None]),
