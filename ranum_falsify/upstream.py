@@ -164,9 +164,11 @@ def _import_dnnv() -> None:
         stack.enter_context(_tensorflow_placeholder())
         stack.enter_context(_onnx_mapping())
         stack.enter_context(_image_reader_placeholder())
-        # Python 3.12 and 3.13 warn about the `ast` names in the parser's annotations.
+        # Python 3.12 and 3.13 warn about the `ast` names in the parser's annotations, and about the backslashes of a
+        # grammar wherever they compile it anew.
         stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore", DeprecationWarning)
+        warnings.simplefilter("ignore", SyntaxWarning)
         for name in ("dnnv.nn", "dnnv.nn.transformers", "dnnv.properties"):
             importlib.import_module(name)
 
