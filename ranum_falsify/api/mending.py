@@ -230,7 +230,6 @@ class Mending:
             code = function.__code__
             path, before = os.path.relpath(code.co_filename), linecache.getlines(code.co_filename)
             start = written.first - 1
-            # No statement, no line: what was one on several lines leaves empty ones.
             after = [*before[:start], *written.lines, *before[start + len(written.lines) :]]
             yield from difflib.unified_diff(before, after, path, path, n=0)
 
