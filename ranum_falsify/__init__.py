@@ -21,10 +21,11 @@ os.environ["ORT_DISABLE_TELEMETRY"] = "1"
 if TYPE_CHECKING:
     from ranum_falsify.api.asking import falsify, prove
     from ranum_falsify.api.boxes import BoxLike
-    from ranum_falsify.api.checking import check, mend
+    from ranum_falsify.api.checking import check
     from ranum_falsify.api.confirming import UnitTests, confirm
     from ranum_falsify.api.fixing import fix
     from ranum_falsify.api.models import Model, load_model
+    from ranum_falsify.api.module_tests import ModuleTests
     from ranum_falsify.api.properties import Property, load_property
     from ranum_falsify.api.replaying import ReplayReport, replay
     from ranum_falsify.api.result import LineChange, Mended, OperatorReport, Result
@@ -59,6 +60,7 @@ __all__ = [
     "Model",
     "ModelError",
     "ModuleError",
+    "ModuleTests",
     "NonFiniteError",
     "OperatorReport",
     "PassReport",
@@ -85,7 +87,6 @@ __all__ = [
     "fix",
     "load_model",
     "load_property",
-    "mend",
     "prove",
     "replay",
     "transform",
@@ -95,10 +96,11 @@ __all__ = [
 _HOMES = {
     "ranum_falsify.api.asking": ("falsify", "prove"),
     "ranum_falsify.api.boxes": ("BoxLike",),
-    "ranum_falsify.api.checking": ("check", "mend"),
+    "ranum_falsify.api.checking": ("check",),
     "ranum_falsify.api.confirming": ("UnitTests", "confirm"),
     "ranum_falsify.api.fixing": ("fix",),
     "ranum_falsify.api.models": ("Model", "load_model"),
+    "ranum_falsify.api.module_tests": ("ModuleTests",),
     "ranum_falsify.api.properties": ("Property", "load_property"),
     "ranum_falsify.api.replaying": ("ReplayReport", "replay"),
     "ranum_falsify.api.result": ("LineChange", "Mended", "OperatorReport", "Result"),

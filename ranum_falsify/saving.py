@@ -44,6 +44,20 @@ def save_together(files: Mapping[Path, Content]) -> None:
                 partial.unlink(missing_ok=True)
 
 
+def make_folder(folder: str | Path) -> Path:
+    """Return a folder for results, made where its parent exists.
+
+    Raises:
+        SaveError: It cannot be made.
+    """
+    place = Path(folder)
+    try:
+        place.mkdir(exist_ok=True)
+    except OSError as error:
+        raise SaveError(f"{place}: cannot be created ({reason_of(error)}); choose another folder") from error
+    return place
+
+
 def check_place(path: Path) -> None:
     """Check that a file can be created where another is to go.
 

@@ -7,7 +7,10 @@ import inspect
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
-from typing import Any, TypeVar
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, overload
+
+import torch
 
 from ranum_falsify.api.loading import Loaded, load
 from ranum_falsify.api.models import Model, ModelLike
@@ -22,6 +25,10 @@ from ranum_falsify.errors import UsageError
 from ranum_falsify.report.progress import follow
 
 F = TypeVar("F", bound=Callable[..., Any])
+P = ParamSpec("P")
+Q = ParamSpec("Q")
+R = TypeVar("R", covariant=True)
+S = TypeVar("S", covariant=True)
 T = TypeVar("T")
 
 
@@ -52,6 +59,32 @@ def show_keywords(function: F) -> F:
     new = (inspect.Parameter(f.name, f.kind, default=f.default) for f in inspect.signature(Options).parameters.values())
     function.__signature__ = inspect.Signature([*own, *new], return_annotation="Result")  # type: ignore[attr-defined]
     return function
+
+
+class _OrOfModule(Protocol[P, R, Q, S]):
+    """A function of models that is another one of modules."""
+
+    @overload
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R: ...
+
+    @overload
+    def __call__(self, module: torch.nn.Module, *args: Q.args, **kwargs: Q.kwargs) -> S: ...
+
+
+def or_of_module(
+    of_module: Callable[Concatenate[torch.nn.Module, Q], S],
+) -> Callable[[Callable[P, R]], _OrOfModule[P, R, Q, S]]:
+    """Make another function answer where the first argument is a PyTorch module."""
+
+    def decorate(of_model: Callable[P, R]) -> _OrOfModule[P, R, Q, S]:
+        @wraps(of_model)
+        def function(*args: Any, **kwargs: Any) -> Any:
+            is_module = isinstance(args[0] if args else kwargs.get("module"), torch.nn.Module)
+            return (of_module if is_module else of_model)(*args, **kwargs)
+
+        return function
+
+    return decorate
 
 
 @show_keywords

@@ -68,7 +68,7 @@ def check(
             ranges over itself +- 10 %, a value of 0 over +- 10 % of the largest magnitude of its tensor, and +- 0.1 in
             a tensor of zeros. `box` says otherwise of those that it names.
         mend: Of a module: for how many seconds to look for other texts of the lines that fail, which this proves; see
-            `mend`. The module's functions run these for a while: no other thread may run them.
+            `fix`. The module's functions run these for a while: no other thread may run them.
         **options: See `Options`. `runtime` is `onnxruntime` by default, `torch` for modules.
 
     Raises:
@@ -101,26 +101,23 @@ def check(
     return ask_all_sizes(take(options, **defaults_of_check(gradient=gradient)), ask)
 
 
-@show_keywords
-def mend(module: torch.nn.Module, args: Any = None, **options: Any) -> Mended:
+def mend(
+    module: torch.nn.Module, /, args: Any = None, kwargs: Mapping[str, Any] | None = None, **options: Any
+) -> Mended:
     """Change the lines of a module that can fail, one after the other, until `check` proves that none does.
 
     Stable forms come first, such as `torch.log_softmax(x, -1)` for `torch.log(torch.softmax(x, -1))`, then guards; of
     several, the one that changes fewest valid results on random inputs. The module is not changed.
 
-    Args:
-        module: The module.
-        args: The positional arguments of an example call, as a tuple.
-        **options: What `check` takes.
+    Args and errors are those of `check`.
 
     Returns:
         The changes; those found so far where not all could be mended.
 
     Raises:
         UsageError: Nothing fails, so that there is nothing to mend.
-        RanumFalsifyError: The module, the box or an option is invalid; one line says what to do.
     """
-    result = check(module, args, **{"mend": math.inf, **options})
+    result = check(module, args, kwargs, **{"mend": math.inf, **options})
     if result.mended is None:
         raise UsageError(f"{type(module).__name__}: {result.verdict}; there is no violation to mend")
     return result.mended

@@ -9,18 +9,19 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ranum_falsify.api.asking import map_models
+from ranum_falsify.api.asking import map_models, or_of_module
 from ranum_falsify.api.loading import load
 from ranum_falsify.api.making_tests import Workshop
 from ranum_falsify.api.models import ModelLike
+from ranum_falsify.api.module_tests import confirm_module
 from ranum_falsify.api.properties import PropertyLike, property_of
 from ranum_falsify.config import ConfirmConfig, HalfPrecision
 from ranum_falsify.confirm.unit_test import write_arrays
-from ranum_falsify.errors import SaveError, UsageError, reason_of
+from ranum_falsify.errors import UsageError
 from ranum_falsify.escaping import escape, json_text
 from ranum_falsify.report.confirm_report import TestedOperator, lines, summary
 from ranum_falsify.report.progress import FollowLike, follow
-from ranum_falsify.saving import Content, save_together
+from ranum_falsify.saving import Content, make_folder, save_together
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -60,11 +61,7 @@ class UnitTests:
         Raises:
             SaveError: They cannot be written; then none is.
         """
-        place = Path(folder)
-        try:
-            place.mkdir(exist_ok=True)
-        except OSError as error:
-            raise SaveError(f"{place}: cannot be created ({reason_of(error)}); choose another folder") from error
+        place = make_folder(folder)
         tests: dict[str, Content] = {
             name: partial(_write, arrays) for name, arrays in self.workshop.name_files().items()
         }
@@ -96,6 +93,7 @@ class UnitTests:
         return self.report(verbosity=-1)
 
 
+@or_of_module(confirm_module)
 def confirm(
     model: ModelLike | Mapping[str, ModelLike],
     property: PropertyLike,
@@ -113,6 +111,9 @@ def confirm(
     progress: FollowLike = None,
 ) -> UnitTests:
     """Make unit tests for the operators that one interval analysis of a property does not prove.
+
+    Of a PyTorch module, `confirm(module, args, **options)` with what `check` takes returns `ModuleTests`: tests that
+    call the module, and are red until it is mended.
 
     Args:
         model: The model of the property's only network, or models by the names that it gives its networks.

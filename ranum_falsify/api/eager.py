@@ -19,7 +19,7 @@ from ranum_falsify.api import casting
 from ranum_falsify.api.casting import casts_of_cuda
 from ranum_falsify.api.exporting import Exported
 from ranum_falsify.api.sources import StackFrame, find_innermost, own_folder
-from ranum_falsify.api.tracing import unchecked
+from ranum_falsify.api.tracing import TrainingStep, unchecked
 from ranum_falsify.errors import ModuleError
 from ranum_falsify.network import Graph, spec_of
 from ranum_falsify.network.functions import first_line
@@ -86,7 +86,7 @@ def run_module(exported: Exported, values: Mapping[str, np.ndarray]) -> ModuleRu
     """
     watch = _Watch()
     with watch:
-        outputs, gradients = _run(exported, values, watch.turn)
+        outputs, gradients = _run(exported.step, values, exported.gradient, watch.turn)
     return ModuleRun(
         faults=tuple(watch.faults),
         outputs=all(bool(y.isfinite().all()) for y in outputs),
@@ -94,26 +94,29 @@ def run_module(exported: Exported, values: Mapping[str, np.ndarray]) -> ModuleRu
     )
 
 
-def compute(exported: Exported, values: Mapping[str, np.ndarray]) -> list[Tensor]:
-    """Return the outputs of the module that was exported, and gradients where it was exported with them.
+def compute(step: TrainingStep, values: Mapping[str, np.ndarray], *, gradient: bool) -> list[Tensor]:
+    """Return the outputs of a module, and its gradients if they are wanted.
 
-    Args and values are those of `run_module`.
+    Args:
+        step: The module's passes; it is not changed.
+        values: Arrays by the name of an input or of a parameter; others are as they were.
+        gradient: Whether the backward pass runs too.
     """
-    outputs, gradients = _run(exported, values, lambda: None)
+    outputs, gradients = _run(step, values, gradient, lambda: None)
     return [*outputs, *gradients.values()]
 
 
 def _run(
-    exported: Exported, values: Mapping[str, np.ndarray], before_backward: Callable[[], None]
+    step: TrainingStep, values: Mapping[str, np.ndarray], gradient: bool, before_backward: Callable[[], None]
 ) -> tuple[list[Tensor], dict[str, Tensor]]:
-    """Return the outputs of a module, and its gradients where they were exported."""
-    step, inputs = exported.step, exported.arguments.tensors
+    """Return the outputs of a module, and its gradients if they are wanted."""
+    inputs = step.arguments.tensors
     given = {name: to_torch(array) for name, array in values.items()}
     # The module holds these tensors while it runs, and threads may share it.
-    with turn(), torch.random.fork_rng(devices=[]), unchecked(), casts_of_cuda(exported.autocast):
+    with turn(), torch.random.fork_rng(devices=[]), unchecked(), casts_of_cuda(step.autocast):
         state = {name: given.get(name, x).detach().to(x.device, copy=True) for name, x in step.state.items()}
         tensors = [given.get(name, x).detach().to(x.device, copy=True) for name, x in inputs.items()]
-        if exported.gradient:
+        if gradient:
             return step(state, tensors, before_backward=lambda loss: before_backward())
         return [y.detach() for y in step.forward(step.hold(state), tensors)], {}
 
@@ -129,10 +132,10 @@ def compare_export(exported: Exported, graph: Graph) -> None:
     if any(spec_of(op).is_random(op) for op in graph.nodes):
         return
     try:
-        results = compute(exported, {})
+        results = compute(exported.step, {}, gradient=exported.gradient)
     except Exception as error:  # the module is the user's own
         raise ModuleError(
-            f"{type(exported.module).__name__}: does not run on the example ({type(error).__name__}: "
+            f"{type(exported.step.module).__name__}: does not run on the example ({type(error).__name__}: "
             f"{first_line(error)}); give arguments on which it does"
         ) from error
     found = graph(*(exported.inputs[name] for name in graph.input_names), squeeze=False)
@@ -143,7 +146,7 @@ def compare_export(exported: Exported, graph: Graph) -> None:
         tolerance = max(_TOLERANCE, _ROUNDINGS * torch.finfo(theirs.dtype).eps if theirs.is_floating_point() else 0.0)
         if difference.numel() and float(difference.max()) > tolerance * (1 + scale):
             raise ModuleError(
-                f"{type(exported.module).__name__}: torch.onnx exports something else than the module computes "
+                f"{type(exported.step.module).__name__}: torch.onnx exports something else than the module computes "
                 f"(they differ by {float(difference.max()):.3g} on the example); check parts of it one by one"
             )
 

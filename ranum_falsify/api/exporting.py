@@ -29,33 +29,22 @@ class Exported:
     """A PyTorch module as an ONNX model.
 
     Attributes:
-        module: The module.
-        arguments: The arguments that it was exported with.
+        step: The module's passes, with the arguments that it was exported with.
         gradient: Whether the model holds the backward pass too.
-        wrt: What derivatives are taken in; see `TrainingStep`.
-        autocast: The type that autocast casts to; None for no autocast.
         model: The model. Its inputs are the tensors among the arguments, by the names of `forward`'s parameters; its
             initializers include the module's parameters and buffers under their own names.
         parameters: Names of the module's parameters among the initializers.
     """
 
-    module: torch.nn.Module
-    arguments: Arguments
+    step: TrainingStep
     gradient: bool
-    wrt: tuple[str, ...] | None
-    autocast: torch.dtype | None
     model: onnx.ModelProto
     parameters: tuple[str, ...]
 
     @property
-    def step(self) -> TrainingStep:
-        """The module's passes."""
-        return TrainingStep(self.module, self.arguments, self.wrt, self.autocast)
-
-    @property
     def inputs(self) -> dict[str, np.ndarray]:
         """The inputs' values among the arguments, by name."""
-        return {name: to_numpy(x.detach().cpu()) for name, x in self.arguments.tensors.items()}
+        return {name: to_numpy(x.detach().cpu()) for name, x in self.step.arguments.tensors.items()}
 
 
 def export(
@@ -91,28 +80,32 @@ def export(
             import onnxscript  # noqa: F401 - torch.onnx needs it
     except ImportError as error:
         raise ModuleError("exporting a module needs onnxscript; run: pip install onnxscript") from error
+    step = make_step(module, args, kwargs, wrt, autocast)
+    try:
+        with turn(), silence(), pause_collector(), unchecked(), ReplacedFunctions(), casts_of_cuda(autocast):
+            model = _training(step) if gradient else _forward(step)
+    except Exception as error:
+        raise ModuleError(f"{type(module).__name__}: cannot be exported ({_reason(error)}); {_ADVICE}") from error
+    names = dict(module.named_parameters())
+    parameters = tuple(initializer.name for initializer in model.graph.initializer if initializer.name in names)
+    return Exported(step=step, gradient=gradient, model=model, parameters=parameters)
+
+
+def make_step(
+    module: torch.nn.Module,
+    args: Any,
+    kwargs: Mapping[str, Any] | None,
+    wrt: str | Sequence[str] | None,
+    autocast: torch.dtype | None,
+) -> TrainingStep:
+    """Return the passes of a module; args and errors are those of `export`."""
     if autocast not in (None, *TYPES):
         raise UsageError(f"autocast: {autocast!r} is no type of it; give torch.float16 or torch.bfloat16")
     arguments = name_arguments(module, args, kwargs)
     if not arguments.tensors:
         raise ModuleError(f"{type(module).__name__}: the arguments hold no tensor; give those of an example call")
     named = None if wrt is None else _choose_leaves(module, arguments, (wrt,) if isinstance(wrt, str) else tuple(wrt))
-    try:
-        with turn(), silence(), pause_collector(), unchecked(), ReplacedFunctions(), casts_of_cuda(autocast):
-            step = TrainingStep(module, arguments, named, autocast)
-            model = _training(step) if gradient else _forward(step)
-    except Exception as error:
-        raise ModuleError(f"{type(module).__name__}: cannot be exported ({_reason(error)}); {_ADVICE}") from error
-    names = dict(module.named_parameters())
-    return Exported(
-        module=module,
-        arguments=arguments,
-        gradient=gradient,
-        wrt=named,
-        autocast=autocast,
-        model=model,
-        parameters=tuple(initializer.name for initializer in model.graph.initializer if initializer.name in names),
-    )
+    return TrainingStep(module, arguments, named, autocast)
 
 
 _ADVICE = "torch.onnx.export(module, args, dynamo=True) tells more"

@@ -8,7 +8,8 @@ from typing import get_args
 
 import onnx
 
-from ranum_falsify.api.asking import map_models
+from ranum_falsify.api.asking import map_models, or_of_module
+from ranum_falsify.api.checking import mend
 from ranum_falsify.api.kernels import check_kernels
 from ranum_falsify.api.loading import Loaded, load
 from ranum_falsify.api.models import ModelLike
@@ -28,6 +29,7 @@ from ranum_falsify.search.search import Progress
 _ANY = "any"
 
 
+@or_of_module(mend)
 def fix(
     model: ModelLike | Mapping[str, ModelLike],
     property: PropertyLike,
@@ -46,6 +48,10 @@ def fix(
     progress: FollowLike = None,
 ) -> list[Repair]:
     """Find repairs of a model after which no operator receives invalid input.
+
+    Of a PyTorch module, `fix(module, args, **options)` with what `check` takes returns `Mended`: its lines that can
+    fail, in other texts, with which `check` proves the module. It takes as long as it needs, and the module is not
+    changed.
 
     Args:
         model: The model, or by name the one model of the property.

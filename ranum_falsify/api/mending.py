@@ -140,7 +140,7 @@ class Mending:
         return tuple(dict.fromkeys([*own, *(one.node for one in failed if _key(one) not in left)]))
 
     def _find(self, source: Source) -> Written | None:
-        found = find_written(self._exported.module, source)
+        found = find_written(self._exported.step.module, source)
         return None if found is None else self._written.get(found.function, found)
 
     def _rewrites(self, written: Written, source: Source, op_type: str) -> list[LineRewrite]:
@@ -163,9 +163,9 @@ class Mending:
     @cached_property
     def _dtype(self) -> torch.dtype:
         """The narrowest type that computes."""
-        found = {x.dtype for x in self._exported.arguments.tensors.values() if x.is_floating_point()}
-        found |= {x.dtype for x in self._exported.module.parameters() if x.is_floating_point()}
-        found |= {self._exported.autocast} if self._exported.autocast is not None else set()
+        found = {x.dtype for x in self._exported.step.arguments.tensors.values() if x.is_floating_point()}
+        found |= {x.dtype for x in self._exported.step.module.parameters() if x.is_floating_point()}
+        found |= {self._exported.step.autocast} if self._exported.step.autocast is not None else set()
         return min(found, key=lambda dtype: torch.finfo(dtype).max, default=torch.float32)
 
     def _check(self, changed: Mapping[Any, Written], starts: int = 0, effort: float = 0.0) -> Result | None:
@@ -203,7 +203,7 @@ class Mending:
         """Return what the module computes of inputs, None if it stops."""
         try:
             with self._running(changed):
-                return [y.double() for y in compute(self._exported, sample)]
+                return [y.double() for y in compute(self._exported.step, sample, gradient=self._exported.gradient)]
         except Exception:  # the module is the user's own
             return None
 

@@ -128,18 +128,18 @@ class _Blame:
 
     def _scope(self) -> Iterator[str]:
         """Yield what autocast and the backward pass are, a sentence each."""
-        if self.exported.autocast is not None:
-            name = str(self.exported.autocast).removeprefix("torch.")
+        step = self.exported.step
+        if step.autocast is not None:
+            name = str(step.autocast).removeprefix("torch.")
             yield f"computed in {name} and float32, as autocast on CUDA chooses, by kernels of the CPU"
-            if self.exported.gradient and self.exported.autocast is torch.float16:
+            if self.exported.gradient and step.autocast is torch.float16:
                 yield "the loss is not scaled: what is infinite at a larger scale alone, a GradScaler skips"
         if self.exported.gradient:
-            step = self.exported.step
             leaves, trained = step.leaves, step.trained
             named = [name for name in step.wrt or () if name in trained]
             parameters = ["the parameters"] if trained and step.wrt is None else named
             reached = _list([*(name for name in self.exported.inputs if name in leaves), *parameters])
-            tensors = self.exported.arguments.tensors
+            tensors = step.arguments.tensors
             left_out = [name for name, x in tensors.items() if x.is_floating_point() and name not in leaves]
             rest = f", not to {_list(left_out)} (wrt= chooses)" if left_out and step.wrt is None else ""
             formulas = "by PyTorch's formulas for derivatives"

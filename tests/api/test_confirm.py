@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -48,6 +49,6 @@ def test_what_is_proved_needs_no_test(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("option", [{"runs": 0}, {"seed": -1}, {"timeout": float("nan")}])
-def test_an_option_out_of_range_is_said_in_one_line(option: dict[str, float]) -> None:
+def test_an_option_out_of_range_is_said_in_one_line(option: dict[str, Any]) -> None:
     with pytest.raises(rf.UsageError, match=f"{next(iter(option))}=.*is no number of at least"):
-        rf.confirm(MODEL, PROPERTY, **option)  # type: ignore[arg-type]
+        rf.confirm(MODEL, PROPERTY, **option)

@@ -57,7 +57,7 @@ def test_an_export_that_computes_something_else_is_refused() -> None:
     graph = rf.load_model(exported.model).graph
     compare_export(exported, graph)
     with pytest.raises(rf.ModuleError, match=r"RepairedDice: torch.onnx exports something else .*they differ by"):
-        compare_export(replace(exported, module=case.repaired()), graph)
+        compare_export(replace(exported, step=replace(exported.step, module=case.repaired())), graph)
 
 
 class Careful(nn.Module):
@@ -258,10 +258,10 @@ def test_layers_are_exported_as_they_train(gradient: bool) -> None:
     exported = export(module, torch.randn(2, 2, 7, 6), gradient=gradient)
     for name, x in module.state_dict().items():
         assert torch.equal(x, before[name])
-    step = TrainingStep(module, exported.arguments)
+    step = TrainingStep(module, exported.step.arguments)
     state, tensors = (
         {name: x.detach().clone() for name, x in step.state.items()},
-        [*exported.arguments.tensors.values()],
+        [*exported.step.arguments.tensors.values()],
     )
     expected = step.forward(state, tensors)
     if gradient:

@@ -35,7 +35,7 @@ def test_lines_are_mended_and_proved(name: str) -> None:
     case = PRACTITIONERS[name]
     module = case.broken()
     code = type(module).forward.__code__
-    mended = rf.mend(module, case.args, box=case.box, n_steps=20, self_check=False)
+    mended = rf.fix(module, case.args, box=case.box, n_steps=20, self_check=False)
     assert mended.is_proved, mended
     assert len(mended.changes) == len(MENDED[name])
     for change, text in zip(mended.changes, MENDED[name], strict=True):
@@ -47,7 +47,7 @@ def test_lines_are_mended_and_proved(name: str) -> None:
 def test_what_does_not_fail_is_not_mended() -> None:
     case = PRACTITIONERS["log_sum_exp"]
     with pytest.raises(rf.UsageError, match="holds; there is no violation to mend"):
-        rf.mend(case.repaired(), case.args, box=case.box, self_check=False)
+        rf.fix(case.repaired(), case.args, box=case.box, self_check=False)
 
 
 LEFT = {"poisson", "tanh_by_hand"}
@@ -61,7 +61,7 @@ QUICK = ["angles", "inverse_root", "log_of_the_other", "ratio", "ratio_in_place"
 
 def mend(name: str) -> rf.Mended:
     case = HAZARDS[name]
-    return rf.mend(case.kind(), case.args, box=case.box, timeout=30, self_check=False, **case.options)
+    return rf.fix(case.kind(), case.args, box=case.box, timeout=30, self_check=False, **case.options)
 
 
 @pytest.mark.parametrize("name", QUICK)

@@ -1,6 +1,7 @@
 """Guards, rewrites and clips: as gentle as the proof allows, and what ONNX Runtime makes of them."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import onnx
@@ -31,10 +32,11 @@ def over(low: float, high: float, *, gradient: bool = False) -> str:
     return HEAD + BOX.format(low=low, high=high, gradient=gradient)
 
 
-def fix(model: onnx.ModelProto, prop: str, **options: object) -> list[rf.Repair]:
+def fix(model: onnx.ModelProto, prop: str, **options: Any) -> list[rf.Repair]:
     """Return repairs, quickly."""
-    quick = {"samples": 12, "n_starts": 4, "timeout": 30.0, "self_check": False}
-    return rf.fix(model, prop, **(quick | options))  # type: ignore[arg-type]
+    quick: dict[str, Any] = {"samples": 12, "n_starts": 4, "timeout": 30.0, "self_check": False}
+    repairs: list[rf.Repair] = rf.fix(model, prop, **(quick | options))
+    return repairs
 
 
 def run(model: onnx.ModelProto, *arrays: np.ndarray, optimised: bool = True) -> Sequence[np.ndarray]:

@@ -1,6 +1,7 @@
 """Which repair is the best: outputs are compared with what the original means, its value in double precision."""
 
 import math
+from typing import Any
 
 import onnx
 import onnx.parser
@@ -19,11 +20,18 @@ Forall(x, Implies(And(-{size} <= x, x <= {size}), no_invalid_input(N(x))))
 """
 
 
-def fix(text: str, size: float, **options: object) -> list[rf.Repair]:
+def fix(text: str, size: float, **options: Any) -> list[rf.Repair]:
     """Return repairs of a model in ONNX's text syntax, quickly."""
     model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> {text}')
-    quick = {"samples": 40, "n_starts": 4, "timeout": 30.0, "self_check": False, "by": ("rewrite", "guard")}
-    return rf.fix(model, BOX.format(size=size), **(quick | options))  # type: ignore[arg-type]
+    quick: dict[str, Any] = {
+        "samples": 40,
+        "n_starts": 4,
+        "timeout": 30.0,
+        "self_check": False,
+        "by": ("rewrite", "guard"),
+    }
+    repairs: list[rf.Repair] = rf.fix(model, BOX.format(size=size), **(quick | options))
+    return repairs
 
 
 COMPLEMENT = """g (float[4] x) => (float[4] y) <float one = {1}> {
