@@ -5,8 +5,9 @@
     scripts/bench_watch_training.py --zoo [--match REGEX]
 
 A figure is the median of the ratios of processor time of rounds in which both sides take the same steps in turn.
-`--zoo` trains the zoo's PyTorch programs, on data such as they draw, until a gradient is not finite, and prints which
-operator was named, which one is documented, and how many steps before the first warning came.
+`--zoo` searches for data that lead the zoo's programs into their defects with their own weights and optimisers (level
+`real`), trains them on these under watch, and prints which operator was named, which one is documented, and how many
+steps before the first warning came.
 """
 
 from __future__ import annotations
@@ -19,8 +20,10 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -28,15 +31,14 @@ from torch.nn import functional as F
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import ranum_falsify as rf
-from lab.bench.digits import load_pictures
 from lab.bench.timing import load_text, time_pairs
+from ranum_falsify.confirm.training.optimisers import Optimiser
+from ranum_falsify.confirm.training.search import Found
+from ranum_falsify.confirm.training.task import TrainingTask
 from ranum_falsify.network.tensors import to_torch
 from ranum_falsify.zoo.catalogue import MODELS
-from ranum_falsify.zoo.feeding import Feeder
-from ranum_falsify.zoo.model import Training, ZooModel
+from ranum_falsify.zoo.model import Defect
 from ranum_falsify.zoo.train import SEEDS, TrainingBench
-
-Optimizer = Callable[[Training, list[nn.Parameter]], torch.optim.Optimizer]
 
 
 class Language(nn.Module):
@@ -135,53 +137,99 @@ def compare(given: argparse.Namespace) -> None:
 class Program(nn.Module):
     """A program of the zoo: its loss as a function of its weights and a batch."""
 
-    def __init__(self, model: ZooModel, seed: int) -> None:
+    def __init__(self, task: TrainingTask, weights: Sequence[np.ndarray]) -> None:
         super().__init__()
-        bench = TrainingBench(model, "real")
-        self.task = bench.task(model.defects[0])
-        self.weights = nn.ParameterList([to_torch(x).clone() for x in bench.draw_weights(self.task, seed)])
+        self._task = task
+        self.weights = nn.ParameterList([to_torch(x).clone() for x in weights])
 
     def forward(self, *data: Tensor) -> Tensor:
-        return self.task.loss(tuple(self.weights), list(data))
+        return self._task.loss(tuple(self.weights), list(data))
 
 
-OPTIMIZERS: dict[str, Optimizer] = {
-    "SGD": lambda t, w: torch.optim.SGD(w, t.learning_rate),
-    "Momentum": lambda t, w: torch.optim.SGD(w, t.learning_rate, t.momentum),
-    "Adam": lambda t, w: torch.optim.Adam(w, t.learning_rate),
-    "Adagrad": lambda t, w: torch.optim.Adagrad(w, t.learning_rate),
-    "RMSProp": lambda t, w: torch.optim.RMSprop(w, t.learning_rate),
-}
+class ProgramOptimizer(torch.optim.Optimizer):
+    """The optimiser of a program, as the search for its data follows it."""
+
+    def __init__(self, rule: Optimiser, weights: Sequence[nn.Parameter]) -> None:
+        super().__init__(weights, {})
+        self._rule, self._weights, self._state, self._number = rule, weights, rule.start(weights), 0
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        slopes = [torch.zeros_like(w) if w.grad is None else w.grad for w in self._weights]
+        new, self._state = self._rule.step(self._weights, slopes, self._state, self._number)
+        for weight, value in zip(self._weights, new, strict=True):
+            weight.copy_(value)
+        self._number += 1
 
 
 def train_programs(given: argparse.Namespace) -> None:
+    """Train the zoo's programs on data that lead them into their defects, and print what the watch says of each."""
+    lines = []
     for model in MODELS:
-        if model.training is None or not re.search(given.match, model.id) or model.framework not in given.frameworks:
+        if model.training is None or not re.search(given.match, model.id):
             continue
-        print(f"{model.id}: {follow(model, model.training, given)}", flush=True)
+        bench = TrainingBench(model, "real")
+        for defect in model.defects:
+            (attempt,) = bench.runs_of(defect, seeds=SEEDS[:1], timeout=given.timeout).attempts
+            if attempt.found is not None and attempt.found.strategy:
+                lines.append(follow(bench, defect, attempt.found, given.every))
+                print(f"{defect.id}: {lines[-1]}", flush=True)
+    failed = [line for line in lines if line.failure]
+    early = [line for line in failed if line.step >= _GRADUAL]
+    print(
+        f"{len(lines)} programs with data that lead into their defects; {len(failed)} fail under the watch,"
+        f" {sum(line.is_named for line in failed)} with the documented operator named;"
+        f" of {len(early)} that take {_GRADUAL} steps or more,"
+        f" {sum(line.early >= _EARLY for line in early)} are warned of {_EARLY} steps before"
+    )
 
 
-def follow(model: ZooModel, training: Training, given: argparse.Namespace) -> str:
-    program = Program(model, SEEDS[0])
-    feeder = Feeder(model.id, program.task.data, load_pictures(), SEEDS[0])
-    parameters = list(program.parameters())
-    if not parameters:
-        return "nothing to train"
-    optimizer = OPTIMIZERS[training.optimizer](training, parameters)
-    documented = "/".join(dict.fromkeys(defect.operator for defect in model.defects))
-    with tempfile.TemporaryDirectory() as folder, rf.watch(program, every=given.every, folder=folder, mend=0) as watch:
+_GRADUAL = 20
+_EARLY = 10
+
+
+@dataclass(frozen=True, kw_only=True)
+class Followed:
+    """A program that was trained under watch.
+
+    Attributes:
+        documented: The operator of its defect.
+        step: The step that failed, or how many there were.
+        failure: What was named; empty where all stayed finite.
+        early: How many steps before the failure the first warning came; -1 for none.
+    """
+
+    documented: str
+    step: int
+    failure: str
+    early: int
+
+    @property
+    def is_named(self) -> bool:
+        return self.documented.lower() in self.failure
+
+    def __str__(self) -> str:
+        warned = "no warning" if self.early < 0 else f"first warning {self.early} steps before"
+        return f"documented {self.documented}; step {self.step}: {self.failure or 'finite'}; {warned}"
+
+
+def follow(bench: TrainingBench, defect: Defect, found: Found, every: int) -> Followed:
+    """Train with the data that were found, then on the inference input that fails."""
+    program = Program(bench.task(defect), found.initial)
+    optimizer = ProgramOptimizer(bench.recipe.optimiser, list(program.parameters()))
+    data = [found.batches[number % len(found.batches)] for number in range(found.steps)]
+    with tempfile.TemporaryDirectory() as folder, rf.watch(program, every=every, folder=folder, mend=0) as watch:
         try:
-            for _ in range(given.limit):
+            for batch in [*data, found.point]:
                 optimizer.zero_grad()
-                program(*feeder.draw()).backward()
+                program(*map(to_torch, batch)).backward()
                 optimizer.step()
         except rf.NonFiniteError:
             pass
-    early = f", warned {watch.step - watch.warned[0][0]} steps before" if watch.warned else ", no warning"
-    if watch.failure is None:
-        return f"documented {documented}; finite for {watch.step} steps{early.replace(' before', ' before the end')}"
-    causes = dict.fromkeys(cause.operator for cause in watch.failure.diagnosis.causes)
-    return f"documented {documented}; step {watch.step}: {', '.join(causes) or watch.failure.lines()[1]}{early}"
+    causes = () if watch.failure is None else dict.fromkeys(one.operator for one in watch.failure.diagnosis.causes)
+    named = ", ".join(causes) or ("" if watch.failure is None else watch.failure.lines()[1])
+    early = watch.step - watch.warned[0][0] if watch.warned else -1
+    return Followed(documented=defect.operator, step=watch.step, failure=named, early=early)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -189,9 +237,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--steps", type=int, default=100, help="steps of a round under every=100")
     parser.add_argument("--zoo", action="store_true")
-    parser.add_argument("--frameworks", nargs="+", default=["torch"], help="programs written in these")
     parser.add_argument("--every", type=int, default=1, help="which steps of the zoo's programs are read")
-    parser.add_argument("--limit", type=int, default=1000, help="most steps of a program")
+    parser.add_argument("--timeout", type=float, default=10.0, help="seconds of the search for data of one program")
     parser.add_argument("--match", default="", help="only what this finds in the name")
     given = parser.parse_args(argv)
     torch.set_num_threads(1)

@@ -22,7 +22,9 @@ from ranum_falsify.api.translations import list_translations
 from ranum_falsify.operators.relations.unpublished import UNCHECKED
 
 
-def run_exporter(module: torch.nn.Module, tensors: Sequence[Tensor], uses: Collection[Use] = ()) -> onnx.ModelProto:
+def run_exporter(
+    module: torch.nn.Module, tensors: Sequence[Tensor], uses: Collection[Use] = (), *, of_torch: bool = True
+) -> onnx.ModelProto:
     """Return a module as an ONNX model whose nodes note where they come from.
 
     The model notes an operator that PyTorch may compute otherwise, too; see `find_unchecked`.
@@ -31,9 +33,10 @@ def run_exporter(module: torch.nn.Module, tensors: Sequence[Tensor], uses: Colle
         module: The module; its arguments and outputs are tensors.
         tensors: The arguments of an example call.
         uses: Operators that the module stands for, if it was traced.
+        of_torch: Whether the model is to say what PyTorch computes where the exporter writes something less valid.
     """
     notes = _ExportNotes(set(uses))
-    with keep_stacks(), _without_bodies(), _with_kernels(notes), _with_doubles(notes):
+    with keep_stacks(), _without_bodies(), _with_kernels(notes, of_torch=of_torch), _with_doubles(notes):
         program = torch.onnx.export(
             module,
             # An input that is given twice would be one input.
@@ -118,7 +121,7 @@ def _replaced(owner: Any, name: str, replacement: Any) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _with_kernels(notes: _ExportNotes) -> Iterator[None]:
+def _with_kernels(notes: _ExportNotes, *, of_torch: bool) -> Iterator[None]:
     """Make the exporter take operators apart as their kernels compute them, before it looks for them in ONNX."""
     from torch.onnx._internal.exporter import _decomp, _fx_passes
 
@@ -126,7 +129,7 @@ def _with_kernels(notes: _ExportNotes) -> Iterator[None]:
 
     def list_table(onnx_registered_ops: Any) -> dict[Any, Any]:
         formulas = list_usual(onnx_registered_ops)
-        formulas |= {op: _first(ours, formulas.get(op)) for op, ours in list_formulas().items()}
+        formulas |= {op: _first(ours, formulas.get(op)) for op, ours in list_formulas(of_torch=of_torch).items()}
         return note_uses(formulas, notes.uses)
 
     def decompose(program: torch.export.ExportedProgram, registry: Any) -> Any:

@@ -55,6 +55,7 @@ def export(
     gradient: bool = False,
     wrt: str | Sequence[str] | None = None,
     autocast: torch.dtype | None = None,
+    of_torch: bool = True,
 ) -> Exported:
     """Export a module with `torch.onnx.export`, in memory.
 
@@ -69,6 +70,7 @@ def export(
             floating outputs to what `wrt` says.
         wrt: Names of inputs and parameters, "parameters" standing for all of these; None for those of `TrainingStep`.
         autocast: The type that autocast casts to, as on CUDA; None for no autocast.
+        of_torch: Whether the model is to say what PyTorch computes where the exporter writes something less valid.
 
     Raises:
         UsageError: `wrt` names what is no input and no parameter, or has no derivative; or autocast has no such type.
@@ -83,7 +85,7 @@ def export(
     step = make_step(module, args, kwargs, wrt, autocast)
     try:
         with turn(), silence(), pause_collector(), unchecked(), ReplacedFunctions(), casts_of_cuda(autocast):
-            model = _training(step) if gradient else _forward(step)
+            model = _training(step) if gradient else _forward(step, of_torch=of_torch)
     except Exception as error:
         raise ModuleError(f"{type(module).__name__}: cannot be exported ({_reason(error)}); {_ADVICE}") from error
     names = dict(module.named_parameters())
@@ -111,10 +113,11 @@ def make_step(
 _ADVICE = "torch.onnx.export(module, args, dynamo=True) tells more"
 
 
-def _forward(step: TrainingStep) -> onnx.ModelProto:
+def _forward(step: TrainingStep, *, of_torch: bool) -> onnx.ModelProto:
     # An autocast that begins in the exported call becomes a graph of its own there, which loses lines.
     with under_autocast(step.autocast):
-        model = run_exporter(FlatCall(step.module, step.arguments), list(step.arguments.tensors.values()))
+        call, tensors = FlatCall(step.module, step.arguments), list(step.arguments.tensors.values())
+        model = run_exporter(call, tensors, of_torch=of_torch)
     own = {f"module.{name}": name for name in step.state}
     return rename_tensors(model, own | _input_names(model, step.arguments))
 

@@ -26,8 +26,12 @@ _NONE, _MEAN = 0, 1
 """What PyTorch's losses make of their elements; any other number for the sum."""
 
 
-def list_formulas() -> dict[Any, Callable[..., Any]]:
-    """Return the functions by operator, forward and backward."""
+def list_formulas(*, of_torch: bool = True) -> dict[Any, Callable[..., Any]]:
+    """Return the functions by operator, forward and backward.
+
+    Args:
+        of_torch: Whether they say what PyTorch computes where the exporter writes something less valid.
+    """
     aten = torch.ops.aten
     return {
         **list_derivatives(),
@@ -59,7 +63,7 @@ def list_formulas() -> dict[Any, Callable[..., Any]]:
         aten.multi_margin_loss_backward.default: _multi_margin_loss_backward,
         aten.multilabel_margin_loss_backward.default: _multilabel_margin_loss_backward,
         aten.multilabel_margin_loss_forward.default: _multilabel_margin_loss,
-        aten.scaled_dot_product_attention.default: _attention_with_dropout,
+        aten.scaled_dot_product_attention.default: partial(_attention_whole, of_torch=of_torch),
         aten._scaled_dot_product_flash_attention_for_cpu.default: _attention,
         aten.std.correction: _deviation,
         aten.std.default: lambda x, unbiased=True: _deviation(x, correction=int(unbiased)),
@@ -276,7 +280,7 @@ def _attention(
     return found.to(query.dtype), torch.logsumexp(scores, -1)
 
 
-def _attention_with_dropout(
+def _attention_whole(
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -286,8 +290,13 @@ def _attention_with_dropout(
     *,
     scale: float | None = None,
     enable_gqa: bool = False,
+    of_torch: bool,
 ) -> Any:
     if not dropout_p:
+        numbers = attn_mask is not None and attn_mask.dtype is not torch.bool
+        if of_torch and numbers and query.dtype not in HALVES:
+            # The exporter writes a softmax that is NaN where such a mask hides all of a row.
+            return _attention(query, key, value, attn_mask=attn_mask, scale=scale)[0]
         return NotImplemented  # the exporter knows it
     options: dict[str, Any] = {"scale": scale, "enable_gqa": enable_gqa}
     found: tuple[Tensor, ...] = torch.ops.aten._scaled_dot_product_attention_math(

@@ -47,7 +47,10 @@ def check_module(
 
     def read() -> tuple[Exported, Model]:
         example = () if args is None else args
-        exported = export(module, example, kwargs, gradient=question.gradient, wrt=wrt, autocast=autocast)
+        of_torch = "onnxruntime" not in options.runtimes
+        exported = export(
+            module, example, kwargs, gradient=question.gradient, wrt=wrt, autocast=autocast, of_torch=of_torch
+        )
         return exported, load_model(exported.model)
 
     def ask(found: tuple[Exported, Model], left: Options) -> Result:

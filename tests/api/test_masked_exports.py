@@ -125,3 +125,36 @@ def test_multihead_attention_with_a_mask_holds(tmp_path: Path) -> None:
             return self.heads(x, x, x, attn_mask=mask, need_weights=False)[0]  # type: ignore[no-any-return]
 
     assert rf.check(export(Masked(), (torch.randn(1, T, C),), tmp_path), box=(-1, 1)).verdict == "holds"
+
+
+class Attention(nn.Module):
+    """Attention that is told which keys are padding."""
+
+    def __init__(self, *, weights: bool) -> None:
+        super().__init__()
+        self.weights = weights
+        self.layer = nn.MultiheadAttention(C, HEADS, batch_first=True)
+
+    def forward(self, x: Tensor, padding: Tensor) -> Tensor:
+        return self.layer(x, x, x, key_padding_mask=padding, need_weights=self.weights)[0]  # type: ignore[no-any-return]
+
+
+PADDED = (torch.zeros(2, T, C), torch.zeros(2, T, dtype=torch.bool))
+
+
+@pytest.mark.parametrize("gradient", [False, True])
+@pytest.mark.parametrize("make", [Padded, lambda: Attention(weights=False)], ids=["encoder", "attention"])
+def test_any_padding_is_safe_in_pytorch(make: Any, gradient: bool) -> None:
+    module = make()
+    found = rf.check(module, PADDED, box={"x": (-3, 3)}, gradient=gradient, n_starts=0, self_check=False)
+    assert found.verdict == "holds", found
+    x, padding = torch.randn(*PADDED[0].shape, requires_grad=True), torch.ones(2, T, dtype=torch.bool)
+    outputs = module(x, padding)
+    assert bool(outputs.isfinite().all())
+    assert all(bool(y.isfinite().all()) for y in torch.autograd.grad(outputs.sum(), [x, *module.parameters()]))
+
+
+def test_rows_that_are_padding_fail_in_files_and_where_weights_are_wanted() -> None:
+    options: dict[str, Any] = {"box": {"x": (-3, 3)}, "n_steps": 20, "mend": 0, "self_check": False}
+    assert rf.check(Attention(weights=False), PADDED, runtime="onnxruntime", **options).verdict == "violated"
+    assert rf.check(Attention(weights=True), PADDED, **options).verdict == "violated"

@@ -58,3 +58,37 @@ def test_an_infinity_that_was_tested_is_left_out(negated: bool) -> None:
     z, w, _ = IntervalAnalysis(graph).run([box, box])
     kept = z if negated else w
     assert kept is not None and kept.extremes == (0.0, 0.0)
+
+
+MOVES = {
+    "Reshape": ("s = Constant<value_ints = [3, 3]>()", "Reshape(chosen, s)"),
+    "Expand": ("s = Constant<value_ints = [4, 9]>()", "Expand(chosen, s)"),
+    "Unsqueeze, Transpose": ("s = Constant<value_ints = [0]>() u = Unsqueeze(chosen, s)", "Transpose(u)"),
+    "Slice": ("s = Constant<value_ints = [2]>() e = Constant<value_ints = [7]>()", "Slice(chosen, s, e)"),
+    "Gather": ("s = Constant<value_ints = [5, 0, 0]>()", "Gather(chosen, s)"),
+}
+
+
+@pytest.mark.few(4)
+@pytest.mark.parametrize("move", MOVES)
+@pytest.mark.parametrize(("first", "second"), [*itertools.product(["-inf", "-1", "0", "x"], ["-inf", "0", "y"])])
+def test_bounds_hold_what_is_chosen_and_moved(move: str, first: str, second: str) -> None:
+    before, moved = MOVES[move]
+    names = {"x": "x", "y": "y", "-inf": "c0", "-1": "c1", "0": "c2"}
+    model = parse(
+        f"""g (float[9] x, float[9] y) => (float[M] z, float[M] w) <{CONSTANTS}> {{
+        b = Less(x, y) chosen = Where(b, {names[first]}, {names[second]}) {before} m = {moved}
+        t = Equal(m, c0) z = Where(t, c2, m) w = Where(t, m, c2) }}""".replace("float[M]", "float" + SHAPES[move])
+    )
+    graph = read(model)
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    for ends in BOXES:
+        bounds = IntervalAnalysis(graph).run([Interval.box(*np.array([end] * 9, np.float32).T) for end in ends])
+        x, y = (grid.ravel() for grid in np.meshgrid(*(np.linspace(*end, 3, dtype=np.float32) for end in ends)))
+        for bound, result in zip(bounds, session.run(None, {"x": x, "y": y}), strict=True):
+            assert bound is not None and bool(bound.encloses(torch.tensor(result)).all()), ends
+        assert bounds[0] is not None and bounds[0].extremes[0] > -np.inf, "an infinity that was tested is left out"
+
+
+CONSTANTS = "float c0 = {-inf}, float c1 = {-1}, float c2 = {0}"
+SHAPES = {"Reshape": "[3, 3]", "Expand": "[4, 9]", "Unsqueeze, Transpose": "[9, 1]", "Slice": "[5]", "Gather": "[3]"}

@@ -277,21 +277,34 @@ def _narrow_compared(site: Site, op: Operation, truth: bool) -> Iterator[Fact]:
 
 
 def _choose(site: Site, field: Field, number: Interval, truth: bool) -> Iterator[Fact]:
-    """Yield what follows from a result of `Where` being a number, or not, if only one of its branches can be that."""
-    op = is_a(field, "Where")
-    if op is None or not number.is_point or not number.is_scalar:
+    """Yield what follows from a result of `Where` being a number, or not, if only one of its branches can be that.
+
+    Of elements that were moved meanwhile, no more is said than how that branch is bounded.
+    """
+    chosen = held = source(field)
+    while (moving := is_a(chosen, *_MOVING)) is not None:
+        chosen = source(fields_of(moving)[0])
+    op, known = is_a(chosen, "Where"), site.find_known(held)
+    if op is None or known is None or not number.is_point or not number.is_scalar:
         return
     condition, *branches = fields_of(op)
-    known, tested, value = site.find_known(op), site.find_known(condition), number.lower.item()
-    possible = [
-        place for place, x in enumerate(map(site.find_known, branches)) if x is None or _may_be(x, value, truth)
-    ]
-    if known is None or tested is None or tested.shape != known.shape or len(possible) != 1:
+    possible = list(map(site.find_known, branches))
+    places = [place for place, x in enumerate(possible) if x is None or _may_be(x, number.lower.item(), truth)]
+    if len(places) != 1:
         return
-    branch = site.find_known(branches[possible[0]])
+    branch = possible[places[0]]
+    if held is not op:
+        assert isinstance(held, Operation)
+        if branch is not None and branch.size and known.size and not rounds_apart(site, branch):
+            ends = Interval.fill(*branch.extremes, known.shape, known.dtype)
+            yield held, known.meet(ends)
+        return
+    tested = site.find_known(condition)
+    if tested is None or tested.shape != known.shape:
+        return
     if branch is not None and result_shape(known, branch) == known.shape:
         yield op, known.meet(Interval.of(branch.lower, branch.upper, known.shape))
-    yield from find_facts(site, condition, possible[0] == 0)
+    yield from find_facts(site, condition, places[0] == 0)
 
 
 def _may_be(x: Interval, number: float | int, truth: bool) -> bool:
