@@ -134,6 +134,9 @@ def compare(given: argparse.Namespace) -> None:
             print(f"{name}: {side}: {pairs.ratio:.3f} ({low:.3f} to {high:.3f}) of {milliseconds:.1f} ms", flush=True)
 
 
+Guard = AbstractContextManager[object]
+
+
 class Program(nn.Module):
     """A program of the zoo: its loss as a function of its weights and a batch."""
 
@@ -180,7 +183,8 @@ def train_programs(given: argparse.Namespace) -> None:
         f"{len(lines)} programs with data that lead into their defects; {len(failed)} fail under the watch,"
         f" {sum(line.is_named for line in failed)} with the documented operator named;"
         f" of {len(early)} that take {_GRADUAL} steps or more,"
-        f" {sum(line.early >= _EARLY for line in early)} are warned of {_EARLY} steps before"
+        f" {sum(line.early >= _EARLY for line in early)} are warned of {_EARLY} steps before; anomaly mode stops"
+        f" {sum(bool(line.anomaly) for line in lines)}"
     )
 
 
@@ -197,12 +201,14 @@ class Followed:
         step: The step that failed, or how many there were.
         failure: What was named; empty where all stayed finite.
         early: How many steps before the failure the first warning came; -1 for none.
+        anomaly: The error of anomaly mode; empty for none.
     """
 
     documented: str
     step: int
     failure: str
     early: int
+    anomaly: str
 
     @property
     def is_named(self) -> bool:
@@ -210,26 +216,50 @@ class Followed:
 
     def __str__(self) -> str:
         warned = "no warning" if self.early < 0 else f"first warning {self.early} steps before"
-        return f"documented {self.documented}; step {self.step}: {self.failure or 'finite'}; {warned}"
+        anomaly = self.anomaly or "nothing"
+        return (
+            f"documented {self.documented}; step {self.step}: {self.failure or 'finite'}; {warned}; anomaly: {anomaly}"
+        )
 
 
-def follow(bench: TrainingBench, defect: Defect, found: Found, every: int) -> Followed:
-    """Train with the data that were found, then on the inference input that fails."""
+def train(bench: TrainingBench, defect: Defect, found: Found, around: Callable[[Program], Guard]) -> tuple[int, str]:
+    """Train with the data that were found, then on the inference input that fails.
+
+    Returns:
+        How many steps were made, and the error that ended them; empty for none.
+    """
     program = Program(bench.task(defect), found.initial)
     optimizer = ProgramOptimizer(bench.recipe.optimiser, list(program.parameters()))
     data = [found.batches[number % len(found.batches)] for number in range(found.steps)]
-    with tempfile.TemporaryDirectory() as folder, rf.watch(program, every=every, folder=folder, mend=0) as watch:
-        try:
-            for batch in [*data, found.point]:
+    made = 0
+    with around(program):
+        for batch in [*data, found.point]:
+            try:
                 optimizer.zero_grad()
                 program(*map(to_torch, batch)).backward()
                 optimizer.step()
-        except rf.NonFiniteError:
-            pass
+            except (rf.NonFiniteError, RuntimeError) as error:
+                return made, str(error).partition("\n")[0] or type(error).__name__
+            made += 1
+    return made, ""
+
+
+def follow(bench: TrainingBench, defect: Defect, found: Found, every: int) -> Followed:
+    """Train under watch, and under anomaly mode."""
+    with tempfile.TemporaryDirectory() as folder:
+        watches: list[rf.Watch] = []
+
+        def watched(program: Program) -> rf.Watch:
+            watches.append(rf.watch(program, every=every, folder=folder, mend=0))
+            return watches[0]
+
+        step, _ = train(bench, defect, found, watched)
+    watch = watches[0]
     causes = () if watch.failure is None else dict.fromkeys(one.operator for one in watch.failure.diagnosis.causes)
     named = ", ".join(causes) or ("" if watch.failure is None else watch.failure.lines()[1])
     early = watch.step - watch.warned[0][0] if watch.warned else -1
-    return Followed(documented=defect.operator, step=watch.step, failure=named, early=early)
+    _, anomaly = train(bench, defect, found, lambda program: torch.autograd.detect_anomaly())
+    return Followed(documented=defect.operator, step=step, failure=named, early=early, anomaly=anomaly)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -33,7 +33,7 @@ from ranum_falsify.domain.rules.support.building import (
     unknown,
     without_elements,
 )
-from ranum_falsify.domain.site import IntervalRule, Site
+from ranum_falsify.domain.site import Fact, IntervalRule, Site
 from ranum_falsify.network import Graph, OperatorSpec, spec_of
 from ranum_falsify.network.order import find_between
 from ranum_falsify.network.tensors import to_numpy
@@ -194,22 +194,24 @@ class IntervalAnalysis(OperationVisitor):
         finite = self._finite.get(id(op))
         return None if finite is None else finite[0]
 
-    def bounds_given(self, op: Operation, cause: Operation, assumed: Interval) -> Interval:
-        """Return the bounds of an operation under narrower ones of an operation that it depends on.
+    def bounds_given(self, op: Operation, facts: Sequence[Fact]) -> Interval:
+        """Return the bounds of an operation under narrower ones of operations that it depends on.
 
         Args:
             op: The operation to bound; only operations with one output may lie between.
-            cause: The operation that is assumed to have narrower bounds.
-            assumed: Those bounds.
+            facts: The operations that are assumed to have narrower bounds, each with those.
 
         Returns:
             The bounds that are known already, if too many nodes lie between or one cannot be analysed.
         """
         known = cast(Interval, self.bounds_of(op))
-        before, self._values = self._values, {**self._values, id(cause): (assumed,)}
-        finite, self._finite = self._finite, {k: v for k, v in self._finite.items() if k != id(cause)}
+        assumed: dict[int, Interval] = {}
+        for cause, bounds in facts:
+            assumed[id(cause)] = assumed[id(cause)].meet(bounds) if id(cause) in assumed else bounds
+        before, self._values = self._values, {**self._values, **{key: (bounds,) for key, bounds in assumed.items()}}
+        finite, self._finite = self._finite, {k: v for k, v in self._finite.items() if k not in assumed}
         try:
-            for inner in find_between(cause, op, most=_CONE):
+            for inner in find_between([cause for cause, _ in facts], op, most=_CONE):
                 outputs = self.visit(inner)
                 if outputs is None:
                     return known

@@ -114,7 +114,7 @@ def _width_without(analysis: IntervalAnalysis, op: Operation, operand: Operation
         return _width(whole)
     low, high = bounds.keep_finite().doubles()
     middle = (low / 2 + high / 2).to(bounds.dtype)
-    return _width(analysis.bounds_given(op, operand, Interval(middle, middle, bounds.shape)))
+    return _width(analysis.bounds_given(op, [(operand, Interval(middle, middle, bounds.shape))]))
 
 
 def _width(bounds: Interval) -> float:

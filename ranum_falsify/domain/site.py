@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -26,6 +27,10 @@ other than by a condition of the row (infinities that cancel), it sets `nan`.  O
 """
 
 
+Fact: TypeAlias = tuple[Operation, Interval]
+"""An operation, and bounds of it where a condition is as assumed."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Site:
     """The node that a rule is applied to.
@@ -36,8 +41,8 @@ class Site:
         runtimes: Runtimes that the bounds must cover.
         bounds_of: `bounds_of(field)`: bounds of a constant or of an earlier operation, for rules that look further than
             one node; None if the shape depends on the input, KeyError if they are not kept.
-        bounds_given: `bounds_given(operation, cause, assumed)`: bounds of an operation if those of an operation that
-            it depends on are narrower than they are.
+        bounds_given: `bounds_given(operation, facts)`: bounds of an operation if those of operations that it depends on
+            are narrower than they are.
         leave_open: `leave_open(name)`: notes that a node in a subgraph of this one is not proved.
     """
 
@@ -45,7 +50,7 @@ class Site:
     details: Sequence[TensorDetails | None]
     runtimes: tuple[Runtime, ...] = RUNTIMES
     bounds_of: Callable[[Operation | np.ndarray], Interval | None]
-    bounds_given: Callable[[Operation, Operation, Interval], Interval]
+    bounds_given: Callable[[Operation, Sequence[Fact]], Interval]
     leave_open: Callable[[str], None] = lambda name: None
 
     @property

@@ -31,19 +31,20 @@ def topological_order(
     return order_depth_first(outputs, lambda op: () if stop is not None and stop(op) else operands_in(op))
 
 
-def find_between(cause: Operation, op: Operation, *, most: float = math.inf) -> list[Operation]:
-    """Return the nodes on all paths from one operation to another, without the first one, in topological order.
+def find_between(causes: Iterable[Operation], op: Operation, *, most: float = math.inf) -> list[Operation]:
+    """Return the nodes on all paths from some operations to another, without these, in topological order.
 
     There are none if there are more than `most`.
     """
+    first = {id(cause) for cause in causes}
     seen: dict[int, Operation] = {id(op): op}
     waiting = deque([op])
     while waiting and len(seen) <= 2 * most:
         for operand in operands_in(waiting.popleft()):
-            if id(operand) not in seen and operand is not cause:
+            if id(operand) not in seen and id(operand) not in first:
                 seen[id(operand)] = operand
                 waiting.append(operand)
-    reached, found = {id(cause)}, list[Operation]()
+    reached, found = set(first), list[Operation]()
     for inner in topological_order([op], stop=lambda inner: id(inner) not in seen):
         if id(inner) in seen and any(id(operand) in reached for operand in operands_in(inner)):
             reached.add(id(inner))

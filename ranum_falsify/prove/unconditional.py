@@ -4,7 +4,7 @@ An analysis of validity takes every operator before to be valid.  Here a tensor 
 on, and of what an operator writes that is not proved nothing is known, unless only infinite operands can make it
 invalid and its rule says what it makes of these (`Softmax` of masked scores).  An operator reads a tensor that may be
 NaN as one that may be anything, so that it does not matter whether a kernel returns NaN or some number: those that
-choose, compare or count do either.  `Where(IsNaN(x), 0, x)` takes NaN out.
+choose, compare or count do either.  `Where(IsNaN(x), 0, x)` takes NaN out, and so does `Where(x > 0, Log(x), 0)`.
 """
 
 from __future__ import annotations
@@ -21,9 +21,11 @@ from dnnv.nn import Operation
 from ranum_falsify.domain import Interval, IntervalAnalysis, Visited
 from ranum_falsify.domain.infinities import Value
 from ranum_falsify.domain.rules.support.building import is_infinity_aware
+from ranum_falsify.domain.site import Fact
 from ranum_falsify.network import spec_of
 from ranum_falsify.network.nesting import black_boxes_of, has_subgraphs
 from ranum_falsify.operators.relations.discarded import list_doubtful, takes_no_nan
+from ranum_falsify.operators.relations.guards import is_number_given
 from ranum_falsify.operators.support.conditions import conditions_of, name_bounds
 from ranum_falsify.prove.analyses import Analyses
 from ranum_falsify.prove.stored_nan import reach_of_nan
@@ -72,22 +74,41 @@ class Unconditional(IntervalAnalysis):
         """Return the operands of a node; anything in place of those that may be NaN."""
         read = super().operands(op)
         fields = (*spec_of(op).operands_of(op), *[None] * len(read))
-        return tuple(x if takes_no_nan(op, field) else _widen(x) for field, x in zip(fields, read, strict=False))
+        return tuple(
+            x if self._takes_no_nan(op, field, x) else _widen(x) for field, x in zip(fields, read, strict=False)
+        )
 
     def find_known(self, field: Operation | np.ndarray) -> Interval | None:
         """Return the bounds of a field of some node, which may look behind an operator that hides NaN."""
         return cast(Interval | None, _widen(super().find_known(field)))
 
-    def bounds_given(self, op: Operation, cause: Operation, assumed: Interval) -> Interval:
-        """Return the bounds that hold anyway: where a test fails, what it compares may be NaN."""
-        return cast(Interval, _widen(self.bounds_of(op)))
+    def bounds_given(self, op: Operation, facts: Sequence[Fact]) -> Interval:
+        """Return the bounds under assumptions about operations; of those that may be NaN nothing is assumed.
+
+        A test of NaN may fail, or not, whatever it says.
+        """
+        known = [super(Unconditional, self).find_known(cause) for cause, _ in facts]
+        return super().bounds_given(op, [f for f, x in zip(facts, known, strict=True) if x is not None and not x.nan])
+
+    def _takes_no_nan(self, op: Operation, field: object, x: Value | None) -> bool:
+        """Tell whether an operator hands on no NaN of an operand: it has none, or none where it is chosen."""
+        if not isinstance(x, Interval) or not x.nan or takes_no_nan(op, field):
+            return True
+        if spec_of(op).op_type != "Where":
+            return False
+        condition, when, otherwise = spec_of(op).operands_of(op)
+        taken = [truth for branch, truth in ((when, True), (otherwise, False)) if branch is field]
+        site = self._site(op)
+        return field is not condition and all(
+            is_number_given(site, condition, cast(Operation, field), truth=truth) for truth in taken
+        )
 
     def select(self, op: Operation, outputs: tuple[Interval, ...], operands: Sequence[Value]) -> tuple[Interval, ...]:
         """Return bounds of all results, valid or not."""
         read = [field for field in spec_of(op).operands_of(op) if field is not None]
-        may_be_nan = [x is not None and x.nan for x in map(super().find_known, read)]
-        reads_nan = any(nan and not takes_no_nan(op, x) for nan, x in zip(may_be_nan, read, strict=True))
-        if any(may_be_nan):
+        known = list(map(super().find_known, read))
+        reads_nan = not all(self._takes_no_nan(op, field, x) for field, x in zip(read, known, strict=True))
+        if any(x is not None and x.nan for x in known):
             outputs = tuple(y if y.is_floating else _without_test(y) for y in outputs)
         bounds = name_bounds(spec_of(op), Visited(op=op, operands=tuple(operands), outputs=outputs))
         failing = [c for c in conditions_of(op) if not c.holds(op, bounds)]

@@ -194,7 +194,7 @@ class _CellRun:
             details=(TensorDetails(self._shape, graph.details_of(original).dtype),),
             runtimes=self._analysis.runtimes,
             bounds_of=self._bounds_of,
-            bounds_given=lambda inner, cause, assumed: cast(Interval, self._bounds_of(inner)),
+            bounds_given=lambda inner, facts: cast(Interval, self._bounds_of(inner)),
         )
         outputs = apply_rule(spec.interval, site, operands)
         if outputs is None or outputs[0].shape != self._shape:

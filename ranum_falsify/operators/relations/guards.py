@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import TypeAlias
 
 import onnx
 import torch
@@ -20,7 +19,7 @@ from ranum_falsify.domain.interval import Interval, dtype_range
 from ranum_falsify.domain.order import SIGNED, greatest, least
 from ranum_falsify.domain.rules.arithmetic.pairs import add
 from ranum_falsify.domain.rules.support.building import inherit_marks, keeping_infinity, result_shape
-from ranum_falsify.domain.site import IntervalRule, Site
+from ranum_falsify.domain.site import Fact, IntervalRule, Site
 from ranum_falsify.domain.slack import least_positive
 from ranum_falsify.network.order import find_between, operands_in
 from ranum_falsify.network.registry import row_of
@@ -31,6 +30,7 @@ from ranum_falsify.operators.relations.matching import (
     constant,
     fields_of,
     is_a,
+    is_twin,
     kind,
     pairs,
     rounds_apart,
@@ -51,9 +51,6 @@ _HALVES = (torch.float16, torch.bfloat16)
 
 _REVERSED = {"Greater": "Less", "Less": "Greater", "GreaterOrEqual": "LessOrEqual", "LessOrEqual": "GreaterOrEqual"}
 _NEGATED = {"Greater": "LessOrEqual", "Less": "GreaterOrEqual", "GreaterOrEqual": "Less", "LessOrEqual": "Greater"}
-
-Fact: TypeAlias = tuple[Operation, Interval]
-"""An operation, and bounds of it where a condition is as assumed."""
 
 Narrowing = Callable[[Interval], Interval]
 """Maps the bounds of a number to its bounds where the condition is as assumed."""
@@ -131,24 +128,65 @@ def narrow_read(site: Site, condition: Field, field: Field, bounds: Interval, *,
     read, known = source(field), site.find_known(condition)
     if not isinstance(read, Operation) or known is None or known.size != 1:
         return bounds
+    facts = []
     for cause, assumed in find_facts(site, condition, truth):
         if cause is read:
             bounds = bounds.meet(assumed)
-        elif all(len(op.output_names) == 1 for op in find_between(cause, read)):
-            bounds = bounds.meet(site.bounds_given(read, cause, assumed))
-    return bounds
+        elif all(len(op.output_names) == 1 for op in find_between([cause], read)):
+            facts.append((cause, assumed))
+    return bounds.meet(site.bounds_given(read, facts)) if facts else bounds
 
 
 def _bounds_given(site: Site, condition: Field, field: Field, bounds: Interval, *, truth: bool) -> Interval:
-    branch = source(field)
-    if not isinstance(branch, Operation):
-        return bounds
-    for cause, assumed in find_facts(site, condition, truth):
-        if cause is branch:
-            bounds = bounds.meet(assumed)
-        elif _depends_elementwise(branch, cause):
-            bounds = bounds.meet(site.bounds_given(branch, cause, assumed))
+    for given in _list_bounds(site, condition, field, truth):
+        bounds = bounds.meet(given)
     return bounds
+
+
+def is_number_given(site: Site, condition: Field, field: Field, *, truth: bool) -> bool:
+    """Tell whether a tensor is nowhere NaN where a condition on what it is computed from is true, or where it is false.
+
+    A test of the tensor itself says nothing: what NaN compares to is the kernel's choice.
+    """
+    branch = source(field)
+    facts = [fact for fact in _list_facts(site, condition, branch, truth) if fact[0] is not branch]
+    return bool(facts) and isinstance(branch, Operation) and not site.bounds_given(branch, facts).nan
+
+
+def _list_bounds(site: Site, condition: Field, field: Field, truth: bool) -> Iterator[Interval]:
+    """Yield bounds of a tensor where a condition is true, or where it is false."""
+    branch = source(field)
+    facts = list(_list_facts(site, condition, branch, truth))
+    yield from (assumed for cause, assumed in facts if cause is branch)
+    before = [fact for fact in facts if fact[0] is not branch]
+    # Each by itself, too: together they may reach too far.
+    for some in (before, *[[fact] for fact in before]) if len(before) > 1 else [before]:
+        if some and isinstance(branch, Operation):
+            yield site.bounds_given(branch, some)
+
+
+def _list_facts(site: Site, condition: Field, branch: Field, truth: bool) -> Iterator[Fact]:
+    """Yield what a condition says of an operation, and of what it depends on element by element."""
+    if not isinstance(branch, Operation):
+        return
+    for found, assumed in find_facts(site, condition, truth):
+        for cause in _list_twins(site, found, branch):
+            if cause is branch or _depends_elementwise(branch, cause):
+                yield cause, assumed
+
+
+def _list_twins(site: Site, cause: Operation, op: Operation) -> list[Operation]:
+    """Return an operation, and those near before another one that compute the same numbers."""
+    known = site.find_known(cause)
+    if known is None or rounds_apart(site, known):
+        return [cause]
+    near, waiting = {id(op): op}, [op]
+    while waiting and len(near) <= _NEAR:
+        for operand in operands_in(waiting.pop()):
+            if id(operand) not in near and operand is not cause:
+                near[id(operand)] = operand
+                waiting.append(operand)
+    return [cause, *(one for one in near.values() if is_twin(one, cause) and one is not cause)]
 
 
 def _depends_elementwise(op: Operation, cause: Operation) -> bool:
@@ -165,7 +203,7 @@ def _depends_elementwise(op: Operation, cause: Operation) -> bool:
                 waiting.append(operand)
         if len(seen) > _NEAR:
             return False
-    rows = map(row_of, find_between(cause, op))
+    rows = map(row_of, find_between([cause], op))
     return found and all(row is not None and row.elementwise for row in rows)
 
 

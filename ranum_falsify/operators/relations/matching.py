@@ -61,6 +61,36 @@ def is_a(field: Field, *op_types: str) -> Operation | None:
     return op if isinstance(op, Operation) and kind(op) in op_types else None
 
 
+_REPEATABLE = frozenset(
+    """Abs Add Concat Div Expand Flatten Gather GatherElements GatherND Max Min Mul Neg ReduceL1 ReduceL2 ReduceMax
+    ReduceMean ReduceMin ReduceSum ReduceSumSquare Reshape Shape Slice Sqrt Squeeze Sub Transpose Unsqueeze""".split()
+)
+"""Operators that give the same numbers each time: they move, round exactly, or add up the same memory."""
+
+_TWIN_DEPTH = 8
+_TWIN_CONSTANT = 64
+"""Most elements of a constant that is compared."""
+
+
+def is_twin(a: Field, b: Field, depth: int = _TWIN_DEPTH) -> bool:
+    """Tell whether two fields are the same numbers: one tensor, or computed twice in the same way."""
+    a, b = source(a), source(b)
+    if a is b:
+        return True
+    if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
+        # 0 and -0 are not alike.
+        return a.dtype == b.dtype and a.shape == b.shape and a.size <= _TWIN_CONSTANT and a.tobytes() == b.tobytes()
+    if not (isinstance(a, Operation) and isinstance(b, Operation)) or not depth:
+        return False
+    if kind(a) != kind(b) or kind(a) not in _REPEATABLE:
+        return False
+    row, read, other = spec_of(a), fields_of(a), fields_of(b)
+    names = {row.field_of(name) for name in row.attributes} - {*row.operands}
+    if not all(np.array_equal(getattr(a, name), getattr(b, name)) for name in names):
+        return False
+    return len(read) == len(other) and all(is_twin(x, y, depth - 1) for x, y in zip(read, other, strict=True))
+
+
 def is_same(a: Field, b: Field) -> bool:
     """Tell whether two fields hold the same tensor, computed once or by the same change of type."""
     a, b = source(a), source(b)
