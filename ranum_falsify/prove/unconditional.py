@@ -25,7 +25,6 @@ from ranum_falsify.domain.site import Fact
 from ranum_falsify.network import spec_of
 from ranum_falsify.network.nesting import black_boxes_of, has_subgraphs
 from ranum_falsify.operators.relations.discarded import list_doubtful, takes_no_nan
-from ranum_falsify.operators.relations.guards import is_number_given
 from ranum_falsify.operators.support.conditions import conditions_of, name_bounds
 from ranum_falsify.prove.analyses import Analyses
 from ranum_falsify.prove.stored_nan import reach_of_nan
@@ -91,17 +90,8 @@ class Unconditional(IntervalAnalysis):
         return super().bounds_given(op, [f for f, x in zip(facts, known, strict=True) if x is not None and not x.nan])
 
     def _takes_no_nan(self, op: Operation, field: object, x: Value | None) -> bool:
-        """Tell whether an operator hands on no NaN of an operand: it has none, or none where it is chosen."""
-        if not isinstance(x, Interval) or not x.nan or takes_no_nan(op, field):
-            return True
-        if spec_of(op).op_type != "Where":
-            return False
-        condition, when, otherwise = spec_of(op).operands_of(op)
-        taken = [truth for branch, truth in ((when, True), (otherwise, False)) if branch is field]
-        site = self._site(op)
-        return field is not condition and all(
-            is_number_given(site, condition, cast(Operation, field), truth=truth) for truth in taken
-        )
+        """Tell whether an operator hands on no NaN of an operand: there is none, or it is not chosen."""
+        return not isinstance(x, Interval) or not x.nan or takes_no_nan(self._site(op), field)
 
     def select(self, op: Operation, outputs: tuple[Interval, ...], operands: Sequence[Value]) -> tuple[Interval, ...]:
         """Return bounds of all results, valid or not."""

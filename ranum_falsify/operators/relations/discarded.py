@@ -18,8 +18,10 @@ from dnnv.nn.operations import Input
 
 from ranum_falsify.domain import Interval, IntervalAnalysis, Visited
 from ranum_falsify.domain.attributes import apply_rule
+from ranum_falsify.domain.site import Site
 from ranum_falsify.network import spec_of
 from ranum_falsify.network.nesting import nodes_with_branches
+from ranum_falsify.operators.relations.guards import is_number_given
 from ranum_falsify.operators.support.conditions import is_bounded_valid
 
 Mask = np.ndarray
@@ -44,11 +46,13 @@ def list_doubtful(analysis: IntervalAnalysis) -> tuple[str, ...]:
     return tuple(visited.op.name for visited in unproved.values())
 
 
-def takes_no_nan(op: Operation, field: object) -> bool:
+def takes_no_nan(site: Site, field: object) -> bool:
     """Tell whether an operator hands on no NaN of an operand, `x` of `Where(IsNaN(x), 0, x)`, or knows it from numbers.
 
-    What it writes is then of the operand's other values alone, or is false for NaN.
+    What it writes is then of the operand's other values alone, or is false for NaN.  So is that of
+    `Where(x > 0, Log(x), 0)`: the operand is no NaN where it is taken.
     """
+    op = site.op
     if _is(op, "IsInf"):
         return True
     if _is(op, "CastLike"):  # of the other operand, only the type counts
@@ -57,7 +61,10 @@ def takes_no_nan(op: Operation, field: object) -> bool:
         return False
     condition, when, otherwise = spec_of(op).operands_of(op)
     taken = [truth for branch, truth in ((when, True), (otherwise, False)) if branch is field]
-    return field is not condition and all(_rules_out_nan(condition, field, truth) for truth in taken)
+    return field is not condition and all(
+        _rules_out_nan(condition, field, truth) or is_number_given(site, condition, field, truth=truth)
+        for truth in taken
+    )
 
 
 def _rules_out_nan(condition: object, field: object, truth: bool) -> bool:
