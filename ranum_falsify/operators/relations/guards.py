@@ -13,6 +13,7 @@ from dataclasses import replace
 import onnx
 import torch
 from dnnv.nn import Operation
+from dnnv.nn.operations import Input
 from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval, dtype_range
@@ -129,7 +130,8 @@ def narrow_read(site: Site, condition: Field, field: Field, bounds: Interval, *,
     if not isinstance(read, Operation) or known is None or known.size != 1:
         return bounds
     facts = []
-    for cause, assumed in find_facts(site, condition, truth):
+    for cause, given in find_facts(site, condition, truth):
+        assumed = _loosen(site, cause, given)
         if cause is read:
             bounds = bounds.meet(assumed)
         elif all(len(op.output_names) == 1 for op in find_between([cause], read)):
@@ -172,7 +174,19 @@ def _list_facts(site: Site, condition: Field, branch: Field, truth: bool) -> Ite
     for found, assumed in find_facts(site, condition, truth):
         for cause in _list_twins(site, found, branch):
             if cause is branch or _depends_elementwise(branch, cause):
-                yield cause, assumed
+                yield cause, _loosen(site, cause, assumed)
+
+
+def _loosen(site: Site, cause: Operation, assumed: Interval) -> Interval:
+    """Return bounds of what was tested for a reader who may round it where the test did not, or the other way."""
+    known = site.find_known(cause)
+    if known is None or isinstance(cause, Input) or not rounds_apart(site, known):
+        return assumed
+    low, high = (
+        torch.nextafter(x, torch.full_like(x, end))
+        for x, end in ((assumed.lower, -math.inf), (assumed.upper, math.inf))
+    )
+    return known.meet(Interval.of(low, high, assumed.shape))
 
 
 def _list_twins(site: Site, cause: Operation, op: Operation) -> list[Operation]:
