@@ -58,6 +58,7 @@ def list_formulas(*, of_torch: bool = True) -> dict[Any, Callable[..., Any]]:
         **{op: decomposition_table[op] for op in (aten.nll_loss_forward.default, aten.nll_loss2d_forward.default)},
         aten.cumprod.default: _accumulate_products,
         aten.empty_permuted.default: _clear,
+        aten.index_put.default: _put,
         aten.cross_entropy_loss.default: _cross_entropy_of_shares,
         aten.multi_margin_loss.default: _multi_margin_loss,
         aten.multi_margin_loss_backward.default: _multi_margin_loss_backward,
@@ -88,6 +89,17 @@ def _multiply_three(
             x, y, z = (t.unsqueeze(dim) if k == i else t for k, t in enumerate((x, y, z)))
     found: Tensor = (x * y * z).sum(list(summed)) if summed else x * y * z
     return found
+
+
+def _put(x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False) -> Any:
+    """Return `x` after `x[mask] = number`, without the list of places that the exporter makes of a mask."""
+    given = [(place, index) for place, index in enumerate(indices) if index is not None]
+    place, mask = given[0]
+    if accumulate or len(given) > 1 or mask.dtype is not torch.bool or values.numel() != 1 or values.dim() > 1:
+        return NotImplemented
+    for _ in range(x.dim() - place - mask.dim()):
+        mask = mask.unsqueeze(-1)
+    return torch.where(mask, values if values.dim() == 0 else values.squeeze(0), x)
 
 
 def _clear(size: Sequence[int], order: Sequence[int], **options: Any) -> Tensor:

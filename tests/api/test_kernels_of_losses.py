@@ -26,6 +26,12 @@ CALLS = [
     (ATEN.std.correction, (draw(3, 4, size=1e-41), [1])),
     (ATEN.std.correction, (draw(3, 4, size=1e25), None)),
     *(
+        (ATEN.index_put.default, (draw(3, 4), indices, number))
+        for number in (torch.tensor(0.5), torch.tensor([-torch.inf]))
+        for mask in (torch.tensor([True, False, True]), torch.zeros(3, dtype=torch.bool))
+        for indices in ([mask], [mask, None], [None, torch.tensor([True, False, False, True])], [draw(3, 4) > 0])
+    ),
+    *(
         call
         for reduction in (0, 1, 2)
         for gradient in [draw(3) if reduction == 0 else draw(1).reshape(())]

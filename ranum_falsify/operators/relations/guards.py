@@ -275,8 +275,13 @@ def _narrow_about(site: Site, field: Field, narrowed: Narrowing) -> Iterator[Fac
         if before.dtype is torch.bool:
             if assumed.extremes[0] > 0 or assumed.extremes[1] <= 0:
                 yield from find_facts(site, fields_of(op)[0], assumed.extremes[0] > 0)
-        elif (before.dtype, known.dtype) in WIDENING and not rounds_apart(site, before):
+        elif _keeps_numbers(before, known) and not rounds_apart(site, before):
             yield from _narrow_about(site, fields_of(op)[0], lambda x: x.meet(_narrow_type(assumed, x.dtype)))
+
+
+def _keeps_numbers(before: Interval, after: Interval) -> bool:
+    """Tell whether a change of type changes no number."""
+    return before.dtype is after.dtype or (before.dtype, after.dtype) in WIDENING
 
 
 def _narrow_type(x: Interval, dtype: torch.dtype) -> Interval:
