@@ -14,9 +14,11 @@ from torch import Tensor, nn
 
 import ranum_falsify as rf
 from ranum_falsify.api.source_rewrites import list_forms
+from ranum_falsify.zoo.catalogue import MODELS
 from tests.api import hazards
 from tests.api.hazards import HAZARDS, Hazard
 from tests.api.practitioners import PRACTITIONERS
+from tests.api.zoo_forms import FORMS
 
 MENDED = {
     "contrastive": ["a = torch.nn.functional.normalize(a, dim=-1)", "b = torch.nn.functional.normalize(b, dim=-1)"],
@@ -79,6 +81,26 @@ def test_hazards_are_mended(name: str, tmp_path: Path) -> None:
     assert any(change.changed for change in mended.changes) == (name in LOSSY) or name in LEFT
     if mended.is_proved:
         hold(name, read_mended(mended, tmp_path))
+
+
+def test_every_program_of_the_zoo_in_pytorch_has_a_form() -> None:
+    programs = [program for form in FORMS.values() for program in form.programs.split()]
+    assert sorted(programs) == sorted(model.id for model in MODELS if model.framework == "torch")
+
+
+@pytest.mark.few(1)
+@pytest.mark.parametrize("gradient", [False, True])
+@pytest.mark.parametrize("name", [name for name, form in FORMS.items() if form.fails])
+def test_forms_of_the_zoo_are_mended(name: str, gradient: bool) -> None:
+    form = FORMS[name]
+    options = {**form.options, "gradient": gradient, "self_check": False}
+    mended = rf.fix(form.kind(), form.args, box=form.box, **options)
+    assert mended.is_proved, mended
+
+
+def test_a_form_of_the_zoo_does_not_fail_in_float32() -> None:
+    form = FORMS["overlap"]
+    assert rf.check(form.kind(), form.args, box=form.box, self_check=False).verdict == "holds"
 
 
 @pytest.mark.parametrize(
