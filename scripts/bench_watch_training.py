@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
-"""Compare what a training step costs under `rf.watch` and under PyTorch's anomaly mode with what it costs by itself.
+"""Compare what a training step costs under `rf.watch` and under other tools with what it costs by itself.
+
+The others are PyTorch's anomaly mode and, where it is installed, Hugging Face's `DebugUnderflowOverflow`.
 
     scripts/bench_watch_training.py [--rounds 7] [--steps 100] [--match REGEX]
     scripts/bench_watch_training.py --zoo [--match REGEX]
@@ -13,13 +15,15 @@ steps before the first warning came.
 from __future__ import annotations
 
 import argparse
+import importlib.util
+import io
 import re
 import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -107,6 +111,23 @@ def processor_seconds(run: Callable[[], object]) -> float:
     return time.process_time() - began
 
 
+Guard = AbstractContextManager[object]
+
+HAS_OTHER = importlib.util.find_spec("transformers") is not None
+
+
+@contextmanager
+def debug(module: nn.Module) -> Iterator[None]:
+    """Watch a module by Hugging Face's tool, which prints what it finds before it stops the program."""
+    importlib.import_module("transformers.debug_utils").DebugUnderflowOverflow(module)
+    try:
+        with redirect_stdout(io.StringIO()):
+            yield
+    finally:
+        for part in module.modules():
+            part._forward_hooks.clear()
+
+
 def compare(given: argparse.Namespace) -> None:
     for name, trainer in subjects().items():
         if not re.search(given.match, name):
@@ -115,6 +136,7 @@ def compare(given: argparse.Namespace) -> None:
             "watch, every=100": (given.steps, lambda trainer=trainer: rf.watch(trainer.module, every=100)),  # type: ignore[misc]
             "watch, every=1": (10, lambda trainer=trainer: rf.watch(trainer.module, every=1)),  # type: ignore[misc]
             "anomaly mode": (10, torch.autograd.detect_anomaly),
+            **({"DebugUnderflowOverflow": (10, lambda trainer=trainer: debug(trainer.module))} if HAS_OTHER else {}),  # type: ignore[misc]
             "the same twice": (given.steps, nullcontext),
         }
         trainer.train(3)
@@ -132,9 +154,6 @@ def compare(given: argparse.Namespace) -> None:
             low, high = pairs.spread
             milliseconds = 1000 * pairs.theirs / steps
             print(f"{name}: {side}: {pairs.ratio:.3f} ({low:.3f} to {high:.3f}) of {milliseconds:.1f} ms", flush=True)
-
-
-Guard = AbstractContextManager[object]
 
 
 class Program(nn.Module):
@@ -184,7 +203,7 @@ def train_programs(given: argparse.Namespace) -> None:
         f" {sum(line.is_named for line in failed)} with the documented operator named;"
         f" of {len(early)} that take {_GRADUAL} steps or more,"
         f" {sum(line.early >= _EARLY for line in early)} are warned of {_EARLY} steps before; anomaly mode stops"
-        f" {sum(bool(line.anomaly) for line in lines)}"
+        f" {sum(bool(line.anomaly) for line in lines)}, the other tool {sum(bool(line.other) for line in lines)}"
     )
 
 
@@ -202,6 +221,7 @@ class Followed:
         failure: What was named; empty where all stayed finite.
         early: How many steps before the failure the first warning came; -1 for none.
         anomaly: The error of anomaly mode; empty for none.
+        other: That of `DebugUnderflowOverflow`.
     """
 
     documented: str
@@ -209,6 +229,7 @@ class Followed:
     failure: str
     early: int
     anomaly: str
+    other: str
 
     @property
     def is_named(self) -> bool:
@@ -216,10 +237,8 @@ class Followed:
 
     def __str__(self) -> str:
         warned = "no warning" if self.early < 0 else f"first warning {self.early} steps before"
-        anomaly = self.anomaly or "nothing"
-        return (
-            f"documented {self.documented}; step {self.step}: {self.failure or 'finite'}; {warned}; anomaly: {anomaly}"
-        )
+        found = f"documented {self.documented}; step {self.step}: {self.failure or 'finite'}"
+        return f"{found}; {warned}; anomaly mode: {self.anomaly or 'nothing'}; other: {self.other or 'nothing'}"
 
 
 def train(bench: TrainingBench, defect: Defect, found: Found, around: Callable[[Program], Guard]) -> tuple[int, str]:
@@ -238,14 +257,14 @@ def train(bench: TrainingBench, defect: Defect, found: Found, around: Callable[[
                 optimizer.zero_grad()
                 program(*map(to_torch, batch)).backward()
                 optimizer.step()
-            except (rf.NonFiniteError, RuntimeError) as error:
+            except (rf.NonFiniteError, RuntimeError, ValueError) as error:
                 return made, str(error).partition("\n")[0] or type(error).__name__
             made += 1
     return made, ""
 
 
 def follow(bench: TrainingBench, defect: Defect, found: Found, every: int) -> Followed:
-    """Train under watch, and under anomaly mode."""
+    """Train under watch, and under the other tools."""
     with tempfile.TemporaryDirectory() as folder:
         watches: list[rf.Watch] = []
 
@@ -259,7 +278,8 @@ def follow(bench: TrainingBench, defect: Defect, found: Found, every: int) -> Fo
     named = ", ".join(causes) or ("" if watch.failure is None else watch.failure.lines()[1])
     early = watch.step - watch.warned[0][0] if watch.warned else -1
     _, anomaly = train(bench, defect, found, lambda program: torch.autograd.detect_anomaly())
-    return Followed(documented=defect.operator, step=step, failure=named, early=early, anomaly=anomaly)
+    other = train(bench, defect, found, debug)[1] if HAS_OTHER else ""
+    return Followed(documented=defect.operator, step=step, failure=named, early=early, anomaly=anomaly, other=other)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
