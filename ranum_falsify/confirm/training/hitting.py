@@ -19,7 +19,7 @@ _SOLVED = 3
 _WITHIN = 0.9
 """Share of a sample of the weights that data have to be able to take to 0, each on its own."""
 
-_NEAR = 1e-3
+_NEAR = 1e-5
 """How near to 0 all weights have to come at first."""
 
 _ELEMENTS = 16
@@ -37,11 +37,17 @@ _STEPS = 40
 _WHOLE = 6
 """Steps before those that go only half way for some weights."""
 
+_STEP_SHARES = tuple(2.0 ** (exponent / 2) for exponent in range(-12, 13))
+"""Shares of a step that are compared while weights are far from 0."""
+
 _SHAKES = 8
 """Trials after which weights that rounding keeps from 0 are given up."""
 
 _BELOW = 1 - 2.0**-19
 """How far below a power of two the factor is made that links data and weights."""
+
+_MATCHED = 1e-3
+"""Relative error of a product up to which a Jacobian is taken for one in which each weight has a datum of its own."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +86,12 @@ class _Solver:
         return step[:, 0] / self._share
 
 
+def _share_of(slopes: Tensor) -> float:
+    """Return by what to multiply the factor that links data and weights, for a power of two."""
+    factor = float(slopes.abs().amax(1).median())
+    return 2.0 ** math.floor(math.log2(factor)) / factor * _BELOW if factor else 1.0
+
+
 class HitSearch(DataSearch):
     """Solves for data that take weights to 0, by Newton's method, and then for each of their last bits.
 
@@ -105,15 +117,15 @@ class HitSearch(DataSearch):
         Returns:
             Whether the ranges of the data seemed to allow it.
         """
-        if not self._is_within(values, self._differentiate_weights(values, aim, most=_ROWS), aim):
+        jacobian = self._match_data(values, aim)
+        slopes = self._differentiate_weights(values, aim, most=_ROWS) if jacobian is None else jacobian
+        if not self._is_within(values, slopes * _share_of(slopes), aim):
             return False
-        solver = _Solver(self._differentiate_weights(values, aim))
+        solver = _Solver(self._differentiate_weights(values, aim) if jacobian is None else jacobian)
         values, far = self._solve(values, solver, aim)
         if far > _NEAR:
             return True
-        slopes = self._differentiate_weights(values, aim, most=_ROWS)
-        factor = float(slopes.abs().amax(1).median())
-        share = 2.0 ** math.floor(math.log2(factor)) / factor * _BELOW
+        share = _share_of(self._differentiate_weights(values, aim, most=_ROWS))
         solver.scale(share)
         for _ in range(_SHAKES):
             draw = float(torch.rand(1, generator=self.generator))
@@ -175,21 +187,24 @@ class HitSearch(DataSearch):
 
     def _solve(self, values: Sequence[Tensor], solver: _Solver, aim: _Aim) -> tuple[list[Tensor], float]:
         """Return data after which as many weights as possible are 0, and how far the others are from it."""
-        best, misses, far = list(values), sum(int(mask.sum()) for mask in aim.masks) + 1, math.inf
-        now = best
+        best, misses, far = list(values), sum(int(mask.sum()) for mask in aim.masks), math.inf
+        now, before = best, math.inf
         for number in range(_STEPS):
             self.stop_in_time()
             with torch.no_grad():
                 reached = self._train(now, aim)
-            count = int((reached != 0).sum())
-            if count < misses:
-                best, misses, far = now, count, float(reached.abs().max())
-            if count == 0:
+            count, most = int((reached != 0).sum()), float(reached.abs().max())
+            if (count, most) < (misses, far):
+                best, misses, far = now, count, most
+            if count == 0 or _NEAR < most > before / 2:
                 break
+            before = most
+            if most > _NEAR:
+                now = self._move_best(now, solver.step(reached), aim)
+                continue
             if number >= _WHOLE:
                 # Between two ties whole steps go to and fro: both round to a neighbour of 0.
-                halves = torch.randint(1, 3, reached.shape, generator=self.generator) / 2
-                reached = reached * halves
+                reached = reached * torch.randint(1, 3, reached.shape, generator=self.generator) / 2
             now = self._move(now, solver.step(reached))
         return best, far
 
@@ -216,6 +231,31 @@ class HitSearch(DataSearch):
             parts.append(torch.cat(blocks, 1))
         return torch.cat(parts)
 
+    def _match_data(self, values: Sequence[Tensor], aim: _Aim) -> Tensor | None:
+        """Return the Jacobian if each weight is moved by a datum of its own; None if it is not.
+
+        Two products tell which datum that is, since the weights are numbered in one of them, and a third one whether
+        there is no other.
+        """
+        leaves = [x.clone().requires_grad_(x.is_floating_point()) for x in values]
+        floating = [x for x in leaves if x.requires_grad]
+        reached = self._train(leaves, aim)
+        probe = torch.randn(reached.shape, generator=self.generator)
+        numbers = torch.arange(1, len(reached) + 1, dtype=reached.dtype)
+
+        def multiply(rows: Tensor) -> Tensor:
+            found = torch.autograd.grad(reached, floating, rows, retain_graph=True, allow_unused=True)
+            parts = [torch.zeros_like(x) if g is None else g for g, x in zip(found, floating, strict=True)]
+            return torch.cat([part.flatten() for part in parts]).double()
+
+        slopes, numbered, wanted = (multiply(rows) for rows in (torch.ones_like(probe), numbers, probe))
+        data = slopes.nonzero()[:, 0]
+        weights = (numbered[data] / slopes[data]).round().long().clamp(1, len(reached)) - 1
+        jacobian = torch.zeros(len(reached), len(slopes), dtype=torch.float64)
+        jacobian[weights, data] = slopes[data]
+        is_matched = bool((jacobian.T @ probe.double() - wanted).norm() <= _MATCHED * wanted.norm())
+        return jacobian.to(reached.dtype) if is_matched else None
+
     def _train(self, values: Sequence[Tensor], aim: _Aim) -> Tensor:
         return self.map_trained(lambda weights, point: aim.pick(weights), [x[None] for x in values])[0]
 
@@ -229,6 +269,17 @@ class HitSearch(DataSearch):
                 x = box.project((x.double() - part).to(x.dtype))
             moved.append(x)
         return moved
+
+    def _move_best(self, values: Sequence[Tensor], step: Tensor, aim: _Aim) -> list[Tensor]:
+        """Return data moved by that share of a step after which the weights are nearest to 0.
+
+        The factor between data and weights depends on the data, so that whole steps may lead nowhere.
+        """
+        trials = [self._move(values, step * share) for share in _STEP_SHARES]
+        batch = [torch.stack(parts) for parts in zip(*trials, strict=True)]
+        with torch.no_grad():
+            reached = self.map_trained(lambda weights, point: aim.pick(weights), batch)
+        return trials[int(reached.abs().amax(1).argmin())]
 
     def _pair(self, values: Sequence[Tensor]) -> list[tuple[Tensor, Box]]:
         return list(zip(values, self.boxes, strict=True))

@@ -39,7 +39,7 @@ _UNTRAINED = ((Unrolling, 2), (LogarithmicUnrolling, 4), (PreciseUnrolling, 2))
 _ROUNDS = 6
 """Rounds of each strategy, so that a seed decides what is found, and time only ends what takes too long."""
 
-_EXACT_ROUNDS = 2
+_EXACT_ROUNDS = 6
 """Rounds of the strategies for exact zeros, which either apply or do not."""
 
 _FULL_SHARE = 0.7
@@ -187,6 +187,9 @@ class TrainingMaker:
             yield 2, _ROUNDS, RandomData()
             yield 1, _ROUNDS, RandomData()
             return
+        # Vertices first: they cost a few gradients, exact zeros many.
+        yield 4, 0, Unrolling()
+        yield 4, 0, LogarithmicUnrolling()
         yield 2, _EXACT_ROUNDS, Hitting()
         yield 3, _EXACT_ROUNDS, Bisecting()
         yield 4, _ROUNDS, Unrolling()

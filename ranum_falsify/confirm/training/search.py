@@ -141,12 +141,22 @@ class DataSearch:
         for share in _SHARES:
             points = [self._shrink(x, box, torch.tensor([share])) for x, box in zip(starts, self.boxes, strict=True)]
             for target in self._followed:
-                _, gradients = self._differentiate(self.harden(points), target)
-                ends = [
-                    x if g is None else torch.where(g > 0, box.lower, torch.where(g < 0, box.upper, x))
-                    for x, g, box in zip(points, gradients, self.boxes, strict=True)
-                ]
-                self.visit(self.harden(ends))
+                flat = self._visit_vertex(points, target)
+                if any(flat) and not all(flat):
+                    # What rounds a draw, as Dropout does, has no slope: it lies wholly at one end.
+                    for end in ("lower", "upper"):
+                        rows = zip(points, self.boxes, flat, strict=True)
+                        self._visit_vertex([getattr(box, end)[None] if f else x for x, box, f in rows], target)
+
+    def _visit_vertex(self, points: Sequence[Tensor], target: int) -> list[bool]:
+        """Try the vertex downhill from a point, `(1, ...)`; return which floating data have no slope there."""
+        _, gradients = self._differentiate(self.harden(points), target)
+        rows = list(zip(points, self.boxes, gradients, strict=True))
+        ends = [
+            x if g is None else torch.where(g > 0, box.lower, torch.where(g < 0, box.upper, x)) for x, box, g in rows
+        ]
+        self.visit(self.harden(ends))
+        return [x.is_floating_point() and (g is None or not bool(g.any())) for x, _, g in rows]
 
     def explore(self, target: int, count: int, steps: int, *, first: bool) -> None:
         """Search one round for one of the task's targets."""
@@ -163,12 +173,18 @@ class DataSearch:
             else:
                 self.replay_best(margins, points)
             if not any(g is not None and bool(g.any()) for g in gradients):
-                # Nothing that is searched changes this condition.
-                self._followed = [other for other in self._followed if other != target] or self._followed
+                self._leave(target, is_constant=len(margins) > 1 and bool((margins == margins[0]).all()))
                 break
             descent.step(gradients)
         points = self.harden(descent.inputs)
         self.visit(points, near=True)
+
+    def _leave(self, target: int, *, is_constant: bool) -> None:
+        """Follow a target without slopes no longer; the last one is followed as long as margins differ."""
+        others = [other for other in self._followed if other != target]
+        if is_constant and not others:
+            raise _Done
+        self._followed = others or self._followed
 
     def _visit_draws(self, starts: Sequence[Tensor], count: int, steps: int) -> None:
         """Visit as many points drawn at random as a descent would visit."""
