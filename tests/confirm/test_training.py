@@ -32,6 +32,7 @@ from ranum_falsify.confirm.training.writing import Rehearsed, rehearse
 from ranum_falsify.confirm.unit_test import write_arrays
 from ranum_falsify.deadline import NEVER
 from ranum_falsify.errors import PropertyError, UsageError
+from ranum_falsify.properties.formula.terms import Trainable
 from ranum_falsify.properties.problem.targets import targets_of
 from ranum_falsify.search.converter import convert
 from tests.confirm.confirm_kit import Array, posed, run
@@ -55,7 +56,8 @@ def task(
     goal = problem.goals[0]
     targets = [target for target in targets_of(0, goal) if target.op.name == "hit"]
     model = convert(goal.call.graph)
-    return TrainingTask(problem, targets, model, loss=[loss], weights=["w"], one_hot=one_hot)
+    trained = Trainable(loss=(loss,), weights=("w",), one_hot=one_hot)
+    return TrainingTask(problem, targets, model, trained)
 
 
 def search(
