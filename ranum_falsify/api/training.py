@@ -139,7 +139,7 @@ class TrainingWorkshop:
             folder=folder,
             seconds=time.monotonic() - began,
             rehearsed=rehearsed,
-            notices=task.notices,
+            notices=(*question.call.graph.notices, *task.notices),
         )
 
     def _initial_weights(self, question: Question, task: TrainingTask) -> list[np.ndarray]:
