@@ -38,8 +38,8 @@ def task(text: str = REGRESSION, loss: Sequence[str] = ("cost",), parts: Sequenc
     problem = make_repeatable(posed(text, [(0.0, 1.0), (0.0, 1.0), (-100.0, 100.0)]))
     goal = problem.goals[0]
     targets = [target for target in targets_of(0, goal) if target.op.name == "hit"]
-    weights = tuple(name for name in ("w", "v") if name in goal.call.graph.input_names)
-    trained = Trainable(weights=weights, loss=tuple(loss), one_hot=("y",), parts=tuple(parts))
+    weights, labels = (tuple(n for n in names if n in goal.call.graph.input_names) for names in ("wv", "y"))
+    trained = Trainable(weights=weights, loss=tuple(loss), one_hot=labels, parts=tuple(parts))
     return TrainingTask(problem, targets, convert(goal.call.graph), trained)
 
 

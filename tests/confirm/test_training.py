@@ -121,6 +121,14 @@ def test_every_strategy_leads_one_step_into_the_defect(strategy: Strategy) -> No
         assert (x >= datum.box.lower.numpy()).all() and (x <= datum.box.upper.numpy()).all()
 
 
+@pytest.mark.parametrize(
+    ("recipe", "followed"),
+    [(Recipe(steps=10), 10), (Recipe(steps=1000), 3), (Recipe(steps=1000, batches=5), 5), (Recipe(steps=12), 3)],
+)
+def test_gradients_follow_few_steps_and_the_beginning_of_many(recipe: Recipe, followed: int) -> None:
+    assert recipe.followed.steps == followed and recipe.is_long == (followed < recipe.steps)
+
+
 def test_equal_seeds_give_equal_data() -> None:
     first, second = (search(task(), Recipe(steps=2), Unrolling(), seed=3) for _ in range(2))
     assert first is not None and second is not None

@@ -86,7 +86,8 @@ class TrainingTask:
             draws: The variables that are what random operators draw.
 
         Raises:
-            PropertyError: There is no such node, or the loss depends on no weight, or a weight is no variable.
+            PropertyError: There is no such node, label or part, or the loss depends on no weight, or a weight is no
+                variable.
         """
         self.call: NetworkCall = problem.goals[targets[0].goal].call
         self.targets = tuple(targets)
@@ -110,6 +111,7 @@ class TrainingTask:
         self.problem = _unbound(problem, {self._names[name] for name in self.weights})
         self._losses = _find_losses(self.graph, trainable.loss)
         self._parts = trainable.parts
+        self._check_names(trainable)
         self._check_path()
 
     @property
@@ -193,6 +195,21 @@ class TrainingTask:
         """Return arrays by the names of the property's variables."""
         named = {d.variable: x for d, x in zip(self.data, data, strict=True)}
         return named | {self._names[name]: x for name, x in zip(self.weights, weights, strict=True)}
+
+    def _check_names(self, trainable: Trainable) -> None:
+        data = [datum.name for datum in self.data]
+        for name in trainable.one_hot:
+            if name not in data:
+                raise PropertyError(
+                    f"training: one_hot names {name!r}, which is no input of the network; "
+                    f"inputs: {', '.join(map(repr, data))}"
+                )
+        for part in trainable.parts:
+            if not any(name.startswith(part) for name in self.weights):
+                raise PropertyError(
+                    f"training: no freed weight has a name that begins with {part!r}, as parts has it; "
+                    f"weights: {', '.join(map(repr, self.weights))}"
+                )
 
     def _check_path(self) -> None:
         reached = {id(op) for op in topological_order(self._losses)}

@@ -96,9 +96,12 @@ class _Loss:
         self.__name__ = self.__qualname__ = "loss"
 
     def __call__(self, *names: Any, one_hot: Any = (), parts: Any = ()) -> LossName:
-        labels, starts = ((given,) if isinstance(given, str) else tuple(given) for given in (one_hot, parts))
+        labels, starts = (tuple(given) if isinstance(given, list | tuple) else (given,) for given in (one_hot, parts))
         if not names or not all(isinstance(name, str) for name in (*names, *labels, *starts)):
-            raise PropertyError('loss is written as loss("cost"), with the name of a node or of an output')
+            raise PropertyError(
+                'loss is written as loss("cost"), with the name of a node or of an output; '
+                "one_hot and parts are lists of names"
+            )
         if len(starts) not in (0, len(names)):
             raise PropertyError(
                 f"loss: {len(starts)} parts for {len(names)} losses; for each, say how the names of its weights begin"
