@@ -50,8 +50,10 @@ def test_files_and_report(workshop: Workshop) -> None:
 def test_many_steps_train_in_full_on_a_batch_of_the_size_that_is_given(workshop: Workshop) -> None:
     text, out = TEXT.replace("[1,", "[rows,"), workshop.folder / "out"
     file = workshop.property(FORMULA.replace("LOSS", LOSS).replace("x <= 4", "x <= 1"))
-    command = ["confirm", file, "--network", "N", workshop.model(text), "--training", "--timeout", "60", "-p", "1"]
-    done = workshop.run(*command, "--dim", "rows=3", "--learning-rate", "9", "--training-steps", "40", "--out", out)
+    command: list[str | Path] = ["confirm", file, "--network", "N", workshop.model(text), "--training", "-p", "1"]
+    done = workshop.run(
+        *command, "--timeout", "60", "--dim", "rows=3", "--learning-rate", "9", "--training-steps", "40", "--out", out
+    )
     assert done.status == 1 and "by training in full" in done.out and "notice" not in done.out
     with np.load(out / "hit" / "training.npz") as arrays:
         assert arrays["data:x"].shape == (1, 3, 40) and len(arrays["order"]) > 1

@@ -62,7 +62,9 @@ _FILES_HEAD = """
 `zoo build MODEL --documented --batch BATCH`, and on its files `confirm --training --node NODE` with the program's
 optimiser and learning rate and 1,000 training steps; beside it one run of `zoo train ID --level real`, whose initial
 weights are other draws. Seconds of the processor are those of the whole command, its start included; `confirm` also
-trains a second time, with the code of the test that it would write. {summary}
+trains a second time, with the code of the test that it would write.
+
+{summary}
 
 | id | operator | batch | options | steps | processor s | `zoo train`: steps | processor s | times |
 |---|---|---|---|---|---|---|---|---|
