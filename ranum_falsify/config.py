@@ -385,7 +385,7 @@ class TrainingConfig:
         training: Search for training data, after which the trained model fails, instead of unit tests.
         optimizer: The optimiser of the training.
         learning_rate: Its learning rate.
-        steps: Number of training steps; the search follows them all, so that many take long.
+        steps: Number of training steps; of more than 10, one batch is trained on in full, step after step.
         batches: Number of different batches, which the steps take in turn.
         clamp: Put trained weights back into the property's ranges after each step.
     """

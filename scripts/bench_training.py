@@ -1,10 +1,13 @@
 #!/usr/bin/env python3
 """Measure how many runs of training data lead into the zoo's 79 defects: searched, drawn at random, and natural ones.
 
+The column "real, files" is about commands on files, of ten defects.
+
 Writes benchmarks/training.json after every defect, continues where it stopped, and the section of zoo.md.
 
     scripts/bench_training.py
     scripts/bench_training.py --only 3 --levels strict --folder /tmp
+    scripts/bench_training.py --levels "real, files" --again
     scripts/bench_training.py --page
 """
 
@@ -26,7 +29,8 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from lab.bench.digits import load_pictures
-from lab.bench.training_page import COLUMNS, SEARCHES, WRITTEN, replace_section, section
+from lab.bench.training_files import COMPARED, compare
+from lab.bench.training_page import COLUMNS, FILES, SEARCHES, WRITTEN, replace_section, section
 from ranum_falsify.errors import RanumFalsifyError
 from ranum_falsify.report.versions import versions
 from ranum_falsify.zoo.catalogue import MODELS, model_of
@@ -43,6 +47,8 @@ _LONG = 40000
 
 def measure(model: ZooModel, defect: Defect, column: str, given: argparse.Namespace) -> dict[str, Any] | None:
     """Return the figures of one defect in one column, None where the column does not concern it."""
+    if column == FILES:
+        return compare(model, defect, given.timeout) if defect.id in COMPARED else None
     if column in SEARCHES:
         return search(model, defect, column, given)
     if model.training is None or (column == WRITTEN) != (model.id in SAMPLES):

@@ -157,6 +157,17 @@ def test_the_page_of_results_says_what_was_measured() -> None:
 
 
 @pytest.mark.slow
+def test_training_on_files_becomes_a_row(tmp_path: Path) -> None:
+    options = ["--only", "2b", "3", "--levels", "real, files", "--folder", str(tmp_path)]
+    assert script("bench_training").main(options) == 0
+    levels = {d["id"]: d["levels"] for d in json.loads((tmp_path / "training.json").read_text())["defects"]}
+    row = levels.pop("2b")["real, files"]
+    assert not any(levels.values()), "others are not compared"
+    assert (row["outcome"], row["zoo"]["trained"]) == ("trained", 1)
+    assert 0 < row["processor_seconds"] and 0 < row["zoo"]["processor_seconds"]
+
+
+@pytest.mark.slow
 def test_clips_of_a_model_become_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options = ["--only", "4", "33", "--sets", "all", "inputs", "--folder", str(tmp_path)]
     assert script("bench_fix").main(options) == 0

@@ -47,6 +47,23 @@ def test_training_by_itself_tells_the_documented_operator_from_others() -> None:
     assert "real, natural data | " not in text  # no column of the searches
 
 
+def test_files_are_compared_with_the_search_of_the_zoo() -> None:
+    def row(outcome: str, seconds: float) -> dict[str, Any]:
+        zoo = {"trained": 1, "steps": [1000], "processor_seconds": 4.0}
+        return {"rule": "--optimizer sgd", "batch": 9, "outcome": outcome, "steps": 8, "processor_seconds": seconds} | {
+            "zoo": zoo
+        }
+
+    rows = {"a": row("trained", 6.0), "b": row("trained", 10.0), "c": row("none", 2.0)}
+    defects = [{"id": i, "operator": "Log", "node": "l", "levels": {"real, files": x}} for i, x in rows.items()]
+    text = importlib.import_module("lab.bench.training_page").section(
+        {**MEASURED, "defects": [*MEASURED["defects"], *defects]}
+    )
+    assert "Found: 2 of 3, 1 of them within twice the time; 1.50 times in the median, 2.50 at most." in text
+    assert "| a | Log `l` | 9 | `--optimizer sgd` | 8 | 6.00 | 1,000 | 4.00 | 1.50 |" in text
+    assert "| c | Log `l` | 9 | `--optimizer sgd` | none | 2.00 |" in text
+
+
 def test_the_section_replaces_the_one_before_it() -> None:
     page = importlib.import_module("lab.bench.training_page")
     once = page.replace_section("# Page\n\ntext\n", page.section(MEASURED))

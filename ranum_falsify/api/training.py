@@ -103,14 +103,13 @@ class TrainingWorkshop:
                 yield self._search(tests, question, folder, task)
 
     def _task(self, tests: TestMaker, question: Question) -> TrainingTask:
-        trainable = _trainable(question)
+        given = {variable.name for variable in self._loaded.problem.inputs}
         return TrainingTask(
             tests.problem,
             question.targets,
             tests.model_of(question),
-            loss=trainable.loss,
-            weights=trainable.weights,
-            one_hot=trainable.one_hot,
+            _trainable(question),
+            draws={variable.name for variable in tests.problem.inputs} - given,
         )
 
     def _search(self, tests: TestMaker, question: Question, folder: str, task: TrainingTask) -> TrainedOperator:
@@ -140,7 +139,7 @@ class TrainingWorkshop:
             folder=folder,
             seconds=time.monotonic() - began,
             rehearsed=rehearsed,
-            notices=task.notices,
+            notices=(*question.call.graph.notices, *task.notices),
         )
 
     def _initial_weights(self, question: Question, task: TrainingTask) -> list[np.ndarray]:

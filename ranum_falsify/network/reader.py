@@ -134,7 +134,7 @@ class _Reader(GraphBuilder):
         self.notices += [*describe_strings(self.source), *describe_stored_infinities(scope.tensors)]
         inputs = self._inputs(scope)
         if self.unused_dims:
-            known = ", ".join(sorted(self._collect_symbolic())) or "none"
+            known = ", ".join(sorted({*self._collect_symbolic()})) or "none"
             raise ModelError(f"--dim {sorted(self.unused_dims)[0]}: no such symbolic dimension; the model has {known}")
         names = [output.name for output in self.model.graph.output]
         self.build(order, scope, names)

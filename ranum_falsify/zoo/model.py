@@ -161,4 +161,6 @@ class ZooModel:
     def property_text(self, architecture: Architecture, *, safe: bool = False) -> str:
         """Return the property that no operator receives invalid input."""
         summary = f"No operator of {self.program} receives invalid input, whatever its inputs and weights."
-        return property_text(self.file_name(safe=safe), architecture, summary=summary, gradient=self.gradient)
+        parts = None if self.training is None else self.training.parts
+        name = self.file_name(safe=safe)
+        return property_text(name, architecture, summary=summary, gradient=self.gradient, parts=parts)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
 
-from ranum_falsify.building import BoxedVariable
 from ranum_falsify.zoo.builder import Architecture
 
 _HEAD = '''"""{summary}
@@ -21,7 +21,18 @@ N = Network("N")
 '''
 
 
-def property_text(name: str, architecture: Architecture, *, summary: str, gradient: bool = False) -> str:
+_LABELS = ("y", "y_", "label", "labels", "oh", "y_true")
+"""Inputs that are labels, one-hot in training."""
+
+
+def property_text(
+    name: str,
+    architecture: Architecture,
+    *,
+    summary: str,
+    gradient: bool = False,
+    parts: Sequence[str] | None = None,
+) -> str:
     """Return a DNNP property over all inputs and weights of an architecture.
 
     Args:
@@ -29,13 +40,16 @@ def property_text(name: str, architecture: Architecture, *, summary: str, gradie
         architecture: The model that the property is about.
         summary: First line of the file.
         gradient: Whether derivatives must be finite too.
+        parts: For each output, how the names of those weights begin whose loss it is; if empty, all outputs are of
+            all; None where nothing is trained.
     """
     variables = [*architecture.inputs, *architecture.weights]
     names = [_identifier(v.name) for v in variables]
     bounds = [f"{v.low!r} <= {name} <= {v.high!r}" for name, v in zip(names, variables, strict=True)]
     network = "N"
     if architecture.weights:
-        network = f"free(N, {', '.join(_quote(v) for v in architecture.weights)})"
+        loss = "" if parts is None else f", loss={_loss(architecture, parts)}"
+        network = f"free(N, {_list(v.name for v in architecture.weights)}{loss})"
     applied = f"{network}({', '.join(names)})"
     goal = f"no_invalid_input({applied}, gradient=True)" if gradient else f"no_invalid_input({applied})"
     lines = [f"{'    ' * depth}Forall(\n{'    ' * (depth + 1)}{n}," for depth, n in enumerate(names)]
@@ -52,5 +66,12 @@ def _identifier(name: str) -> str:
     return f"{word}_" if word in ("N", "And", "Or", "free") else word
 
 
-def _quote(variable: BoxedVariable) -> str:
-    return f'"{variable.name}"'
+def _loss(architecture: Architecture, parts: Sequence[str]) -> str:
+    words = [_list(output.name for output in architecture.model.graph.output)]
+    labels = [v.name for v in architecture.inputs if v.name in _LABELS]
+    words += [f"{key}=[{_list(names)}]" for key, names in (("one_hot", labels), ("parts", parts)) if names]
+    return f"loss({', '.join(words)})"
+
+
+def _list(names: Iterable[str]) -> str:
+    return ", ".join(f'"{name}"' for name in names)

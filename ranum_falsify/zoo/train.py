@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, get_args
+from typing import Literal, cast, get_args
 
 import numpy as np
 import torch
@@ -20,6 +20,7 @@ from ranum_falsify.confirm.training.running import Recipe
 from ranum_falsify.confirm.training.task import TrainingTask
 from ranum_falsify.confirm.training.writing import Rehearsed, rehearse
 from ranum_falsify.network.tensors import to_numpy
+from ranum_falsify.properties.formula.terms import Trainable
 from ranum_falsify.properties.problem.targets import targets_of
 from ranum_falsify.search.converter import convert
 from ranum_falsify.search.starts import Box
@@ -43,12 +44,6 @@ SEEDS = (188, 306, 414, 124, 695, 199, 425, 203, 711, 240)
 
 STEPS = 1000
 """Steps of real training."""
-
-LABELS = ("y", "y_", "label", "labels", "oh", "y_true")
-"""Inputs that are labels, one-hot in real training."""
-
-_HORIZON = 3
-"""Steps that the search for data of real training follows."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,24 +97,21 @@ class TrainingBench:
             self._architecture = _widen_as_ranum(self._architecture)
         if level == "real":
             self._architecture = _keep_as_in_training(self._architecture)
-        self._problem = make_repeatable(problem_of(model, self._architecture))
+        asked = problem_of(model, self._architecture)
+        self._problem = make_repeatable(asked)
+        self._draws = {v.name for v in self._problem.inputs} - {v.name for v in asked.inputs}
         self._module = convert(self._problem.goals[0].call.graph)
 
     def task(self, defect: Defect) -> TrainingTask:
         """Return the task of a defect."""
         nodes = {defect.node, *defect.same, *(defect.of_ranum if self.level in _LIKE_RANUM else ())}
         targets = [t for t in targets_of(0, self._problem.goals[0]) if t.op.name in nodes]
-        training = self.model.training if self.level == "real" else None
-        return TrainingTask(
-            self._problem,
-            targets,
-            self._module,
-            loss=[output.name for output in self._architecture.model.graph.output],
-            weights=[weight.name for weight in self._architecture.weights],
-            one_hot=LABELS if self.level == "real" else (),
-            parts=training.parts if training else (),
-            draws=sorted({v.name for v in self._problem.inputs} - {v.name for v in self._architecture.inputs}),
+        whole = Trainable(
+            weights=tuple(weight.name for weight in self._architecture.weights),
+            loss=tuple(output.name for output in self._architecture.model.graph.output),
         )
+        trainable = self._problem.goals[0].call.trainable if self.level == "real" else None
+        return TrainingTask(self._problem, targets, self._module, trainable or whole, draws=self._draws)
 
     @property
     def recipe(self) -> Recipe:
@@ -128,7 +120,7 @@ class TrainingBench:
             training = self.model.training
             if training is None:
                 return Recipe(steps=0)  # what is not trained can only fail at once
-            return Recipe(optimiser=optimiser_of(training), steps=STEPS, horizon=_HORIZON)
+            return Recipe(optimiser=optimiser_of(training), steps=STEPS)
         return Recipe(clamps=self.level in _LIKE_RANUM)
 
     def runs_of(
@@ -211,15 +203,8 @@ def _keep_as_in_training(architecture: Architecture) -> Architecture:
 
 def optimiser_of(training: Training) -> Optimiser:
     """Return the optimiser of a program."""
-    names: dict[str, OptimiserName] = {
-        "SGD": "sgd",
-        "Momentum": "momentum",
-        "Adam": "adam",
-        "Adagrad": "adagrad",
-        "RMSProp": "rmsprop",
-    }
     return Optimiser(
-        name=names[training.optimizer],
+        name=cast(OptimiserName, training.optimizer.lower()),
         learning_rate=training.learning_rate,
         momentum=training.momentum,
         epsilon=1e-8 if training.epsilon is None else training.epsilon,

@@ -47,6 +47,33 @@ def test_files_and_report(workshop: Workshop) -> None:
     assert plot.read_text().startswith("<svg")
 
 
+def test_many_steps_train_in_full_on_a_batch_of_the_size_that_is_given(workshop: Workshop) -> None:
+    text, out = TEXT.replace("[1,", "[rows,"), workshop.folder / "out"
+    file = workshop.property(FORMULA.replace("LOSS", LOSS).replace("x <= 4", "x <= 1"))
+    command: list[str | Path] = ["confirm", file, "--network", "N", workshop.model(text), "--training", "-p", "1"]
+    done = workshop.run(
+        *command, "--timeout", "60", "--dim", "rows=3", "--learning-rate", "9", "--training-steps", "40", "--out", out
+    )
+    assert done.status == 1 and "by training in full" in done.out and "notice" not in done.out
+    with np.load(out / "hit" / "training.npz") as arrays:
+        assert arrays["data:x"].shape == (1, 3, 40) and len(arrays["order"]) > 1
+    taken = workshop.run(*command, "--learning-rate", "0.001")
+    assert taken.status == 3 and "is taken as 1; set it with --dim rows=VALUE" in taken.out
+
+
+@pytest.mark.slow
+def test_files_of_the_zoo_train_as_their_program(workshop: Workshop) -> None:
+    out = workshop.folder / "zoo"
+    assert workshop.run("zoo", "build", "32", "--documented", "--out", out).status == 0
+    rule = ("--optimizer", "sgd", "--learning-rate", "0.1", "--training-steps", "1000", "--timeout", "300")
+    files = (out / "32.py", "--network", "N", out / "32.onnx", "--training", "--out", out / "found")
+    done = workshop.run("confirm", *files, *rule)
+    assert done.status == 1 and "log (Log): infinity after training" in done.out
+    with np.load(out / "found" / "log" / "training.npz") as arrays:
+        rows = arrays["data:oh"][0]
+    assert sorted(set(rows.flatten())) == [0.0, 1.0] and (rows.sum(1) == 1).all()
+
+
 def test_equal_seeds_write_equal_files(workshop: Workshop) -> None:
     folders = [workshop.folder / name for name in ("first", "second")]
     for folder in folders:
@@ -67,6 +94,10 @@ def test_a_loss_of_several_elements_has_a_notice(workshop: Workshop) -> None:
         (", loss=loss(3)", r"loss is written as loss\(\"cost\"\)"),
         (', loss="cost"', r"write free\(N, \"W\", \"b\"\).*loss=loss\(\"cost\"\)"),
         (', cost=loss("cost")', r"write free\(N, \"W\", \"b\"\)"),
+        (', loss=loss("cost", one_hot=3)', "one_hot and parts are lists of names"),
+        (', loss=loss("cost", one_hot=["z"])', "one_hot names 'z', which is no input.*inputs: 'x', 'y'"),
+        (', loss=loss("cost", parts=["w", "v"])', "2 parts for 1 losses; for each, say how the names of its weights"),
+        (', loss=loss("cost", parts=["v"])', "no freed weight .* begins with 'v'.*weights: 'w'"),
     ],
 )
 def test_what_trains_must_be_said(workshop: Workshop, loss: str, message: str) -> None:

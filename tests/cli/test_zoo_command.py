@@ -115,7 +115,7 @@ class TestShow:
             "  x  float32 [1, 784]  in [0, 1]\n",
             "weights (7850 elements), with values at first\n",
             "  W  float32 [784, 10]  in [-10, 10], 0\n",
-            '  no_invalid_input(free(N, "W", "b")(x, y, W, b)),\n',
+            '  no_invalid_input(free(N, "W", "b", loss=loss("Neg", one_hot=["y"]))(x, y, W, b)),\n',
         ):
             assert fact in run.out, fact
 

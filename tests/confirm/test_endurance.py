@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import count
 
 import numpy as np
@@ -16,6 +17,7 @@ from ranum_falsify.confirm.training.running import Recipe
 from ranum_falsify.confirm.training.search import Found
 from ranum_falsify.confirm.training.task import TrainingTask
 from ranum_falsify.deadline import NEVER, Deadline
+from ranum_falsify.properties.formula.terms import Trainable
 from ranum_falsify.properties.problem.targets import targets_of
 from ranum_falsify.search.converter import convert
 from tests.confirm.confirm_kit import Array, posed, run
@@ -25,20 +27,20 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 # Four rows of softmax regression; no step parts logits by 104, which takes hundreds of them.
 REGRESSION = """g (float[4,40] x, float[4,3] y, float[40,3] w) => (float cost) {
     m = MatMul(x, w) p = Softmax(m) [hit] l = Log(p) t = Mul(y, l) s = ReduceSum<keepdims=0>(t) cost = Neg(s) }"""
-RECIPE = Recipe(optimiser=Optimiser(learning_rate=0.5), steps=300, horizon=1)
+RECIPE = Recipe(optimiser=Optimiser(learning_rate=0.5), steps=300)
 
 
 # Too many weights for all batches to be trained at once.
 WIDE = REGRESSION.replace("40", "2000")
 
 
-def task(text: str = REGRESSION, **more: list[str]) -> TrainingTask:
+def task(text: str = REGRESSION, loss: Sequence[str] = ("cost",), parts: Sequence[str] = ()) -> TrainingTask:
     problem = make_repeatable(posed(text, [(0.0, 1.0), (0.0, 1.0), (-100.0, 100.0)]))
     goal = problem.goals[0]
     targets = [target for target in targets_of(0, goal) if target.op.name == "hit"]
-    losses = more.pop("loss", ["cost"])
-    weights = [name for name in ("w", "v") if name in goal.call.graph.input_names]
-    return TrainingTask(problem, targets, convert(goal.call.graph), loss=losses, weights=weights, one_hot=["y"], **more)
+    weights, labels = (tuple(n for n in names if n in goal.call.graph.input_names) for names in ("wv", "y"))
+    trained = Trainable(weights=weights, loss=tuple(loss), one_hot=labels, parts=tuple(parts))
+    return TrainingTask(problem, targets, convert(goal.call.graph), trained)
 
 
 def search(given: TrainingTask, recipe: Recipe = RECIPE, seed: int = 0) -> Found | None:
@@ -91,11 +93,11 @@ def test_equal_seeds_give_equal_runs() -> None:
 
 @pytest.mark.slow
 def test_too_few_steps_find_nothing() -> None:
-    assert search(task(), Recipe(optimiser=Optimiser(learning_rate=0.001), steps=5, horizon=1)) is None
+    assert search(task(), Recipe(optimiser=Optimiser(learning_rate=0.001), steps=5)) is None
 
 
 def test_time_is_left_to_search_an_input_of_a_model_that_is_not_trained_to_the_end() -> None:
-    given, recipe, ticks = task(WIDE), Recipe(optimiser=Optimiser(learning_rate=0.5), steps=10**9, horizon=1), count()
+    given, recipe, ticks = task(WIDE), Recipe(optimiser=Optimiser(learning_rate=0.5), steps=10**9), count()
     with Judge(given) as judge:
         found = Endurance(
             given,

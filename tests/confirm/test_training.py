@@ -32,6 +32,7 @@ from ranum_falsify.confirm.training.writing import Rehearsed, rehearse
 from ranum_falsify.confirm.unit_test import write_arrays
 from ranum_falsify.deadline import NEVER
 from ranum_falsify.errors import PropertyError, UsageError
+from ranum_falsify.properties.formula.terms import Trainable
 from ranum_falsify.properties.problem.targets import targets_of
 from ranum_falsify.search.converter import convert
 from tests.confirm.confirm_kit import Array, posed, run
@@ -55,7 +56,8 @@ def task(
     goal = problem.goals[0]
     targets = [target for target in targets_of(0, goal) if target.op.name == "hit"]
     model = convert(goal.call.graph)
-    return TrainingTask(problem, targets, model, loss=[loss], weights=["w"], one_hot=one_hot)
+    trained = Trainable(loss=(loss,), weights=("w",), one_hot=one_hot)
+    return TrainingTask(problem, targets, model, trained)
 
 
 def search(
@@ -117,6 +119,14 @@ def test_every_strategy_leads_one_step_into_the_defect(strategy: Strategy) -> No
     np.testing.assert_allclose(found.trained[0], one_step(found), rtol=1e-4, atol=1e-4)
     for datum, x in zip(given.data, found.batches[0], strict=True):
         assert (x >= datum.box.lower.numpy()).all() and (x <= datum.box.upper.numpy()).all()
+
+
+@pytest.mark.parametrize(
+    ("recipe", "followed"),
+    [(Recipe(steps=10), 10), (Recipe(steps=1000), 3), (Recipe(steps=1000, batches=5), 5), (Recipe(steps=12), 3)],
+)
+def test_gradients_follow_few_steps_and_the_beginning_of_many(recipe: Recipe, followed: int) -> None:
+    assert recipe.followed.steps == followed and recipe.is_long == (followed < recipe.steps)
 
 
 def test_equal_seeds_give_equal_data() -> None:

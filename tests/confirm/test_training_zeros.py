@@ -14,6 +14,7 @@ from ranum_falsify.confirm.training.search import DataSearch, Found
 from ranum_falsify.confirm.training.strategies import Bisecting, Hitting, LogarithmicUnrolling, Strategy
 from ranum_falsify.confirm.training.task import TrainingTask
 from ranum_falsify.deadline import NEVER
+from ranum_falsify.properties.formula.terms import Trainable
 from ranum_falsify.properties.problem.targets import targets_of
 from ranum_falsify.search.converter import convert
 from tests.confirm.confirm_kit import Array, posed
@@ -89,7 +90,7 @@ def test_any_of_several_operators_may_fail() -> None:
     problem = make_repeatable(posed(text, [(1.0, 2.0), (-1.0, 3.0)]))
     goal = problem.goals[0]
     targets = [target for target in targets_of(0, goal) if target.op.name in ("first", "second")]
-    given = TrainingTask(problem, targets, convert(goal.call.graph), loss=["cost"], weights=["w"])
+    given = TrainingTask(problem, targets, convert(goal.call.graph), Trainable(loss=("cost",), weights=("w",)))
     with Judge(given) as judge:
         zero = judge.judge([np.zeros((2, 2), np.float32)], [np.ones((1, 2), np.float32)])
         assert zero is not None and {target.op.name for target in zero.targets} == {"first"}

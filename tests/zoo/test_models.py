@@ -11,7 +11,7 @@ from onnx import numpy_helper
 from ranum_falsify.errors import ZooError
 from ranum_falsify.zoo.builder import Architecture
 from ranum_falsify.zoo.catalogue import FUZZED, MODELS, model_of
-from ranum_falsify.zoo.detect import draw_plausible_inputs
+from ranum_falsify.zoo.detect import draw_plausible_inputs, problem_of
 from ranum_falsify.zoo.facts.training import TRAININGS
 from tests.zoo.pair import Pair
 from tests.zoo.triggers import one_hot
@@ -223,3 +223,18 @@ def test_a_batch_scales_the_inputs_alone(pair: Pair) -> None:
     assert [v.name for v in larger.inputs] == [v.name for v in pair.faulty.inputs]
     for one, two in zip(pair.faulty.inputs, larger.inputs, strict=True):
         assert two.shape == one.shape or two.shape == (2 * one.shape[0], *one.shape[1:])
+
+
+@pytest.mark.parametrize("name", ["2", "31", "12", "4"])
+def test_properties_say_what_trains(name: str) -> None:
+    model = model_of(name)
+    architecture = model.architecture(drawn=False)
+    trainable = problem_of(model, architecture).goals[0].call.trainable
+    if model.training is None:
+        assert trainable is None or not trainable.loss
+        return
+    assert trainable is not None
+    assert trainable.weights == tuple(v.name for v in architecture.weights)
+    assert trainable.loss == tuple(output.name for output in architecture.model.graph.output)
+    assert trainable.one_hot == tuple(v.name for v in architecture.inputs if v.name in LABELS)
+    assert trainable.parts == model.training.parts

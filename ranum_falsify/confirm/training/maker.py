@@ -153,7 +153,7 @@ class TrainingMaker:
         generator: torch.Generator,
         ends: Deadline,
     ) -> Found | None:
-        if self._recipe.horizon is not None and self._descends:
+        if self._recipe.is_long and self._descends:
             found = Endurance(
                 self._task,
                 self._recipe,

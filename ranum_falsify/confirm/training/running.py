@@ -24,6 +24,13 @@ class HasLoss(Protocol):
         """Return the loss of one batch, differentiable."""
 
 
+_FEW = 10
+"""Steps up to which a search follows them all."""
+
+_HORIZON = 3
+"""Steps that it follows of more."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
     """How a model is trained.
@@ -33,19 +40,22 @@ class Recipe:
         steps: Number of steps.
         batches: Number of different batches, which the steps take in turn.
         clamps: Whether weights are put back into their ranges after each step.
-        horizon: Number of steps that a search follows; it trains on with what it finds.  All where it is None.
     """
 
     optimiser: Optimiser = field(default_factory=Optimiser)
     steps: int = 1
     batches: int = 1
     clamps: bool = False
-    horizon: int | None = None
+
+    @property
+    def is_long(self) -> bool:
+        """Whether there are too many steps for gradients to follow."""
+        return self.steps > _FEW
 
     @property
     def followed(self) -> Recipe:
-        """The part of the training that a search follows."""
-        return self if self.horizon is None else replace(self, steps=min(self.horizon, self.steps))
+        """The part of the training that a search follows; it trains on with what it finds."""
+        return replace(self, steps=min(self.steps, max(_HORIZON, self.batches))) if self.is_long else self
 
 
 def train(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -19,7 +19,7 @@ from ranum_falsify.network import Graph
 from ranum_falsify.network.naming import tensor_name
 from ranum_falsify.network.order import topological_order
 from ranum_falsify.network.tensors import to_torch
-from ranum_falsify.properties.formula.terms import NetworkCall
+from ranum_falsify.properties.formula.terms import NetworkCall, Trainable
 from ranum_falsify.properties.problem.problem import InputVariable, Problem
 from ranum_falsify.properties.problem.targets import Target
 from ranum_falsify.search.converter import Probe, TorchModel, convert
@@ -72,12 +72,9 @@ class TrainingTask:
         problem: Problem,
         targets: Sequence[Target],
         model: TorchModel,
+        trainable: Trainable,
         *,
-        loss: Sequence[str],
-        weights: Sequence[str],
-        one_hot: Sequence[str] = (),
-        draws: Sequence[str] = (),
-        parts: Sequence[str] = (),
+        draws: Collection[str] = (),
     ) -> None:
         """Prepare.
 
@@ -85,14 +82,12 @@ class TrainingTask:
             problem: The property, with the draws of random operators as inputs.
             targets: The conditions of one operator, or of several of which any is to fail, in topological order.
             model: The network as a module.
-            loss: Nodes or outputs whose sum is made small.
-            weights: The freed initializers that are trained.
-            one_hot: Labels, by ONNX name.
-            draws: What random operators draw, by ONNX name.
-            parts: For each loss, how the names of those weights begin that make it small; all weights by default.
+            trainable: Weights, losses and labels.
+            draws: The variables that are what random operators draw.
 
         Raises:
-            PropertyError: There is no such node, or the loss depends on no weight, or a weight is no variable.
+            PropertyError: There is no such node, label or part, or the loss depends on no weight, or a weight is no
+                variable.
         """
         self.call: NetworkCall = problem.goals[targets[0].goal].call
         self.targets = tuple(targets)
@@ -100,22 +95,23 @@ class TrainingTask:
         self._probes = {id(group[0].op): probe_of(group) for group in self.by_operator}
         self._names = _list_variables(self.call)
         variables = {v.name: v for v in problem.inputs}
-        self.weights = tuple(name for name in self.graph.input_names if name in set(weights))
+        self.weights = tuple(name for name in self.graph.input_names if name in set(trainable.weights))
         self.ranges = tuple(_box_of(variables[self._names[name]]) for name in self.weights)
         self.data = tuple(
             Datum(
                 name=name,
                 variable=variable,
                 box=_box_of(variables[variable]),
-                is_one_hot=name in one_hot,
-                is_draw=name in draws,
+                is_one_hot=name in trainable.one_hot,
+                is_draw=variable in draws,
             )
             for name, variable in self._names.items()
             if name not in self.weights
         )
         self.problem = _unbound(problem, {self._names[name] for name in self.weights})
-        self._losses = _find_losses(self.graph, loss)
-        self._parts = tuple(parts)
+        self._losses = _find_losses(self.graph, trainable.loss)
+        self._parts = trainable.parts
+        self._check_names(trainable)
         self._check_path()
 
     @property
@@ -199,6 +195,21 @@ class TrainingTask:
         """Return arrays by the names of the property's variables."""
         named = {d.variable: x for d, x in zip(self.data, data, strict=True)}
         return named | {self._names[name]: x for name, x in zip(self.weights, weights, strict=True)}
+
+    def _check_names(self, trainable: Trainable) -> None:
+        data = [datum.name for datum in self.data]
+        for name in trainable.one_hot:
+            if name not in data:
+                raise PropertyError(
+                    f"training: one_hot names {name!r}, which is no input of the network; "
+                    f"inputs: {', '.join(map(repr, data))}"
+                )
+        for part in trainable.parts:
+            if not any(name.startswith(part) for name in self.weights):
+                raise PropertyError(
+                    f"training: no freed weight has a name that begins with {part!r}, as parts has it; "
+                    f"weights: {', '.join(map(repr, self.weights))}"
+                )
 
     def _check_path(self) -> None:
         reached = {id(op) for op in topological_order(self._losses)}

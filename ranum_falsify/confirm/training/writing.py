@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from string import Template
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 import torch
@@ -23,6 +23,7 @@ from ranum_falsify.confirm.training.search import Found
 from ranum_falsify.confirm.training.task import TrainingTask
 from ranum_falsify.confirm.unit_test import write_arrays
 from ranum_falsify.escaping import escape
+from ranum_falsify.lazy import cached_property
 from ranum_falsify.network.tensors import to_numpy, to_torch
 from ranum_falsify.saving import Content
 from ranum_falsify.search.starts import Box
@@ -102,7 +103,15 @@ class _Script:
 
     def loss(self, weights: Sequence[Tensor], data: Sequence[Tensor]) -> Tensor:
         """See `HasLoss`."""
-        scope = {
+        return self._loss(weights, data, self._constants)
+
+    @cached_property
+    def _constants(self) -> list[Tensor]:
+        return [to_torch(x) for x in self.program.constants]
+
+    @cached_property
+    def _loss(self) -> Callable[..., Tensor]:
+        scope: dict[str, Any] = {
             "torch": torch,
             "aten": torch.ops.aten,
             "device": torch.device,
@@ -110,8 +119,7 @@ class _Script:
             "nan": float("nan"),
         }
         exec(self.program.source, scope)
-        loss = scope["loss"]
-        return loss(weights, data, [to_torch(x) for x in self.program.constants])  # type: ignore[operator, no-any-return]
+        return scope["loss"]  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -341,12 +341,14 @@ class Trainable:
     Attributes:
         weights: The freed initializers, which training changes.
         loss: Nodes or outputs whose sum training makes small.
-        one_hot: Inputs each row of which is 0 but for a single 1.
+        one_hot: Labels; each row of one of floating type is 0 but for a single 1.
+        parts: For each loss, how the names of those weights begin that make it small; if empty, all weights do.
     """
 
     weights: tuple[str, ...]
     loss: tuple[str, ...]
     one_hot: tuple[str, ...] = ()
+    parts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -77,24 +77,36 @@ class LossName:
 
     Attributes:
         names: Nodes or outputs, whose sum it is.
-        one_hot: Inputs each row of which is 0 but for a single 1.
+        one_hot: Labels; each row of one of floating type is 0 but for a single 1.
+        parts: For each name, how the names of those weights begin that make it small; if empty, all weights do.
     """
 
     names: tuple[str, ...]
     one_hot: tuple[str, ...] = ()
+    parts: tuple[str, ...] = ()
 
 
 class _Loss:
-    """`loss("cost", one_hot=["y"])`: what training makes small, a node or an output, and labels that are one-hot."""
+    """`loss("cost", one_hot=["y"])`: what training makes small, a node or an output, and labels that are one-hot.
+
+    `loss("d_cost", "g_cost", parts=["D_", "G_"])` gives each loss its own weights, by how their names begin.
+    """
 
     def __init__(self) -> None:
         self.__name__ = self.__qualname__ = "loss"
 
-    def __call__(self, *names: Any, one_hot: Any = ()) -> LossName:
-        labels = (one_hot,) if isinstance(one_hot, str) else tuple(one_hot)
-        if not names or not all(isinstance(name, str) for name in (*names, *labels)):
-            raise PropertyError('loss is written as loss("cost"), with the name of a node or of an output')
-        return LossName(names, labels)
+    def __call__(self, *names: Any, one_hot: Any = (), parts: Any = ()) -> LossName:
+        labels, starts = (tuple(given) if isinstance(given, list | tuple) else (given,) for given in (one_hot, parts))
+        if not names or not all(isinstance(name, str) for name in (*names, *labels, *starts)):
+            raise PropertyError(
+                'loss is written as loss("cost"), with the name of a node or of an output; '
+                "one_hot and parts are lists of names"
+            )
+        if len(starts) not in (0, len(names)):
+            raise PropertyError(
+                f"loss: {len(starts)} parts for {len(names)} losses; for each, say how the names of its weights begin"
+            )
+        return LossName(names, labels, starts)
 
     def __repr__(self) -> str:
         return "loss"

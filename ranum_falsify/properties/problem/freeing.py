@@ -31,4 +31,4 @@ def check_free(expression: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) 
             f'property: {shorten(expression)}: write free(N, "W", "b"), with names of initializers, '
             'and loss=loss("cost") if they are trained'
         )
-    return graph, Trainable(weights=tuple(names), loss=loss.names, one_hot=loss.one_hot)
+    return graph, Trainable(weights=tuple(names), loss=loss.names, one_hot=loss.one_hot, parts=loss.parts)

@@ -6,17 +6,20 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-__all__ = ["COLUMNS", "HEADING", "NATURAL", "SEARCHES", "WRITTEN", "replace_section", "section"]
+__all__ = ["COLUMNS", "FILES", "HEADING", "NATURAL", "SEARCHES", "WRITTEN", "replace_section", "section"]
 
 HEADING = "## Training data that lead into the defects"
 
 NATURAL, WRITTEN = "real, natural data", "real, data written out"
 """Columns that are no search."""
 
+FILES = "real, files"
+"""The column of `confirm --training`."""
+
 SEARCHES = ("ranum", "ranum, random", "drawn", "drawn, random", "strict", "strict, random", "initial", "real")
 """Columns of searches, in the order of the table."""
 
-COLUMNS = (*SEARCHES, NATURAL, WRITTEN)
+COLUMNS = (*SEARCHES, NATURAL, WRITTEN, FILES)
 
 _HEAD = """{heading}
 
@@ -53,6 +56,21 @@ another operator does so before, and what is trained is NaN from there.
 """
 
 
+_FILES_HEAD = """
+### From the files of `zoo build`
+
+`zoo build MODEL --documented --batch BATCH`, and on its files `confirm --training --node NODE` with the program's
+optimiser and learning rate and 1,000 training steps; beside it one run of `zoo train ID --level real`, whose initial
+weights are other draws. Seconds of the processor are those of the whole command, its start included; `confirm` also
+trains a second time, with the code of the test that it would write.
+
+{summary}
+
+| id | operator | batch | options | steps | processor s | `zoo train`: steps | processor s | times |
+|---|---|---|---|---|---|---|---|---|
+"""
+
+
 def section(measured: Mapping[str, Any]) -> str:
     """Return the section as Markdown."""
     defects: Sequence[Mapping[str, Any]] = measured["defects"]
@@ -60,7 +78,9 @@ def section(measured: Mapping[str, Any]) -> str:
     totals = "\n".join(_total(level, defects) for level in levels)
     text = _HEAD.format(heading=HEADING, totals=totals, **measured["facts"]) + "\n".join(_table(levels, defects)) + "\n"
     natural = "\n".join(_natural_table(defects))
-    return text + (_NATURAL_HEAD + natural + "\n" if natural else "")
+    text += _NATURAL_HEAD + natural + "\n" if natural else ""
+    compared = {defect["id"]: defect for defect in defects if FILES in defect["levels"]}
+    return text + (_compare_files([*compared.values()]) if compared else "")
 
 
 def replace_section(page: str, text: str) -> str:
@@ -111,6 +131,25 @@ def _natural_table(defects: Sequence[Mapping[str, Any]]) -> Iterator[str]:
                 f"| {', '.join(f'`{node}`' for node in dict.fromkeys(node for node, _ in others))} "
                 f"| {_span([steps for _, steps in others])} |"
             )
+
+
+def _compare_files(defects: Sequence[Mapping[str, Any]]) -> str:
+    rows = [(defect, defect["levels"][FILES]) for defect in defects]
+    times = [row["processor_seconds"] / row["zoo"]["processor_seconds"] for _, row in rows]
+    found = sum(row["outcome"] == "trained" for _, row in rows)
+    within = sum(row["outcome"] == "trained" and ratio <= 2 for (_, row), ratio in zip(rows, times, strict=True))
+    summary = (
+        f"Found: {found} of {len(rows)}, {within} of them within twice the time; "
+        f"{statistics.median(times):.2f} times in the median, {max(times):.2f} at most."
+    )
+    lines = [
+        f"| {defect['id']} | {defect['operator']} `{defect['node']}` | {row['batch']} | `{row['rule']}` "
+        f"| {_span([row['steps']]) if row['outcome'] == 'trained' else row['outcome']} "
+        f"| {row['processor_seconds']:.2f} | {_span(row['zoo']['steps']) or 'none'} "
+        f"| {row['zoo']['processor_seconds']:.2f} | {ratio:.2f} |"
+        for (defect, row), ratio in zip(rows, times, strict=True)
+    ]
+    return _FILES_HEAD.format(summary=summary) + "\n".join(lines) + "\n"
 
 
 def _span(numbers: Sequence[int]) -> str:
