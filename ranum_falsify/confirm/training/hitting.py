@@ -19,7 +19,7 @@ _SOLVED = 3
 _WITHIN = 0.9
 """Share of a sample of the weights that data have to be able to take to 0, each on its own."""
 
-_NEAR = 1e-5
+_NEAR = 1e-4
 """How near to 0 all weights have to come at first."""
 
 _ELEMENTS = 16
@@ -188,7 +188,7 @@ class HitSearch(DataSearch):
     def _solve(self, values: Sequence[Tensor], solver: _Solver, aim: _Aim) -> tuple[list[Tensor], float]:
         """Return data after which as many weights as possible are 0, and how far the others are from it."""
         best, misses, far = list(values), sum(int(mask.sum()) for mask in aim.masks), math.inf
-        now, before = best, math.inf
+        now, before, share = best, math.inf, 1.0
         for number in range(_STEPS):
             self.stop_in_time()
             with torch.no_grad():
@@ -200,12 +200,14 @@ class HitSearch(DataSearch):
                 break
             before = most
             if most > _NEAR:
-                now = self._move_best(now, solver.step(reached), aim)
+                step = solver.step(reached)
+                share = self._find_share(now, step, aim)
+                now = self._move(now, step * share)
                 continue
             if number >= _WHOLE:
                 # Between two ties whole steps go to and fro: both round to a neighbour of 0.
                 reached = reached * torch.randint(1, 3, reached.shape, generator=self.generator) / 2
-            now = self._move(now, solver.step(reached))
+            now = self._move(now, solver.step(reached) * share)
         return best, far
 
     def _scale(self, values: Sequence[Tensor], moved: int, share: float) -> list[Tensor]:
@@ -270,8 +272,8 @@ class HitSearch(DataSearch):
             moved.append(x)
         return moved
 
-    def _move_best(self, values: Sequence[Tensor], step: Tensor, aim: _Aim) -> list[Tensor]:
-        """Return data moved by that share of a step after which the weights are nearest to 0.
+    def _find_share(self, values: Sequence[Tensor], step: Tensor, aim: _Aim) -> float:
+        """Return the share of a step after which the weights are nearest to 0.
 
         The factor between data and weights depends on the data, so that whole steps may lead nowhere.
         """
@@ -279,7 +281,7 @@ class HitSearch(DataSearch):
         batch = [torch.stack(parts) for parts in zip(*trials, strict=True)]
         with torch.no_grad():
             reached = self.map_trained(lambda weights, point: aim.pick(weights), batch)
-        return trials[int(reached.abs().amax(1).argmin())]
+        return _STEP_SHARES[int(reached.abs().amax(1).argmin())]
 
     def _pair(self, values: Sequence[Tensor]) -> list[tuple[Tensor, Box]]:
         return list(zip(values, self.boxes, strict=True))
