@@ -37,7 +37,7 @@ _STEPS = 40
 _WHOLE = 6
 """Steps before those that go only half way for some weights."""
 
-_STEP_SHARES = tuple(2.0 ** (exponent / 2) for exponent in range(-12, 13))
+_STEP_SHARES: tuple[float, ...] = tuple(2.0 ** (exponent / 2) for exponent in range(-12, 13))
 """Shares of a step that are compared while weights are far from 0."""
 
 _SHAKES = 8
