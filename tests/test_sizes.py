@@ -13,7 +13,7 @@ BUDGETS = {
     "api": 8820,
     "checker": 2230,
     "cli": 5510,
-    "confirm": 3510,
+    "confirm": 3580,
     "domain": 14350,
     "fix": 3430,
     "network": 6780,
