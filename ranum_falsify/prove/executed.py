@@ -1,8 +1,9 @@
 """The graph that ONNX Runtime runs in place of a network, compared with the network as written.
 
 ONNX Runtime's optimiser folds and fuses operators, but keeps the names of the tensors that remain.  So an operator of
-the graph that it writes computes a *part* of the written one: everything that lies between its output and the nearest
-tensors before it that both graphs have.  If it may fail, its part is not proved.
+the graph that it writes computes a *part* of the written one: the operator of the same name, if it is the same but for
+what it reads, else everything that lies between its output and the nearest tensors before it that both graphs have.  If
+it may fail, its part is not proved.
 """
 
 from __future__ import annotations
