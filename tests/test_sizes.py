@@ -13,7 +13,7 @@ BUDGETS = {
     "api": 8820,
     "checker": 2230,
     "cli": 5510,
-    "confirm": 3620,
+    "confirm": 3690,
     "domain": 14350,
     "fix": 3430,
     "network": 6780,

@@ -160,15 +160,15 @@ class Workshop:
         return test_file, contents | {test_file: self._make_pytest_file(models).encode()}
 
     def _make_models(self) -> tuple[dict[str, bytes], list[str]]:
-        """Return the content of a model file per network, and the name of each question's."""
+        """Return the content of two files per network, and the name of each question's model."""
         contents: dict[str, bytes] = {}
         graphs = {id(question.call.graph): question.call for question in self._questions}
         several = len(graphs) > 1
         names = unique_names((call.network if several else "model" for call in graphs.values()), set())
-        by_graph = dict(zip(graphs, (f"{name}.onnx" for name in names), strict=True))
+        by_graph = dict(zip(graphs, names, strict=True))
         for key, call in graphs.items():
-            model = expose_operators(call.graph, [_watch(q) for q in self._questions if id(q.call.graph) == key])
-            contents[by_graph[key]] = model.SerializeToString(deterministic=True)
+            parts = expose_operators(call.graph, [_watch(q) for q in self._questions if id(q.call.graph) == key])
+            contents |= dict(zip((by_graph[key] + ".onnx", by_graph[key] + ".tensors"), parts, strict=True))
         return contents, [by_graph[id(question.call.graph)] for question in self._questions]
 
     def _make_pytest_file(self, models: Sequence[str]) -> str:
@@ -208,4 +208,5 @@ def _make_case(file: str, label: str, test: UnitTest, watched: Watched) -> Case:
         flushed=test.flushed,
         hidden=test.oracle == "reference",
         has_span=test.span is not None,
+        shown=test.shown,
     )

@@ -170,6 +170,10 @@ def _summary(detections: Sequence[Detection], counted: Totals, options: ZooDetec
         f"besides, for both: building {seconds['build']:.2f} s, reading {seconds['read']:.2f} s, "
         f"reducing {seconds['reduce']:.2f} s"
     )
+    yield (
+        f"one shot: {seconds['one_shot']:.2f} s of processor time, {seconds['one_shot_repaired']:.2f} s for the "
+        "repaired ones (building, reading, reducing, first analysis)"
+    )
 
 
 def _seconds(detections: Sequence[Detection]) -> dict[str, float]:
@@ -181,6 +185,8 @@ def _seconds(detections: Sequence[Detection]) -> dict[str, float]:
         "analysis_repaired": sum(s.analysis for s in repaired),
         "first_analysis": sum(s.analyses[0] for s in faulty),
         "first_analysis_repaired": sum(s.analyses[0] for s in repaired),
+        "one_shot": sum(s.one_shot for s in faulty),
+        "one_shot_repaired": sum(s.one_shot for s in repaired),
         "inference": sum(s.inference or 0.0 for s in faulty),
         "inference_repaired": sum(s.inference or 0.0 for s in repaired),
         "build": sum(s.build for s in (*faulty, *repaired)),

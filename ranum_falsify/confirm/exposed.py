@@ -115,9 +115,15 @@ def watch_operator(graph: Graph, op: Operation, targets: Sequence[Target]) -> Wa
     )
 
 
-def expose_operators(graph: Graph, operators: Sequence[Watched]) -> onnx.ModelProto:
-    """Return a graph's model with all tensors that tests look at among its outputs, those in subgraphs, too.
+def runs_as_written(graph: Graph) -> bool:
+    """Tell whether the model of tests is the graph's own, in which no loop is unrolled."""
+    return _write(graph).model is graph.model
 
+
+def expose_operators(graph: Graph, operators: Sequence[Watched]) -> tuple[bytes, bytes]:
+    """Return a graph's model, and what to append for all tensors that tests look at to be among its outputs.
+
+    Messages of protobuf, one after the other, are one message with the fields of both.
     Loops are unrolled there, and branches that are always taken are no branches.
     NumPy has no bfloat16: such a tensor `x` is the output `x:float32`.
 
@@ -126,7 +132,7 @@ def expose_operators(graph: Graph, operators: Sequence[Watched]) -> onnx.ModelPr
         operators: The tensors that tests of each operator look at.
     """
     written = _write(graph)
-    model = onnx.ModelProto()
+    model, added = onnx.ModelProto(), onnx.ModelProto()
     model.CopyFrom(written.model)
     tensors, given = written.tensors, {info.name for info in (*model.graph.input, *model.graph.output)}
     for name in dict.fromkeys(name for one in operators for name in (*one.reads, *one.writes)):
@@ -134,12 +140,12 @@ def expose_operators(graph: Graph, operators: Sequence[Watched]) -> onnx.ModelPr
         shown, kind = name, helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
         if kind == TensorProto.BFLOAT16:
             shown, kind = f"{name}:float32", TensorProto.FLOAT
-            model.graph.node.append(helper.make_node("Cast", [name], [shown], to=kind))
+            added.graph.node.append(helper.make_node("Cast", [name], [shown], to=kind))
         if shown not in given:
             # Sizes stay open: some depend on values.
-            model.graph.output.append(helper.make_tensor_value_info(shown, kind, [None] * len(shape)))
+            added.graph.output.append(helper.make_tensor_value_info(shown, kind, [None] * len(shape)))
     _clear_repeated_names(model.graph)
-    return model
+    return model.SerializeToString(deterministic=True), added.SerializeToString(deterministic=True)
 
 
 def _clear_repeated_names(graph: onnx.GraphProto) -> None:

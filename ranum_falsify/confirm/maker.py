@@ -213,10 +213,12 @@ class TestMaker:
             trigger, span, proving = self._trigger(context, question)
         if trigger is None:
             return None
+        shown = self._oracle.find_shown(question.call, trigger)
         return UnitTest(
             **vars(trigger),
             seed=seed,
             span=span,
+            shown=shown,
             seconds={
                 "search": time.monotonic() - began - budget.replay_seconds - proving,
                 "replay": budget.replay_seconds,

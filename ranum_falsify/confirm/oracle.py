@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
 import numpy as np
 from dnnv.nn import Operation
+from onnx import TensorProto
 
+from ranum_falsify.confirm.exposed import runs_as_written
 from ranum_falsify.confirm.unit_test import Trigger
+from ranum_falsify.errors import ReplayError
 from ranum_falsify.network import Graph, spec_of
 from ranum_falsify.network.naming import tensor_name
 from ranum_falsify.properties.formula.terms import NetworkCall
@@ -17,6 +20,9 @@ from ranum_falsify.properties.problem.problem import Problem
 from ranum_falsify.properties.problem.targets import Target
 from ranum_falsify.replay.confirmer import Confirmer, feeds_of, meets_conditions
 from ranum_falsify.replay.gradients import steep_point
+
+_MOVE = 8
+"""Units in the last place by which inputs are moved."""
 
 
 class Oracle:
@@ -73,6 +79,26 @@ class Oracle:
             return self._judge_gradient(targets, call, feeds)
         return None
 
+    def find_shown(self, call: NetworkCall, trigger: Trigger) -> tuple[str, ...]:
+        """Return the outputs that show a failure where users run the model, at ONNX Runtime's default level.
+
+        They are not finite on the trigger's inputs, and on inputs beside them: kernels of processors differ by some
+        units in the last place, and a test must not hang on these.
+
+        Args:
+            call: The application of the network.
+            trigger: The inputs.
+        """
+        if trigger.kind in ("error", "crash") or not runs_as_written(call.graph):
+            return ()
+        try:
+            runs = [self.confirmer.run_default(call.graph, f) for f in (trigger.feeds, *_move(trigger.feeds))]
+        except ReplayError:
+            return ()
+        # NumPy has no bfloat16, which users could look at.
+        outputs = [x for x in call.graph.model.graph.output if x.type.tensor_type.elem_type != TensorProto.BFLOAT16]
+        return tuple(x.name for x in outputs if not any(_is_finite(run.get(x.name)) for run in runs))
+
     def _judge_gradient(
         self, targets: Sequence[Target], call: NetworkCall, feeds: Mapping[str, np.ndarray]
     ) -> Trigger | None:
@@ -107,3 +133,19 @@ class Oracle:
                 name for other in graph.nodes if id(other) in reached for name in other.output_names
             }
         return self._before[id(op)]
+
+
+def _move(feeds: Mapping[str, np.ndarray]) -> Iterator[dict[str, np.ndarray]]:
+    """Yield inputs beside others; what is no number of floating point stays, and so does 0."""
+    for seed in range(2):
+        rng = np.random.default_rng(seed)
+        yield {
+            name: np.asarray(x * (1 + _MOVE * np.finfo(x.dtype).eps * rng.choice((-1, 1), x.shape)), x.dtype)
+            if x.dtype.kind == "f"
+            else x
+            for name, x in feeds.items()
+        }
+
+
+def _is_finite(output: np.ndarray | None) -> bool:
+    return output is None or output.dtype.kind != "f" or bool(np.isfinite(output).all())

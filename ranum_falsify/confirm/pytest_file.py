@@ -20,7 +20,7 @@ class CheckedOperator:
 
     Attributes:
         label: A name without spaces, unique in the file.
-        model: Name of the model's file.
+        model: Name of its network's two files, without their endings.
         valid_where: The conditions on its operands.
         watched: The tensors that its tests look at.
     """
@@ -44,6 +44,7 @@ class Case:
         flushed: Whether denormal numbers are to be replaced by 0.
         hidden: Whether ONNX Runtime hides the NaN, so that the test is skipped.
         has_span: Whether a span was proved.
+        shown: See :class:`UnitTest`.
     """
 
     file: str
@@ -54,6 +55,7 @@ class Case:
     flushed: bool
     hidden: bool
     has_span: bool
+    shown: tuple[str, ...]
 
 
 def pytest_file(property_name: str, operators: Sequence[CheckedOperator], cases: Sequence[Case]) -> str:
@@ -94,5 +96,6 @@ def _operator(operator: CheckedOperator) -> str:
 
 def _case(case: Case) -> str:
     marks = [f"{name}=True" for name in ("has_span", "flushed", "hidden") if getattr(case, name)]
+    marks += [f"shown={case.shown!r}"] if case.shown else []
     parts = (case.file, case.operator, case.kind, case.tensor, case.index)
     return f"Case({', '.join([*map(repr, parts), *marks])})"

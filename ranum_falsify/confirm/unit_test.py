@@ -69,11 +69,14 @@ class UnitTest(Trigger):
         seed: Seed of the search.
         span: A box around it, None where none was proved.
         seconds: Time to `search`, `replay` and prove the `span`.
+        shown: Outputs of the network that are not finite where users run it, at ONNX Runtime's default level, on these
+            inputs and beside them.
     """
 
     seed: int
     span: Span | None
     seconds: Mapping[str, float]
+    shown: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True)

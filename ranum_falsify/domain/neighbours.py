@@ -12,7 +12,7 @@ from dnnv.nn.operations import Input, OutputSelect
 from ranum_falsify.domain.analysis import IntervalAnalysis
 from ranum_falsify.domain.explanation import range_of
 from ranum_falsify.network import spec_of
-from ranum_falsify.network.order import operands_in
+from ranum_falsify.network.order import maker_of, operands_in
 
 _MOST_BEFORE = 6
 _MOST_AFTER = 3
@@ -70,15 +70,15 @@ def neighbours_of(analysis: IntervalAnalysis, op: Operation) -> Neighbours:
         op: The node.
     """
     order = [node for node in analysis.graph.order if not isinstance(node, OutputSelect)]
-    readers = [node for node in order if any(_maker(operand) is op for operand in operands_in(node))]
+    readers = [node for node in order if any(maker_of(operand) is op for operand in operands_in(node))]
     chosen = {id(node) for node in (*_find_before(op), op, *readers[:_MOST_AFTER])}
     nodes = [node for node in order if id(node) in chosen]
     positions = {id(node): position for position, node in enumerate(nodes)}
     edges = {
-        (positions[id(_maker(operand))], positions[id(node)]): None
+        (positions[id(maker_of(operand))], positions[id(node)]): None
         for node in nodes
         for operand in operands_in(node)
-        if id(_maker(operand)) in positions
+        if id(maker_of(operand)) in positions
     }
     focus = positions[id(op)]
     return Neighbours(
@@ -88,16 +88,12 @@ def neighbours_of(analysis: IntervalAnalysis, op: Operation) -> Neighbours:
     )
 
 
-def _maker(operand: Operation) -> Operation:
-    return operand.operation if isinstance(operand, OutputSelect) else operand
-
-
 def _find_before(op: Operation) -> Iterator[Operation]:
     """Yield the nodes before a node, the nearest first."""
     found, queue = {id(op)}, [op]
     while queue:
         for operand in operands_in(queue.pop(0)):
-            maker = _maker(operand)
+            maker = maker_of(operand)
             if id(maker) in found:
                 continue
             if len(found) > _MOST_BEFORE:
@@ -111,7 +107,7 @@ def _describe(
     analysis: IntervalAnalysis, node: Operation, positions: Mapping[int, int], readers: Sequence[Operation]
 ) -> Neighbour:
     """Describe a node of a picture that has nodes at these positions; of the readers given, some may be left out."""
-    others = [*map(_maker, operands_in(node)), *readers]
+    others = [*map(maker_of, operands_in(node)), *readers]
     hidden = len({id(other) for other in others} - positions.keys())
     results = tuple(_results(analysis, node))
     if isinstance(node, Input):

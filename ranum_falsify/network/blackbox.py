@@ -19,7 +19,6 @@ import numpy as np
 import onnx
 import torch
 from dnnv.nn import Operation
-from dnnv.nn.operations import OutputSelect
 from dnnv.nn.utils import TensorDetails
 from torch import Tensor
 
@@ -27,6 +26,7 @@ from ranum_falsify.deadline import NEVER, Deadline
 from ranum_falsify.errors import ModelError, UnsupportedOperatorError
 from ranum_falsify.network.child import Child, ChildDeathError, SharedChild
 from ranum_falsify.network.messages import tidy_message
+from ranum_falsify.network.order import maker_of
 from ranum_falsify.network.registry import OperatorSpec, admit
 from ranum_falsify.network.tensors import to_numpy, to_torch
 from ranum_falsify.network.trace import Traced
@@ -84,7 +84,7 @@ class BlackBox(Operation):
 
 def is_black_box(source: Operation | np.ndarray) -> bool:
     """Tell whether a tensor is what an operator without a row writes."""
-    return isinstance(source.operation if isinstance(source, OutputSelect) else source, BlackBox)
+    return isinstance(maker_of(source), BlackBox)
 
 
 def title_of(op_type: str, domain: str) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
 from dnnv.nn import Operation
+from dnnv.nn.operations import OutputSelect
 
 _T = TypeVar("_T")
 
@@ -19,6 +20,11 @@ def operands_in(op: Operation) -> Iterator[Operation]:
             yield value
         elif isinstance(value, list | tuple):
             yield from (item for item in value if isinstance(item, Operation))
+
+
+def maker_of(tensor: Operation) -> Operation:
+    """Return the node that computes a tensor, which may be one of several that it gives."""
+    return tensor.operation if isinstance(tensor, OutputSelect) else tensor
 
 
 def topological_order(

@@ -13,7 +13,7 @@ from dnnv.nn.operations import Input, OutputSelect
 from dnnv.nn.utils import TensorDetails
 
 from ranum_falsify.lazy import cached_property
-from ranum_falsify.network.order import operands_in, topological_order
+from ranum_falsify.network.order import maker_of, operands_in, topological_order
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,7 @@ class ShapedGraph(OperationGraph):
         ends = (*self.inputs, *self.output_operations)
         reached = {id(op) for op in topological_order(ends)}
         # Of an operation with several outputs one is enough, and none where others are read.
-        ran = ((end, end.operation if isinstance(end, OutputSelect) else end) for end in self.conditioned)
+        ran = ((end, maker_of(end)) for end in self.conditioned)
         idle = [end for end, op in ran if id(op) not in reached]
         return tuple(topological_order((*ends, *idle)))
 

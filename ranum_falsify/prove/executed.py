@@ -1,8 +1,9 @@
 """The graph that ONNX Runtime runs in place of a network, compared with the network as written.
 
 ONNX Runtime's optimiser folds and fuses operators, but keeps the names of the tensors that remain.  So an operator of
-the graph that it writes computes a *part* of the written one: everything that lies between its output and the nearest
-tensors before it that both graphs have.  If it may fail, its part is not proved.
+the graph that it writes computes a *part* of the written one: the operator of the same name, if it is the same but for
+what it reads, else everything that lies between its output and the nearest tensors before it that both graphs have.  If
+it may fail, its part is not proved.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from dnnv.nn.operations import Input, OutputSelect
 from ranum_falsify.domain import Interval
 from ranum_falsify.network import Graph, spec_of
 from ranum_falsify.network.optimised import Optimised
-from ranum_falsify.network.order import operands_in
+from ranum_falsify.network.order import maker_of, operands_in
+from ranum_falsify.operators.relations.rewrites import pair_operands
 from ranum_falsify.prove.checked import Checked
 from ranum_falsify.validity import Bounds, Constraint, Finite
 
@@ -126,10 +128,8 @@ class Execution:
             return
         for op in self.graph.nodes:
             if id(op) in executed.open or id(op) in self._broken:
-                yield from self._blame(op, f"{spec_of(op).op_type} {op.name}")
-
-    def _blame(self, op: Operation, rewritten: str) -> Iterator[tuple[int, Constraint]]:
-        return ((key, AsExecuted(rewritten=rewritten)) for key in self._parts[id(op)])
+                fault = AsExecuted(rewritten=f"{spec_of(op).op_type} {op.name}")
+                yield from ((key, fault) for key in self._parts[id(op)])
 
 
 def _hull(a: Interval | None, b: Interval | None) -> Interval | None:
@@ -144,45 +144,70 @@ class _Correspondence:
         self._writers = {name: op for op in written.nodes for name in op.output_names if name}
         self._all = frozenset(id(op) for op in written.nodes)
         self._common = {self._name(name) for op in graph.nodes for name in op.output_names if name}
+        self._parts: dict[int, set[int]] = {id(op): set() for op in graph.nodes}
+        self._merging: set[int] = set()
         self._readers: dict[int, list[Operation]] = {}
-        for op in graph.order:
+        for op in graph.nodes:
             for operand in operands_in(op):
-                self._readers.setdefault(id(operand), []).append(op)
+                if self._name(*_names(operand)) not in self._writers:
+                    self._readers.setdefault(id(maker_of(operand)), []).append(op)
 
     def parts(self) -> Mapping[int, frozenset[int]]:
-        """Return, by `id` of each operator, the written ones that it computes; all of them if that cannot be told."""
-        found: dict[int, frozenset[int]] = {}
-        for op in reversed(self._graph.order):
-            part = frozenset[int]()
-            if not isinstance(op, (Input, OutputSelect)):
-                part = frozenset().union(*(self._find_before(self._name(name)) for name in _names(op) if name))
-            readers = (x for x in self._readers.get(id(op), ()) if not part or self._is_new(x))
-            found[id(op)] = part.union(*(found[id(reader)] for reader in readers)) or self._all
-        return found
+        """Return, by `id` of each operator, the written ones that it computes; all of them if that cannot be told.
 
-    def _is_new(self, op: Operation) -> bool:
-        """Tell whether an operation selects an output that the written graph does not have."""
-        return isinstance(op, OutputSelect) and self._name(*_names(op)) not in self._writers
+        A new tensor is a part of what reads it, unless that operator is a written one: then it stands for an operand.
+        """
+        for op in reversed(self._graph.nodes):
+            for name in map(self._name, _names(op)):
+                if name in self._writers:
+                    self._pair(op, self._writers[name])
+            part, readers = self._parts[id(op)], self._readers.get(id(op), ())
+            part.update(*(self._parts[id(reader)] for reader in readers if id(reader) in self._merging))
+            if not part:
+                part.update(*(self._parts[id(reader)] for reader in readers))
+        return {key: frozenset(part) or self._all for key, part in self._parts.items()}
 
     def _name(self, tensor: str) -> str:
         """Return the name of a tensor as written, in whatever element type it is held."""
         return tensor if tensor in self._writers else tensor.removeprefix(_PLAIN_CAST)
 
-    def _find_before(self, name: str) -> frozenset[int]:
-        """Return the written operators between a tensor and the nearest tensors before it that both graphs have."""
-        if name not in self._writers:
-            return frozenset()
-        part, waiting = set[int](), [self._writers[name]]
+    def _pair(self, op: Operation, written: Operation) -> None:
+        """Note that an operator computes what a written one does, and what follows for what the two read."""
+        waiting = [(op, written, "")]
+        while waiting:
+            op, written, read = waiting.pop()
+            part = self._parts[id(op)]
+            if id(written) in part:
+                continue
+            pairs = pair_operands(op, written)
+            if pairs is None:
+                between, ends = self._find_before(written)
+                if read not in ends:  # else what is between was dropped, and is computed by none
+                    part |= between
+                    self._merging.add(id(op))
+                continue
+            part.add(id(written))
+            for a, b in pairs:
+                name = self._name(*_names(a))
+                if isinstance(b, Input) and name != b.name:
+                    self._merging.add(id(op))
+                elif not isinstance(a, Input) and name not in _names(b):
+                    waiting.append((maker_of(a), maker_of(b), name))
+
+    def _find_before(self, written: Operation) -> tuple[set[int], set[str]]:
+        """Return the operators from the nearest tensors before one that both graphs have to it, and these tensors."""
+        part, ends, waiting = set[int](), set[str](), [written]
         while waiting:
             op = waiting.pop()
             if id(op) in part:
                 continue
             part.add(id(op))
             for operand in operands_in(op):
-                inner = operand.operation if isinstance(operand, OutputSelect) else operand
-                if not isinstance(inner, Input) and self._common.isdisjoint(_names(operand)):
-                    waiting.append(inner)
-        return frozenset(part)
+                if isinstance(operand, Input) or not self._common.isdisjoint(_names(operand)):
+                    ends.update(_names(operand))
+                else:
+                    waiting.append(maker_of(operand))
+        return part, ends
 
 
 def _names(op: Operation) -> tuple[str, ...]:

@@ -124,7 +124,7 @@ class Confirmer:
         replayer = self._flat[id(graph)]
         own = {name: feeds[name] for name in graph.input_names}
         found = _find_inner(replayer.run(own).findings, graph)
-        if found and not shown and not _agree(self._replayers[id(whole)].outputs(feeds), replayer.outputs(own)):
+        if found and not shown and not _agree(self.run_default(whole, feeds), replayer.outputs(own)):
             return ()
         return found
 
@@ -135,17 +135,21 @@ class Confirmer:
         try:
             path = graph.read_again(replace(graph.options, example=feeds, unrolled=most))
             with Replayer(path.as_onnx(), threads=self._threads, flush=self._flush) as replayer:
-                if not _agree(self._replayers[id(graph)].outputs(feeds), replayer.outputs(feeds)):
+                if not _agree(self.run_default(graph, feeds), replayer.outputs(feeds)):
                     return ()
                 self._writers[id(graph)] |= _writers(path, inner=True)
                 return _find_inner(replayer.run(feeds).findings, path)
         except (ModelError, ReplayError):
             return ()  # the model as a whole has shown what fails
 
+    def run_default(self, graph: Graph, feeds: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+        """Run the graph's model as users do; return its outputs that are arrays, by name."""
+        return self._replayers[id(graph)].outputs(feeds)
+
     def outputs(self, graph: Graph, feeds: Mapping[str, np.ndarray]) -> tuple[np.ndarray, ...]:
         """Run the graph's model; return its outputs in order."""
         if graph.source is None or not has_others(graph.source.graph):
-            return tuple(self._replayers[id(graph)].outputs(feeds).values())
+            return tuple(self.run_default(graph, feeds).values())
         # Outputs that are strings or maps there are numbers here.
         if id(graph) not in self._operands:
             self._operands[id(graph)] = Replayer(graph.as_onnx(), threads=self._threads, flush=self._flush)

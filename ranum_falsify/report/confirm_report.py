@@ -257,6 +257,7 @@ def _test(run: TestedRun, test: UnitTest) -> dict[str, Any]:
         "alone": test.alone,
         "flushed": test.flushed,
         "oracle": test.oracle,
+        "shown": list(test.shown),
         "span": None
         if span is None
         else {"radius": span.radius, "fixed": round(span.fixed, 6), "runtimes": list(span.runtimes)},

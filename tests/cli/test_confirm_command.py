@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from onnx import numpy_helper
 
@@ -87,7 +88,8 @@ class TestFiles:
         out = workshop.folder / "tests"
         found = confirm(workshop, workshop.model(LOG), "", "--out", out)
         assert found.status == 1, found
-        names = ["confirm.json", "logarithm.0.npz", "logarithm.1.npz", "model.onnx", "test_prop.py"]
+        tests = ["logarithm.0.npz", "logarithm.1.npz"]
+        names = ["confirm.json", *tests, "model.onnx", "model.tensors", "test_prop.py"]
         assert sorted(path.name for path in out.iterdir()) == names
         first, second, third, fourth, *_ = found.out.splitlines()
         assert first.startswith("logarithm (Log): 2 of 2 runs trigger ") and "2 spans proved (radius 2^-" in first
@@ -113,7 +115,9 @@ class TestFiles:
             with np.load(out / test["file"]) as arrays:
                 assert not arrays["input:x"][tuple(test["index"])] > 0
                 assert arrays["lower:x"].ndim == 2 and test["span"]["radius"] > 0
-        assert (found["test_file"], found["models"], found["triggered"]) == ("test_prop.py", ["model.onnx"], 1)
+        assert [test["shown"] for test in operator["tests"]] == [["y"], ["y"]]
+        assert (found["test_file"], found["triggered"]) == ("test_prop.py", 1)
+        assert found["models"] == ["model.onnx", "model.tensors"]
 
     def test_a_test_that_does_not_trigger_fails(self, workshop: Workshop) -> None:
         out = workshop.folder / "tests"
@@ -125,6 +129,28 @@ class TestFiles:
         result = run_pytest(out)
         assert result.returncode == 1 and "2 failed, 2 passed" in result.stdout, result.stdout
         assert "logarithm does not fail" in result.stdout
+
+    def test_only_what_users_saw_is_asserted_of_what_they_see(self, workshop: Workshop) -> None:
+        # The optimiser multiplies both factors, whose product is 1, and nothing overflows.
+        text = (
+            "g (float[1,1] x, float[1,1] z) => (float[1,1] y) <float k = {1e30}, float l = {1e-30}>"
+            "{ [scale] a = Mul(x, k) b = MatMul(a, z) y = Mul(b, l) }"
+        )
+        out, model = workshop.folder / "tests", workshop.model(text)
+        formula = "Forall(x, Forall(z, Implies(And(1e10 <= x <= 1e11, 1 <= z <= 2), no_invalid_input(N(x, z)))))"
+        assert confirm(workshop, model, formula, "--out", out, "--node", "scale").status == 1
+        assert passed(out) == 4
+        session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
+        (y,) = session.run(None, {"x": np.full((1, 1), 1e10, np.float32), "z": np.ones((1, 1), np.float32)})
+        shown = [test["shown"] for test in report(out)["operators"][0]["tests"]]
+        if not np.isfinite(y):
+            pytest.skip("this version of ONNX Runtime leaves the model as it is written")
+        assert shown == [[], []]
+        test = out / "test_prop.py"
+        test.write_text(test.read_text().replace("has_span=True)", "has_span=True, shown=('y',))"))
+        result = run_pytest(out)
+        assert "2 failed, 2 passed" in result.stdout, result.stdout
+        assert "scale fails, but not at ONNX Runtime's default level, where y is finite" in result.stdout
 
     @pytest.mark.slow
     def test_a_span_that_reaches_too_far_fails(self, workshop: Workshop) -> None:

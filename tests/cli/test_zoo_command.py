@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -239,7 +240,7 @@ class TestDetect:
     def test_one_model(self, workshop: Workshop) -> None:
         run = workshop.run("zoo", "detect", "3")
         assert (run.status, run.err) == (0, "")
-        head, row, blank, detected, repaired, analysis, besides = run.out.splitlines()
+        head, row, blank, detected, repaired, analysis, besides, shot = run.out.splitlines()
         assert head.split()[:5] == ["id", "operator", "node", "detected", "analysis"]
         cells = row.split()
         assert (cells[:4], cells[5:]) == (["3", "Log", "log", "yes"], ["ms", "proved", "3", "after"])
@@ -247,6 +248,7 @@ class TestDetect:
         assert repaired == "repaired: 1 of 1 program proved (1 of 1 model); 0 of 6 operators flagged (0.00%)"
         assert analysis.startswith("analysis: 0.") and "(medians of 3, 1 thread)" in analysis
         assert besides.startswith("besides, for both: building ")
+        assert re.fullmatch(r"one shot: \d+\.\d\d s of processor time, \d+\.\d\d s for the repaired ones .*", shot)
 
     @pytest.mark.slow
     def test_one_defect_of_a_model_with_two(self, workshop: Workshop) -> None:
@@ -295,6 +297,7 @@ class TestDetect:
         assert [flag["node"] for flag in model["faulty"]["flagged"]] == ["log", "Mul", "ReduceSum", "Neg"]
         assert model["faulty"]["flagged"][1] == {"node": "Mul", "op_type": "Mul", "conditions": [], "after": ["log"]}
         assert model["repaired"]["flagged"] == [] and len(model["repaired"]["seconds"]["analyses"]) == 3
+        assert model["faulty"]["seconds"]["one_shot"] == report["seconds"]["one_shot"] > 0
         assert report["totals"]["programs_proved"] == report["totals"]["programs"] == 1
         assert report["totals"]["verdicts"] == {"detected": 1, "after": 0, "missed": 0}
         assert (report["threads"], report["batch"]) == (1, 1) and "onnxruntime" in report["versions"]

@@ -31,6 +31,7 @@ def unit_test(feeds: dict[str, Array], spans: dict[str, Box] | None, radius: flo
         oracle="onnxruntime",
         span=span,
         seconds={},
+        shown=(),
     )
 
 

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from ranum_falsify.config import ConfirmConfig
 from ranum_falsify.confirm.maker import Question, TestMaker
-from ranum_falsify.confirm.unit_test import OperatorTests, UnitTest
+from ranum_falsify.confirm.oracle import Oracle
+from ranum_falsify.confirm.unit_test import OperatorTests, Trigger, UnitTest
 from ranum_falsify.errors import PropertyError
 from ranum_falsify.network import read
 from ranum_falsify.replay.replayer import Replayer
@@ -87,6 +88,22 @@ def test_every_point_of_a_span_triggers(name: str, data: st.DataObject) -> None:
         share = random.integers(2, size=value.shape) if data.draw(st.booleans()) else random.random(value.shape)
         feeds[key] = np.clip((low * (1 - share) + high * share).astype(value.dtype), low, high)
     assert is_invalid(question, feeds)
+
+
+@pytest.mark.parametrize(
+    ("x", "shown"), [(0.5, ()), (-1.0, ("y", "both")), (1.0, ())], ids=["on the edge", "inside", "finite"]
+)
+def test_outputs_count_as_shown_if_they_do_not_hang_on_the_last_bits(x: float, shown: tuple[str, ...]) -> None:
+    text = """g (float[2] x) => (float[2] y, bool[2] sign, float[2] both, bfloat16[2] wide) <float h = {0.5}> {
+        d = Sub(x, h) [log] y = Log(d) sign = IsNaN(y) both = Add(y, x) wide = Cast<to = 16>(y) }"""
+    asked = posed(text, [(-1.0, 1.0)])
+    feeds = {"x": np.array([x, 1.0], np.float32)}
+    trigger = Trigger(feeds=feeds, kind="inf", tensor="y", index=(0,), alone=True, oracle="onnxruntime")
+    with Oracle(asked) as oracle:
+        found = oracle.find_shown(asked.calls[0], trigger)
+        loud = oracle.confirmer.run_default(asked.calls[0].graph, feeds)
+    assert found == shown
+    assert np.isfinite(loud["y"]).all() == (x == 1.0)
 
 
 def test_spans_stay_in_the_box_and_move() -> None:

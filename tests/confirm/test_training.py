@@ -247,7 +247,8 @@ def write(made: Rehearsed, folder: Path) -> Path:
     for name, arrays in (("training", made.training_arrays()), ("trained", made.trained_arrays())):
         with (folder / f"{name}.npz").open("wb") as stream:
             write_arrays(stream, arrays)
-    (folder / "model.onnx").write_bytes(made.model())
+    for name, content in made.list_models().items():
+        (folder / name).write_bytes(content)
     (folder / "test_it.py").write_text(made.pytest_file("it.py"), encoding="utf-8")
     return folder / "test_it.py"
 
@@ -279,6 +280,7 @@ def test_the_file_trains_by_itself_and_fails_where_it_says(tmp_path: Path) -> No
     file = write(made, tmp_path)
     steps = made.found.steps
     assert steps > 1 and f"adam, learning rate 0.2, {steps} steps" in file.read_text()
+    assert made.shown and f"SHOWN = {made.shown!r}" in file.read_text()
     assert execute(file).returncode == 0
     # With other data, the same training leads elsewhere.
     arrays = made.training_arrays()
@@ -312,6 +314,7 @@ def test_the_rule_in_the_file_is_the_one_that_was_searched(name: OptimiserName, 
         found=Found(**{**vars(found), "batches": batches, "steps": 5}),
         program=made.program,
         seed=0,
+        shown=(),
     )
     write(swapped, tmp_path)
     scope: dict[str, Any] = {"__file__": str(tmp_path / "test_it.py"), "__name__": "test_it"}

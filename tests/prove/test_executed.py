@@ -199,14 +199,73 @@ def test_names_like_those_of_onnx_runtime_are_those_of_other_tensors() -> None:
     assert {o.node for o in proof.operators.values() if o.proved} == {"Tanh_z"}
 
 
-def test_outputs_that_are_new_make_parts_of_what_reads_them() -> None:
-    ends = "g (float[4] x) => (float[2] p, float[2] q)"
-    written = read(parse(f"{ends} {{ p, a = Split(x) b, c = Split(x) q = Abs(c) }}", 13))
-    other = read(parse(f"{ends} {{ p, new = Split(x) q = Abs(new) }}", 13))
-    parts = _Correspondence(written, other).parts()
-    (split,) = (op for op in other.nodes if op.name == "Split_p")
-    names = {op.name for op in written.nodes if id(op) in parts[id(split)]}
-    assert names == {"Split_p", "Split_b", "Abs_q"}
+PARTS = {
+    "outputs that are new, of two operators that became one": (
+        "g (float[4] x) => (float[2] p, float[2] q)",
+        "p, a = Split(x) b, c = Split(x) q = Abs(c)",
+        "p, new = Split(x) q = Abs(new)",
+        {"p": {"p", "b"}, "q": {"q"}},
+    ),
+    "twins of which the first is left": (
+        "g (float[4] x) => (float[4] y)",
+        "a = Exp(x) b = Exp(x) c = Neg(a) d = Neg(b) e = Log(c) f = Sqrt(d) y = Add(e, f)",
+        "a = Exp(x) c = Neg(a) e = Log(c) f = Sqrt(c) y = Add(e, f)",
+        {"a": {"a", "b"}, "c": {"c", "d"}, "e": {"e"}, "f": {"f"}, "y": {"y"}},
+    ),
+    "operators that are gone": (
+        "g (float[4] x) => (float[4] y)",
+        "a = Exp(x) b = Neg(a) c = Neg(b) d = Abs(x) e = Abs(d) f = Sqrt(e) y = Add(c, f)",
+        "a = Exp(x) f = Sqrt(x) y = Add(a, f)",
+        {"a": {"a"}, "f": {"f"}, "y": {"y"}},
+    ),
+    "a new tensor in place of an operand": (
+        "g (float[4] x) => (float[4] y)",
+        "a = Exp(x) b = Neg(a) c = Abs(x) y = Div(b, c)",
+        "m = Exp(x) n = Log(m) c = Abs(x) y = Div(n, c)",
+        {"m": {"a", "b"}, "n": {"a", "b"}, "c": {"c"}, "y": {"y"}},
+    ),
+    "a new tensor that two written operators read": (
+        "g (float[4] x) => (float[4] y, float[4] z)",
+        "a = Exp(x) y = Neg(a) z = Abs(x)",
+        "m = Log(x) y = Neg(m) z = Abs(m)",
+        {"m": {"a", "z"}, "y": {"y"}, "z": {"z"}},
+    ),
+    "an operator that became another": (
+        "g (float[4] x) => (float[4] y)",
+        "a = Exp(x) b = Neg(a) y = Abs(b)",
+        "m = Log(x) n = Sqrt(m) y = Neg(n)",
+        {"m": {"a", "b", "y"}, "n": {"a", "b", "y"}, "y": {"a", "b", "y"}},
+    ),
+    "a tensor in place of another that is left": (
+        "g (float[4] x) => (float[4] y, float[4] z)",
+        "a = Exp(x) b = Log(x) y = Neg(a) z = Abs(b)",
+        "a = Exp(x) b = Log(x) y = Neg(b) z = Abs(b)",
+        {"a": {"a"}, "b": {"a", "b"}, "y": {"y"}, "z": {"z"}},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", PARTS)
+def test_operators_stand_for_the_written_ones_that_they_compute(case: str) -> None:
+    ends, before, after, parts = PARTS[case]
+    written, other = (read(parse(f"{ends} {{ {nodes} }}", 13)) for nodes in (before, after))
+    found = _Correspondence(written, other).parts()
+    names = {id(op): op.output_names[0] for op in (*written.nodes, *other.nodes)}
+    assert {names[op]: {names[key] for key in part} for op, part in found.items()} == parts
+
+
+def test_operators_of_which_only_a_twin_runs_are_blamed_for_its_faults_alone() -> None:
+    model = parse(
+        "g (float[1,2] x) => (float[1,2] y) <float[2,2] w = {1, 2, 3, 4}>"
+        "{ a = MatMul(x, w) b = MatMul(x, w) c = Exp(a) d = Reciprocal(b) y = Add(c, d) }"
+    )
+    found = []
+    for most in (100.0, 2e38):
+        proof = Prover(valid_in_box(read(model), [(0.0, most)]), ProveConfig(runtime=("onnxruntime",))).analyse()
+        operators = proof.operators.values()
+        found.append({o.node for o in operators if any(isinstance(c, AsExecuted) for c in o.open)})
+    assert found[0] == {"Exp_c", "Reciprocal_d"}
+    assert found[1] >= {"MatMul_a", "MatMul_b"}
 
 
 def test_operators_that_run_as_written_stay_proved() -> None:

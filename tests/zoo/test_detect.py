@@ -53,7 +53,7 @@ def flag(node: str, op_type: str = "Log", *, own: bool = True) -> Flag:
 
 
 def analysis(model: ZooModel = SOFTMAX, *flags: Flag, safe: bool = False, operators: int = 10) -> Analysis:
-    seconds = Seconds(build=1.0, read=2.0, reduce=3.0, analyses=(9.0, 1.0, 2.0))
+    seconds = Seconds(build=1.0, read=2.0, reduce=3.0, analyses=(9.0, 1.0, 2.0), one_shot=8.0)
     return Analysis(model=model, safe=safe, operators=operators, flags=flags, seconds=seconds)
 
 

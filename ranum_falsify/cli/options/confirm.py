@@ -32,12 +32,13 @@ class ConfirmOptions(VerboseOptions, TrainingConfig, ConfirmConfig, MemoryOption
 For each operator that is not proved: inputs, and weights that the property frees, which make it invalid on ONNX
 Runtime; and a span, a box around them in which every point is proved to do so.
 
-DIR gets model.onnx, a .npz file for each test, confirm.json, and test_PROPERTY.py, which runs all tests with pytest
-and needs only NumPy and ONNX Runtime.
+DIR gets model.onnx, model.tensors (which makes it show tensors inside), a .npz file for each test, confirm.json, and
+test_PROPERTY.py, which runs all tests with pytest and needs only NumPy and ONNX Runtime.
 
 With --training: training data, within the property's ranges, after which the model fails. It is trained by the
 property's loss, from the weights in its file. DIR gets training.json and, for each operator, a folder with
-training.npz, trained.npz, model.onnx, and a test that trains by itself and needs only NumPy, PyTorch and ONNX Runtime.
+training.npz, trained.npz, both files of the model, and a test that trains by itself and needs only NumPy, PyTorch and
+ONNX Runtime.
 
 exit status: 0 every operator is proved, 1 something is triggered, 2 usage or input error,
 3 operators are not proved, and nothing is triggered"""

@@ -55,6 +55,11 @@ class Judge:
         """
         return self._judge(self._task.by_operator, weights, point)
 
+    def find_shown(self, verdict: Verdict) -> tuple[str, ...]:
+        """Return the outputs that show a failure to users; see `Oracle.find_shown`."""
+        goal = self._task.problem.goals[verdict.targets[0].goal]
+        return self._oracle.find_shown(goal.call, verdict.trigger)
+
     def name_failing(self, weights: Sequence[np.ndarray], point: Sequence[np.ndarray]) -> str:
         """Return the first operator of the network that fails, an empty text if none does.
 

@@ -132,6 +132,7 @@ class Rehearsed:
         found: The data, with the weights to which the generated file's own code leads.
         program: The loss in the generated file; None where no training is needed.
         seed: Seed of the search.
+        shown: See `Oracle.find_shown`.
     """
 
     task: TrainingTask
@@ -139,6 +140,7 @@ class Rehearsed:
     found: Found
     program: LossProgram | None
     seed: int
+    shown: tuple[str, ...]
 
     def training_arrays(self) -> dict[str, np.ndarray]:
         """Return the arrays of `training.npz`.
@@ -165,10 +167,10 @@ class Rehearsed:
         """Return the weights after training, by ONNX name."""
         return dict(zip(self.task.weights, self.found.trained, strict=True))
 
-    def model(self) -> bytes:
-        """Return the model, with weights and draws as inputs, and the tensors of the operator as outputs."""
-        model: bytes = expose_operators(self.task.graph, [self._watched]).SerializeToString(deterministic=True)
-        return model
+    def list_models(self) -> dict[str, bytes]:
+        """Return the model, with weights and draws as inputs, and what shows the tensors of the operator, by file."""
+        parts = expose_operators(self.task.graph, [self._watched])
+        return dict(zip(("model.onnx", "model.tensors"), parts, strict=True))
 
     def pytest_file(self, property_name: str) -> str:
         """Return the source text of a pytest file that trains and asserts the failure.
@@ -199,10 +201,8 @@ class Rehearsed:
         arrays = {"training.npz": self.training_arrays(), "trained.npz": self.trained_arrays()}
         stored: dict[str, Content] = {file: partial(_store, x) for file, x in arrays.items()}
         name = re.sub(r"[^A-Za-z0-9_]", "_", label)
-        return stored | {
-            "model.onnx": self.model(),
-            f"test_training_{name}.py": self.pytest_file(property_name).encode(),
-        }
+        test = {f"test_training_{name}.py": self.pytest_file(property_name).encode()}
+        return stored | self.list_models() | test
 
     @property
     def _steps(self) -> int:
@@ -228,6 +228,7 @@ class Rehearsed:
         yield "kind", trigger.kind
         yield "steep", watched.limits
         yield "elementwise", watched.is_elementwise
+        yield "shown", self.shown
         yield "flushed", trigger.flushed
 
 
@@ -242,8 +243,8 @@ def rehearse(task: TrainingTask, recipe: Recipe, found: Found, judge: Judge, see
         seed: Seed of the search.
     """
     if not found.batches:
-        narrowed = task.narrow_to(found.verdict.targets)
-        return Rehearsed(task=narrowed, recipe=recipe, found=found, program=None, seed=seed)
+        narrowed, shown = task.narrow_to(found.verdict.targets), judge.find_shown(found.verdict)
+        return Rehearsed(task=narrowed, recipe=recipe, found=found, program=None, seed=seed, shown=shown)
     program = trace_loss(task, found.initial, found.batches[0])
     script = _Script(ranges=task.ranges, program=program)
     batches = [[to_torch(x) for x in batch] for batch in found.batches]
@@ -258,6 +259,7 @@ def rehearse(task: TrainingTask, recipe: Recipe, found: Found, judge: Judge, see
         found=replace(found, trained=trained, verdict=verdict),
         program=program,
         seed=seed,
+        shown=judge.find_shown(verdict),
     )
 
 

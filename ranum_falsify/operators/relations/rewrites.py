@@ -8,6 +8,7 @@ the result counts as another graph.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import zip_longest
 
 import numpy as np
 from dnnv.nn import Operation
@@ -80,10 +81,21 @@ def _are_equal(a: object, b: object) -> bool:
     return type(a) is type(b) and np.array_equal(np.asarray(a), np.asarray(b))
 
 
+def pair_operands(op: Operation, written: Operation) -> list[tuple[Operation, Operation]] | None:
+    """Return the tensors that two nodes read, pair by pair; None if more than these tells the nodes apart."""
+    if type(op) is not type(written) or not have_same_attributes(op, written):
+        return None
+    found = []
+    for a, b in zip_longest(fields_of(op), fields_of(written)):
+        if isinstance(a, Operation) and isinstance(b, Operation):
+            found.append((a, b))
+        elif not _hold_same(a, b):
+            return None
+    return found
+
+
 def _read_same(fields: tuple[Field, ...], written: tuple[Field, ...]) -> bool:
-    longer = max(len(fields), len(written))
-    padded = ((*side, *[None] * (longer - len(side))) for side in (fields, written))
-    return all(_hold_same(a, b) for a, b in zip(*padded, strict=True))
+    return all(_hold_same(a, b) for a, b in zip_longest(fields, written))
 
 
 def _hold_same(field: Field, written: Field) -> bool:

@@ -14,10 +14,13 @@ _HEAD = """# Clips of {count} real defects
 operators of a program are proved valid at once, as [Repairs](../docs/repairs.md#clips) says, and writes this page from
 `clips.json`.
 
-| may be narrowed | proved | seconds of processor time | mean shrinkage | over ranges alone | programs with a tensor \
-shrunk by more than 99 % |
-|---|---|---|---|---|---|
+| may be narrowed | proved | seconds of processor time |
+|---|---|---|
 {rows}
+
+| may be narrowed | of a tensor | mean shrinkage | over ranges alone | programs with a tensor shrunk by more than 99 % |
+|---|---|---|---|---|
+{shrinkage}
 
 In parentheses: RANUM (ICSE 2023), published or computed from its published results. Programs count once for each of
 their defects, as RANUM counts them.
@@ -25,9 +28,13 @@ their defects, as RANUM counts them.
 - **Proved**: by the ordinary prover, over the narrowed ranges, for ONNX Runtime and PyTorch, as in any other verdict.
 - **Seconds**: the search with its proofs, one thread; building and reading the models takes {prepare:.1f} s more.
   {machine}. {versions}.
-- **Shrinkage** of a tensor: 1 - kept width / original width, mean over its elements. *Mean*: over all tensors that no
-  node computes, as RANUM's program does it: what may not be narrowed and what is constant count as 0. *Over ranges
-  alone*: over the inputs and weights that have a range. Then the mean over programs.
+- **Shrinkage** of an element: 1 - kept width / original width, from 0 (all is kept) to 1 (a single number is left).
+  That of a tensor is the *mean* over its elements, as RANUM's program computes it, or that of the *least element*,
+  which keeps the smallest share. RANUM narrows all elements of a tensor alike, so that its figures are both. Here a
+  tensor may keep all of one half and next to nothing of the other, with a mean of about 0.5.
+- *Mean shrinkage*: over all tensors that no node computes, as RANUM's program does it: what may not be narrowed and
+  what is constant count as 0. *Over ranges alone*: over the inputs and weights that have a range, of which those that
+  keep it, or may not be narrowed, count as 0. Then the mean over programs.
 
 ## What differs from RANUM's setting
 
@@ -88,12 +95,13 @@ _MOST_KEPT: Mapping[str, float] = {
 """The greatest share of the float input that a box of inputs can keep: what keeps the logits of a softmax within 104 of
 each other, those of a sigmoid below 17.4, logarithms positive and sums of theirs not 0."""
 
-_PUBLISHED: Mapping[str, tuple[str, str, str, str]] = {
-    "all": ("79", "54", "0.391", "23"),
-    "weights": ("72", "58", "0.302", "34"),
-    "inputs": ("37", "925", "0.183", "23"),
-    "wide inputs": ("37", "925", "0.183", "23"),
+_PUBLISHED: Mapping[str, tuple[str, str, str, str, str]] = {
+    "all": ("79", "54", "0.391", "0.609", "23"),
+    "weights": ("72", "58", "0.302", "", "34"),
+    "inputs": ("37", "925", "0.183", "", "23"),
+    "wide inputs": ("37", "925", "0.183", "", "23"),
 }
+"""Defects, seconds, mean shrinkage, the same over ranges alone, and programs above 99 %; empty where not computed."""
 
 _TITLES = {"all": "inputs and weights", "weights": "weights", "inputs": "inputs", "wide inputs": "wide inputs"}
 
@@ -105,6 +113,7 @@ def page(measured: Mapping[str, Any]) -> str:
     head = _HEAD.format(
         count=sum(len(model["defects"]) for model in models),
         rows="\n".join(_row(name, models) for name in names),
+        shrinkage="\n".join(_shrinkage(name, models, key) for name in names for key in _OF_TENSOR),
         prepare=sum(model["sets"][names[0]]["prepare_s"] for model in models),
         floor=", ".join(_FLOOR),
         obstacles=_count_obstacles(models),
@@ -115,21 +124,32 @@ def page(measured: Mapping[str, Any]) -> str:
 
 
 def _row(name: str, models: Sequence[Mapping[str, Any]]) -> str:
-    found = [(model["sets"][name], len(model["defects"])) for model in models]
-    done = [record for record, count in found if record["clips"] is not None for _ in range(count)]
-    shares = [[1 - clip["kept"] for clip in record["clips"]] for record in done]
-    total = sum(record["cpu_s"] for record, _ in found)
-    means = [_mean([sum(s) / record[key] for s, record in zip(shares, done, strict=True)]) for key in _COUNTS]
+    done, theirs = _list_done(name, models), _PUBLISHED[name]
+    defects = sum(len(model["defects"]) for model in models)
+    total = sum(model["sets"][name]["cpu_s"] for model in models)
+    proved = sum(record["proved"] for record in done)
+    return f"| {_TITLES[name]} | {proved} of {defects} ({theirs[0]}) | {total:.1f} ({theirs[1]}) |"
+
+
+def _list_done(name: str, models: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return the records of one set that have clips, each once for each defect of its model."""
+    found = (model["sets"][name] for model in models for _ in model["defects"])
+    return [record for record in found if record["clips"] is not None]
+
+
+def _shrinkage(name: str, models: Sequence[Mapping[str, Any]], key: str) -> str:
+    """Return the row about one set, where a clip of a tensor counts by the share that its elements keep."""
+    done = _list_done(name, models)
+    shares = [[1 - clip[key] for clip in record["clips"]] for record in done]
+    means = (_mean([sum(s) / r[count] for s, r in zip(shares, done, strict=True)]) for count in ("starts", "tensors"))
     brutal = sum(max(s, default=0.0) > 0.99 for s in shares)
-    defects = sum(count for _, count in found)
-    theirs = [f" ({value})" for value in _PUBLISHED[name]] if name in _PUBLISHED else [""] * 4
-    return (
-        f"| {_TITLES[name]} | {sum(record['proved'] for record in done)} of {defects}{theirs[0]} "
-        f"| {total:.1f}{theirs[1]} | {means[0]:.3f}{theirs[2]} | {means[1]:.3f} | {brutal}{theirs[3]} |"
-    )
+    cells = zip((*(f"{mean:.3f}" for mean in means), str(brutal)), _PUBLISHED[name][2:], strict=True)
+    shown = (f"{ours} ({theirs})" if theirs and key == "kept" else ours for ours, theirs in cells)
+    return f"| {_TITLES[name]} | {_OF_TENSOR[key]} | {' | '.join(shown)} |"
 
 
-_COUNTS = ("starts", "tensors")
+_OF_TENSOR = {"kept": "mean", "least": "least element"}
+"""What the record calls the share of a tensor's ranges that is kept, and what the page does."""
 
 
 def _count_obstacles(models: Sequence[Mapping[str, Any]]) -> str:
