@@ -14,7 +14,6 @@ from ranum_falsify.replay.replayer import Replayer
 from ranum_falsify.transform import Rewrite, register, verify
 from ranum_falsify.transform.checks.comparing import Tolerance
 from ranum_falsify.transform.checks.difference import DifferenceQuestion, Judgement, decide
-from ranum_falsify.transform.checks.joining import join
 from ranum_falsify.transform.guarantee import Guarantee
 from ranum_falsify.transform.outcome import PostconditionError, Transformed, VerificationError
 from tests.transform.sweeping import session
@@ -222,7 +221,6 @@ def test_a_proof_is_of_what_the_optimiser_writes_too() -> None:
     question = DifferenceQuestion(
         old=old,
         new=new,
-        joined=join(old, new),
         guarantee=Guarantee(kind="tolerance"),
         tolerance=Tolerance(atol=1e-3),
         box={"x": (np.float64(-1), np.float64(1))},
