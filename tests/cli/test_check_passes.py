@@ -88,6 +88,9 @@ def test_a_proof_is_of_what_the_passes_make(workshop: Workshop) -> None:
     after = "after stable_log_softmax and lift_constants"
     assert f"of: N = model.onnx (sha256 {hashes[0]}) {after} (sha256 {hashes[1]})" in lines
     assert [one["op_type"] for one in report["operators"]] == ["LogSoftmax"]
+    transform = ("transform", "model.onnx", *how["passes"], "-o", "made.onnx", "--verify-timeout", "0")
+    assert workshop.run(*transform).status == 0
+    assert made["sha256"] == sha256(workshop.folder / "made.onnx"), "transform makes what was checked"
     quiet = workshop.run(*words, "--passes", "stable_log_softmax", "-q")
     assert quiet.out.endswith(", of the model after stable_log_softmax\n")
 
@@ -109,6 +112,21 @@ def test_a_counterexample_lies_beside_the_model_that_it_is_of(workshop: Workshop
     assert again.status == 1 and "differs" not in again.out
     assert "differs" in workshop.run("replay", "cex.json", "--network", "N", "model.onnx").out
     assert 'name="model.onnx after lower_neg"' in (workshop.folder / "r.xml").read_text()
+
+
+def test_weights_in_a_file_of_their_own_are_part_of_the_model_beside_it(workshop: Workshop) -> None:
+    model = proto_of(
+        "g (float[1, 2] x) => (float[1, 2] y) <float[2] w = {1, 2}> { m = Neg(x) r = Sqrt(m) y = Mul(r, w) }"
+    )
+    del model.graph.input[1:]
+    model.graph.initializer[0].raw_data = np.array([1, 2], np.float32).tobytes()
+    model.graph.initializer[0].ClearField("float_data")
+    apart: dict[str, Any] = {"save_as_external_data": True, "location": "w.bin", "size_threshold": 0}
+    onnx.save(model, workshop.folder / "apart.onnx", **apart)
+    words = ("check", "apart.onnx", "--box", "1", "2", "--passes", "lower_neg", "--save-violation", "cex.npy", "-q")
+    assert workshop.run(*words).status == 1
+    (workshop.folder / "w.bin").unlink()
+    assert workshop.run("replay", "cex.json", "--network", "N", "cex.onnx", "-q").status == 1
 
 
 @pytest.mark.parametrize(
