@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parent.parent
 # Lines that each room of the package may hold.  A room that needs more says why in the commit that raises its budget;
 # one that shrinks by a twentieth lowers it.
 BUDGETS = {
-    "api": 8820,
+    "api": 8980,
     "checker": 2230,
     "cli": 5510,
     "confirm": 3690,
@@ -21,7 +21,7 @@ BUDGETS = {
     "properties": 4800,
     "prove": 4720,
     "replay": 2220,
-    "report": 3770,
+    "report": 3790,
     "search": 4060,
     "selfcheck": 1520,
     "suite": 2360,

@@ -82,9 +82,10 @@ def check_expressible(loaded: Loaded, path: Path) -> None:
         SaveError: It cannot.
     """
     calls = loaded.problem.calls
-    if len(calls) == 1 and calls[0].network in loaded.models and loaded.origin.dtype is None:
+    made = [how.title for how in loaded.sources.rewritten.values()]
+    if len(calls) == 1 and calls[0].network in loaded.models and loaded.origin.dtype is None and not made:
         return
-    shown = ", ".join(call.network for call in calls)
+    shown = ", ".join(made or (call.network for call in calls))
     raise SaveError(
         f"{path}: VNN-COMP's format is for inputs of one model as it is, and this is about {shown}"
         f"{f' in {loaded.origin.dtype}' if loaded.origin.dtype else ''}; give --save-violation cex.npy"

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -34,6 +36,8 @@ def check(
     autocast: torch.dtype | None = None,
     free: FreeLike | None = None,
     weights: WeightsLike = DEFAULT_WEIGHTS,
+    passes: Sequence[str | type] = (),
+    imports: Sequence[str | Path] = (),
     mend: float = 10.0,
     **options: Any,
 ) -> Result:
@@ -67,6 +71,9 @@ def check(
         weights: What they range over: a share of each value, or `(lower, upper)` for all. With a share of 0.1 a value
             ranges over itself +- 10 %, a value of 0 over +- 10 % of the largest magnitude of its tensor, and +- 0.1 in
             a tensor of zeros. `box` says otherwise of those that it names.
+        passes: Passes of `transform` to run first, by name or class, each verified in the box. The answer, its
+            counterexamples and what `save` writes are about the model that they make.
+        imports: Python files that register passes, with all rights of the user.
         mend: Of a module: for how many seconds to look for other texts of the lines that fail, which this proves; see
             `fix`. The module's functions run these for a while: no other thread may run them.
         **options: See `Options`. `runtime` is `onnxruntime` by default, `torch` for modules.
@@ -76,6 +83,7 @@ def check(
         RanumFalsifyError: The model, the box or an option is invalid; one line says what to do.
     """
     question = ValidityQuestion(box=box, only=only, nodes=nodes, gradient=gradient, free=free, weights=weights)
+    question = replace(question, passes=passes, imports=imports)
     if wrt is not None and not (gradient and isinstance(model, torch.nn.Module)):
         raise UsageError(
             "wrt: says what the backward pass of a PyTorch module goes to; give gradient=True, and a module"
@@ -83,6 +91,8 @@ def check(
     if autocast is not None and not isinstance(model, torch.nn.Module):
         raise UsageError("autocast: is about PyTorch modules; of an ONNX model, dtype says what to convert it to")
     if isinstance(model, torch.nn.Module):
+        if passes:
+            raise UsageError("passes: rewrite ONNX models; export the module by torch.onnx.export, and check the file")
         from ranum_falsify.api.modules import check_module  # imports the exporter
 
         taken = take(options, **defaults_of_check("torch", gradient=gradient))

@@ -35,6 +35,8 @@ def replay_claim(instance: Instance, fingerprint: str, counterexample: Path) -> 
     """
     if plan([instance])[0].fingerprint != fingerprint:
         return None, "its files are not here, or not what they were; compare in the folder that the suite ran in"
+    if passes := instance.question.get("passes"):
+        return None, f"its model is what transform makes by {' '.join(passes)}; run replay on that"
     prop = instance.property_path
     if prop is not None and not (instance.vnnlib or prop.removesuffix(".gz").endswith(_DATA)):
         return None, f"{prop} is a program; run replay if you trust it"

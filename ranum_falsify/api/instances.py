@@ -97,8 +97,7 @@ def answer(task: Task) -> Answered:
     def ask(options: Options) -> Result:
         nonlocal preparation
         started = time.monotonic()
-        with memory_limit(task.memory):
-            loaded = _load(task.instance, places, options)
+        loaded = _load(task, places, options)
         spent = time.monotonic() - started
         preparation += spent
         return answer_loaded(loaded, take_time(options, spent))
@@ -135,7 +134,10 @@ class _Places:
 
     def rename(self, model: Model, path: str) -> Model:
         """Return a model that was read here as the one at a path of the instance."""
-        return replace(model, path=self.folder / path, source=replace(model.source, path=path))
+        if model.rewriting is None:
+            return replace(model, path=self.folder / path, source=replace(model.source, path=path))
+        how = replace(model.rewriting, before=replace(model.rewriting.before, path=path))
+        return replace(model, source=replace(model.source, path=how.title), rewriting=how)
 
     def load_property(self, instance: Instance) -> Property:
         assert instance.property_path is not None
@@ -164,15 +166,24 @@ def _size_of(size: Any) -> Any:
     return range(size[0], size[1] + 1) if isinstance(size, list) else size
 
 
-def _load(instance: Instance, places: _Places, options: Options) -> Loaded:
-    if instance.property_path is None:
-        (path,) = instance.networks.values()
-        question = _question(instance.question)
-        find_samples = partial(sample_box, box=question.box)
+def _load(task: Task, places: _Places, options: Options) -> Loaded:
+    instance = task.instance
+    if instance.property_path is not None:
+        with memory_limit(task.memory):
+            return _load_property(instance, places, options)
+    (path,) = instance.networks.values()
+    question = _question(instance.question)
+    find_samples = partial(sample_box, box=question.box)
+    with memory_limit(task.memory):
         found = load_model(places.find(path), dims=options.sizes, strict=options.strict, find_samples=find_samples)
-        model = places.rename(found, path)
-        statement = question.make_statement(model)
-        return load_statement(statement, model, dtype=options.dtype)
+    # What verifies passes is more than the files explain.
+    question, made = question.rewrite(found, options)
+    with memory_limit(task.memory):
+        model = places.rename(made, path)
+        return load_statement(question.make_statement(model), model, dtype=options.dtype)
+
+
+def _load_property(instance: Instance, places: _Places, options: Options) -> Loaded:
     prop = places.load_property(instance)
     paths = {name or network_of(prop): path for name, path in instance.networks.items()}
     given = {name: places.find(path) for name, path in paths.items()}

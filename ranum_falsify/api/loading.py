@@ -51,6 +51,11 @@ class Loaded:
     seconds: Mapping[str, float] = field(default_factory=dict)
 
     @property
+    def in_memory(self) -> dict[str, bytes]:
+        """The models that are in no file, as files hold them."""
+        return {name: model.data() for name, model in self.models.items() if model.path is None}
+
+    @property
     def graphs(self) -> Mapping[str, Graph]:
         """The networks as read."""
         return {name: model.graph for name, model in self.models.items()}
@@ -86,11 +91,12 @@ def load(prop: Property, models: Mapping[str, Model], *, dtype: HalfPrecision | 
             parameters=parameters_of(prop.phi),
             networks={name: model.source for name, model in models.items()},
             dtype=dtype,
+            rewritten={name: model.rewriting for name, model in models.items() if model.rewriting is not None},
         ),
         origin=_origin(prop, models, dtype),
         notices=(
             *(() if problem.regions else (_EMPTY,)),
-            *(notice for model in models.values() for notice in model.graph.notices),
+            *(notice for model in models.values() for notice in (*model.notices, *model.graph.notices)),
         ),
         seconds={
             "read": sum(model.seconds for model in models.values()),

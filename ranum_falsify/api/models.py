@@ -19,6 +19,7 @@ from ranum_falsify.errors import ModelError, RanumFalsifyError, UnsupportedOpera
 from ranum_falsify.network import Graph, read, read_inputs
 from ranum_falsify.network.fingerprint import Fingerprint, fingerprint
 from ranum_falsify.network.nesting import has_unfit_branches
+from ranum_falsify.prove.assumptions import Rewriting
 
 _IN_MEMORY = "<in memory>"
 
@@ -32,12 +33,16 @@ class Model:
         source: Where it comes from, with a hash of its bytes.
         path: Its file, None for a model from memory.
         seconds: How long reading took.
+        rewriting: How passes made it, None for a model as it was given.
+        notices: What a user should know of it.
     """
 
     graph: Graph
     source: Fingerprint
     path: Path | None = None
     seconds: float = 0.0
+    rewriting: Rewriting | None = None
+    notices: tuple[str, ...] = ()
 
     def data(self) -> bytes:
         """Return the model as a file holds it."""

@@ -173,7 +173,11 @@ class Result:
             name: Names the run; its models by default.
             illustrated: Whether the page of it has graphs and arrays, which takes an analysis.
         """
-        networks = {} if self.read is None else {n: one.path for n, one in self.read.sources.networks.items()}
+        networks: dict[str, str] = {}
+        if self.read is not None:
+            sources = self.read.sources
+            networks = {name: one.path for name, one in sources.networks.items()}
+            networks |= {name: how.before.path for name, how in sources.rewritten.items()}
         path = None if self.read is None else self.read.origin.property_path
         asked = Instance(
             id=name or " ".join(networks.values()),
@@ -214,8 +218,7 @@ class Result:
         """
         if self.read is None:
             return Saved()
-        in_memory = {name: model.data() for name, model in self.loaded.models.items() if model.path is None}
-        return save(self.answer, self.loaded.origin, base_of(Path(path)), in_memory)
+        return save(self.answer, self.loaded.origin, base_of(Path(path)), self.loaded.in_memory)
 
     def report(self, *, verbosity: int = 0, saved: Saved | None = None) -> str:
         """Return the report as the command shows it.

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
+import math
+import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from types import EllipsisType
 from typing import Any
@@ -13,17 +17,32 @@ import onnx
 import onnx_ir as ir
 
 from ranum_falsify.api.boxes import BoxLike
-from ranum_falsify.api.models import Model, ModelLike, parse_model
+from ranum_falsify.api.models import Model, ModelLike, load_model, parse_model
+from ranum_falsify.api.samples import sample_box
+from ranum_falsify.config import Options
 from ranum_falsify.errors import TransformError, UsageError
+from ranum_falsify.network.fingerprint import Fingerprint
+from ranum_falsify.prove.assumptions import Rewriting
 from ranum_falsify.report.transform_report import transform_report
 from ranum_falsify.report.transform_text import report_pass
 from ranum_falsify.transform.catalogue import all_passes, import_passes
 from ranum_falsify.transform.checks.comparing import Tolerance
 from ranum_falsify.transform.checks.inputs import Box
 from ranum_falsify.transform.config import Reference, TransformConfig
-from ranum_falsify.transform.model import count_operators, from_proto, read_model, to_proto, write_model
-from ranum_falsify.transform.outcome import PassReport, Transformed
+from ranum_falsify.transform.model import (
+    count_operators,
+    from_proto,
+    read_model,
+    to_proto,
+    to_whole_proto,
+    write_model,
+)
+from ranum_falsify.transform.outcome import PassReport, PostconditionError, Transformed
+from ranum_falsify.transform.runner import SECONDS
 from ranum_falsify.transform.runner import transform as run_passes
+
+_SHARE = 0.25
+"""Share of the time of a question that its passes may take for proofs and searches."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -136,6 +155,52 @@ def transform(
         state=state or {},
     )
     return Transformation(done=run_passes(source, [_name_of(one) for one in passes], config, folder=folder))
+
+
+def rewrite_model(
+    model: Model, passes: Sequence[str | type], *, box: BoxLike, imports: Sequence[str | Path], options: Options
+) -> Model:
+    """Return what passes make of a model, read in the same sizes; the same model where they change nothing.
+
+    Args:
+        model: The model.
+        passes: As for `transform`.
+        box: Where they must keep their promises.
+        imports: Python files that register some of them.
+        options: How the new model is read, and how much time there is: a quarter of it for all proofs and searches.
+
+    Raises:
+        RanumFalsifyError: A pass does not exist, does not apply, or did not keep its promise.
+    """
+    began = time.monotonic()
+    sizes = {**dict.fromkeys(model.graph.unset_dims, 1), **model.graph.options.dims}
+    limit = math.inf if options.timeout is None else _SHARE * options.timeout / len(passes)
+    try:
+        made = transform(
+            model, passes, box=box, dims=sizes, seed=options.seed, verify_timeout=min(SECONDS, limit), imports=imports
+        )
+    except PostconditionError as error:
+        raise TransformError(
+            f"{error} ({error.__cause__}); `ranum-falsify transform` writes the input that shows it"
+        ) from error
+    told = tuple(next(report_pass(report, verbose=False)) for report in made.passes)
+    if not any(report.is_modified for report in made.passes):
+        return replace(model, notices=(*told, "no pass changed the model, so the answer is about the model as it is"))
+    found = load_model(
+        to_whole_proto(made.done.model),
+        dims=model.graph.options.dims,
+        strict=options.strict,
+        find_samples=partial(sample_box, box=box),
+    )
+    rewriting = Rewriting(passes=tuple(report.name for report in made.passes), before=model.source)
+    source = Fingerprint(path=rewriting.title, sha256=hashlib.sha256(found.data()).hexdigest())
+    return replace(
+        found,
+        source=source,
+        seconds=model.seconds + time.monotonic() - began,
+        rewriting=rewriting,
+        notices=(*told, *made.notices),
+    )
 
 
 def spread_box(box: Mapping[str | EllipsisType, Any], inputs: Sequence[str]) -> Box:

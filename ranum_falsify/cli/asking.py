@@ -184,7 +184,8 @@ class _Reporter:
         saved = Saved()
         if self.base is not None:
             with verdict_stands():
-                saved = save(result, Origin() if loaded is None else loaded.origin, self.base)
+                origin, models = (Origin(), {}) if loaded is None else (loaded.origin, loaded.in_memory)
+                saved = save(result, origin, self.base, models)
         elif self.options.save_violation is not None and loaded is not None:
             from ranum_falsify.api.assignments import save_assignments
 

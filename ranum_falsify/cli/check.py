@@ -25,7 +25,7 @@ from ranum_falsify.suite.record import InstanceRecord
 if TYPE_CHECKING:
     from ranum_falsify.api.loading import Loaded
     from ranum_falsify.api.models import Model
-    from ranum_falsify.api.statement import Statement
+    from ranum_falsify.api.question import ValidityQuestion
 
 _NETWORK = "N"
 _UNREADABLE = 2
@@ -95,7 +95,7 @@ def _check_all(options: CheckOptions, models: Sequence[Path]) -> int:
 
 def _instance(options: CheckOptions, model: Path) -> Instance:
     return Instance(
-        id=str(model),
+        id=" ".join((str(model), *(("after", *options.passes) if options.passes else ()))),
         category="",
         model=str(model),
         property="",
@@ -105,13 +105,14 @@ def _instance(options: CheckOptions, model: Path) -> Instance:
     )
 
 
-def _state(options: CheckOptions, path: Path, sizes: Mapping[str, int]) -> tuple[Model, Statement]:
+def _read(options: CheckOptions, path: Path, sizes: Mapping[str, int]) -> tuple[ValidityQuestion, Model]:
+    """Return the question, and the model after the passes."""
     from ranum_falsify.api.models import load_model  # imports torch
     from ranum_falsify.api.question import ValidityQuestion
     from ranum_falsify.api.samples import sample_box
+    from ranum_falsify.network.guards import memory_limit
 
     find_samples = partial(sample_box, box=options.box)
-    model = load_model(path, dims=sizes, strict=options.strict, find_samples=find_samples)
     question = ValidityQuestion(
         box=options.box,
         only=options.only,
@@ -119,22 +120,28 @@ def _state(options: CheckOptions, path: Path, sizes: Mapping[str, int]) -> tuple
         gradient=options.gradient,
         free=options.free,
         weights=options.weights,
+        passes=options.passes,
+        imports=options.imports,
     )
-    return model, question.make_statement(model)
+    with memory_limit(options.memory):
+        model = load_model(path, dims=sizes, strict=options.strict, find_samples=find_samples)
+    # What verifies passes takes more memory than the size of the file explains.
+    return question.rewrite(model, options)
 
 
 def _load(options: CheckOptions, path: Path, sizes: Mapping[str, int]) -> Loaded:
     from ranum_falsify.api.question import load_statement  # imports torch
     from ranum_falsify.network.guards import memory_limit
 
+    question, model = _read(options, path, sizes)
     with memory_limit(options.memory):
-        model, statement = _state(options, path, sizes)
-        return load_statement(statement, model, dtype=options.dtype)
+        return load_statement(question.make_statement(model), model, dtype=options.dtype)
 
 
 def _question(options: CheckOptions) -> Mapping[str, Any]:
     """Return what is asked beside the box, as the arguments of the Python API."""
     given: dict[str, Any] = {name: getattr(options, name) for name in ("only", "nodes", "gradient", "free")}
+    given["passes"] = options.passes
     if options.free:
         given["weights"] = options.weights
     return {name: list(value) if isinstance(value, tuple) else value for name, value in given.items() if value}
@@ -150,7 +157,9 @@ def _print_property(options: CheckOptions, path: Path, target: str) -> None:
         check_writable("--print-property", Path(target))
     from ranum_falsify.network.guards import memory_limit  # imports torch
 
+    question, model = _read(options, path, list_sizes(options.dims)[0])
     with memory_limit(options.memory):
-        _, statement = _state(options, path, list_sizes(options.dims)[0])
+        statement = question.make_statement(model)
     runtime = f"--runtime {','.join(options.runtimes)}" if options.prove else "--no-prove"
-    write_text(target, f"# {PROGRAM} THIS_FILE --network {_NETWORK} MODEL {runtime}\n{statement.text()}")
+    made = "" if model.rewriting is None else f"# MODEL: what {PROGRAM} transform makes by {' '.join(options.passes)}\n"
+    write_text(target, f"# {PROGRAM} THIS_FILE --network {_NETWORK} MODEL {runtime}\n{made}{statement.text()}")

@@ -17,7 +17,7 @@ from ranum_falsify.suite.listing import GroupOptions
 
 _PARSERS = {has: Parser(kind, name=PROGRAM) for has, kind in ((True, PropertyGroup), (False, QuestionGroup))}
 """By whether a group has property files; a suite may have thousands of groups."""
-_QUESTION = ("box", "only", "nodes", "gradient", "free", "weights")
+_QUESTION = ("box", "only", "nodes", "gradient", "free", "weights", "passes")
 
 
 def read_group(path: Path, title: str, table: Mapping[str, Any], has_properties: bool) -> GroupOptions:

@@ -82,13 +82,13 @@ def optimise_model(model: onnx.ModelProto) -> tuple[onnx.ModelProto | None, str]
 
 def _optimise(graph: Graph) -> Optimised:
     try:
-        rewritten, memory = _rewrite(model_with_all_inputs(graph))
+        rewritten, room = _rewrite(model_with_all_inputs(graph))
         options = graph.options
         found = read(
             rewritten, dims=options.dims, fixed=options.fixed, sample=options.sample, known=find_known_details(graph)
         )
         left = sum(array.nbytes for _, arrays in found.folded for array in arrays)
-        if left + rewritten.ByteSize() > memory / 2:
+        if left > room:
             # On a machine with more memory it might fold these constants, and then fuse what reads them.
             return Optimised(fault="its constants take more memory than the optimiser is given")
         return Optimised(graph=found)
@@ -130,7 +130,7 @@ class _Refused(Exception):
 
 
 def _rewrite(model: onnx.ModelProto) -> tuple[onnx.ModelProto, int]:
-    """Return what the optimiser makes of a model, and the number of bytes of memory that it was given."""
+    """Return what the optimiser makes of a model, and how many bytes of constants it had memory to fold."""
     with optimiser.use() as child:
         return _rewrite_in(child, model)
 
@@ -149,7 +149,7 @@ def _rewrite_in(child: Child, model: onnx.ModelProto) -> tuple[onnx.ModelProto, 
             raise OSError(f"its optimiser fails ({reason})")
         if outcome == "unwritten":
             raise OSError(f"it cannot be written ({reason})")
-        return load_model(target), memory
+        return load_model(target), memory // 2 - target.stat().st_size
     finally:
         for path in (source, target):
             with suppress(OSError):

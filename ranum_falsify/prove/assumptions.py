@@ -18,6 +18,24 @@ from ranum_falsify.selfcheck import LIBRARIES, family_here, release_of
 
 
 @dataclass(frozen=True, kw_only=True)
+class Rewriting:
+    """How passes of `transform` made the model that an answer is about of one that users gave.
+
+    Attributes:
+        passes: The passes, in order.
+        before: The model as it was given.
+    """
+
+    passes: tuple[str, ...]
+    before: Fingerprint
+
+    @property
+    def title(self) -> str:
+        """What the model that they made is called, which is in no file."""
+        return f"<{self.before.path} after {', '.join(self.passes)}>"
+
+
+@dataclass(frozen=True, kw_only=True)
 class Sources:
     """The files that a problem comes from.
 
@@ -26,12 +44,14 @@ class Sources:
         parameters: Values of its parameters, as given or by default.
         networks: The models, by the networks' names in the property.
         dtype: The half precision to which they were converted; None if they were not.
+        rewritten: How those were made that passes made, by the networks' names.
     """
 
     property: Fingerprint | None
     parameters: Mapping[str, Any]
     networks: Mapping[str, Fingerprint]
     dtype: HalfPrecision | None = None
+    rewritten: Mapping[str, Rewriting] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from ranum_falsify.network.fingerprint import Fingerprint
 from ranum_falsify.network.messages import show_range
 from ranum_falsify.network.tensors import has_one_value, stored_once
 from ranum_falsify.properties.problem.problem import InputVariable
-from ranum_falsify.prove.assumptions import Assumptions, Library, Sources, library
+from ranum_falsify.prove.assumptions import Assumptions, Library, Rewriting, Sources, library
 
 _MOST_GROUPS = 4
 _MOST_NAMES = 4
@@ -61,12 +62,14 @@ def _place(runtime: Runtime, of: Library | None) -> str:
 def _conditions(assumptions: Assumptions | None) -> str:
     if assumptions is None:
         return ""
-    dtype = assumptions.sources.dtype if assumptions.sources is not None else None
-    converted = f", converted to {dtype}" if dtype else ""
+    sources = assumptions.sources
+    passes = () if sources is None else [name for how in sources.rewritten.values() for name in how.passes]
+    rewritten = f", of the model after {_join_names(passes)}" if passes else ""
+    converted = f", converted to {sources.dtype}" if sources is not None and sources.dtype else ""
     defaults = _list_few(assumptions.default_inputs, "inputs")
     box = f", with the default box of {defaults}" if defaults else ""
     unset = _list_few(assumptions.unset_dims, "symbolic dimensions")
-    return f"{converted}{box}{f', with {unset} taken as 1' if unset else ''}"
+    return f"{rewritten}{converted}{box}{f', with {unset} taken as 1' if unset else ''}"
 
 
 def _list_few(names: Sequence[str], kind: str) -> str:
@@ -148,13 +151,21 @@ def _range(variable: InputVariable) -> str:
 def _files(sources: Sources, *, verbose: bool) -> str:
     values = [f"{name} = {_value(value)}" for name, value in sources.parameters.items()]
     with_values = f" with {', '.join(values)}" if values else ""
-    models = _models(sources.networks, verbose=verbose)
+    models = _models(sources.networks, sources.rewritten, verbose=verbose)
     named = [] if sources.property is None else [f"{_file(sources.property, verbose=verbose)}{with_values}"]
     return "; ".join((*named, *models))
 
 
-def _models(networks: Mapping[str, Fingerprint], *, verbose: bool = False) -> Iterator[str]:
-    return (f"{name} = {_file(of, verbose=verbose)}" for name, of in networks.items())
+def _models(
+    networks: Mapping[str, Fingerprint], rewritten: Mapping[str, Rewriting] | None = None, *, verbose: bool = False
+) -> Iterator[str]:
+    for name, of in networks.items():
+        how = (rewritten or {}).get(name)
+        if how is None:
+            yield f"{name} = {_file(of, verbose=verbose)}"
+        else:
+            made = replace(of, path=f"after {_join_names(how.passes)}")
+            yield f"{name} = {_file(how.before, verbose=verbose)} {_file(made, verbose=verbose)}"
 
 
 def _file(of: Fingerprint, *, verbose: bool) -> str:

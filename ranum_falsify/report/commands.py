@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from ranum_falsify.report.grounds import Grounds
@@ -24,7 +25,10 @@ def commands_of(record: InstanceRecord, report: RunReport | None) -> list[str]:
     words = [*_question(record, report, grounds), *_settings(record, report, grounds)]
     commands = [shlex.join(words)]
     if "description" in record.files:
-        networks = [word for name, path in _networks(record, report) for word in ("--network", name, path)]
+        made = {} if grounds is None else grounds.rewritten
+        beside = Path(record.files["description"]).with_suffix(".onnx").as_posix()
+        given = [(name, _path(beside) if name in made else path) for name, path in _networks(record, report)]
+        networks = [word for name, path in given for word in ("--network", name, path)]
         commands.append(shlex.join([_PROGRAM, "replay", _path(record.files["description"]), *networks]))
     return commands
 
@@ -44,6 +48,9 @@ def _question(record: InstanceRecord, report: RunReport | None, grounds: Grounds
         yield from map(_path, instance.networks.values())
         yield from _box(instance.question.get("box"), grounds)
         yield from _narrowing(instance.question)
+        made = [] if grounds is None else [name for how in grounds.rewritten.values() for name in how.passes]
+        for name in _listed(instance.question.get("passes")) or made:
+            yield from ("--passes", name)
         return
     yield _path(instance.property_path)
     if instance.vnnlib:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -157,7 +157,7 @@ def save(result: Answer, origin: Origin, base: Base, models: Mapping[str, bytes]
         contents |= {path: partial(_save_array, example[name]) for name, path in paths.items()}
         files |= dict.fromkeys((id(twin) for twin in twins), paths)
         entries.append(_entry_object(example, paths, violated))
-    text = json_text(_description_object(result, origin, entries))
+    text = json_text(_description_object(result, origin, entries, models or {}))
     contents[base.description] = text.encode()
     save_together(contents)
     written = {name: path for name, (path, _) in origin.networks.items()}
@@ -236,7 +236,10 @@ def _violation_object(op: OperatorResult) -> Mapping[str, Any]:
     return {key: as_json(getattr(op, key)) for key in _VIOLATION}
 
 
-def _description_object(result: Answer, origin: Origin, entries: Sequence[Any]) -> dict[str, Any]:
+def _description_object(
+    result: Answer, origin: Origin, entries: Sequence[Any], beside: Collection[str]
+) -> dict[str, Any]:
+    """Return a description; of models that lie beside it, it has the names, which stay right where all are moved."""
     return {
         "format": _FORMAT,
         "property": None if origin.property_path is None else str(origin.property_path.resolve()),
@@ -245,7 +248,8 @@ def _description_object(result: Answer, origin: Origin, entries: Sequence[Any]) 
         "dims": dict(origin.dims),
         "dtype": origin.dtype,
         "networks": {
-            name: {"path": str(path.resolve()), "sha256": digest} for name, (path, digest) in origin.networks.items()
+            name: {"path": path.name if name in beside else str(path.resolve()), "sha256": digest}
+            for name, (path, digest) in origin.networks.items()
         },
         "seed": result.seed,
         "counterexamples": list(entries),

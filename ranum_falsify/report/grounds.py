@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -13,7 +13,7 @@ from ranum_falsify.config import HalfPrecision
 from ranum_falsify.network.fingerprint import Fingerprint
 from ranum_falsify.network.tensors import has_one_value
 from ranum_falsify.properties.problem.problem import InputVariable
-from ranum_falsify.prove.assumptions import Assumptions, Sources
+from ranum_falsify.prove.assumptions import Assumptions, Rewriting, Sources
 from ranum_falsify.search.result import Number
 
 _MOST_ELEMENTS = 100
@@ -92,6 +92,7 @@ class Grounds:
         dims_taken_as_1: Those of them for which no size was given.
         element_types: Floating types that the networks compute in.
         libraries: The libraries, by runtime.
+        rewritten: How those networks were made that passes made of the models that users gave.
     """
 
     property: Fingerprint | None
@@ -107,6 +108,8 @@ class Grounds:
     dims_taken_as_1: tuple[str, ...]
     element_types: tuple[str, ...]
     libraries: Mapping[str, ReportedLibrary]
+    # A key that came later: reports without it can be read.
+    rewritten: Mapping[str, Rewriting] = field(default_factory=dict)
 
 
 def grounds_of(assumptions: Assumptions | None) -> Grounds | None:
@@ -139,6 +142,7 @@ def grounds_of(assumptions: Assumptions | None) -> Grounds | None:
             )
             for of in assumptions.libraries
         },
+        rewritten=sources.rewritten,
     )
 
 

@@ -240,11 +240,14 @@ def _likeness(operator: OperatorResult) -> Hashable:
 
 def _rewriting(result: Answer, operator: OperatorResult) -> str:
     """Return after which passes an operator is proved, and the command that runs them."""
-    passes = " ".join(operator.proved_after_rewriting)
+    passes = operator.proved_after_rewriting
     sources = None if result.assumptions is None else result.assumptions.sources
     source = None if sources is None else sources.networks.get(operator.network)
+    how = None if sources is None else sources.rewritten.get(operator.network)
+    if how is not None:
+        source, passes = how.before, (*how.passes, *passes)
     path = "model.onnx" if source is None or not source.in_file else source.path
-    command = f"ranum-falsify transform {shlex.quote(path)} {passes} -o stable.onnx"
+    command = f"ranum-falsify transform {shlex.quote(path)} {shlex.join(passes)} -o stable.onnx"
     return f"proved after rewriting by {', '.join(operator.proved_after_rewriting)}: `{command}`"
 
 

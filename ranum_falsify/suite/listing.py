@@ -151,6 +151,8 @@ class _Group:
     def _instance(self, model: str, prop: str | None, found: GroupOptions) -> Instance:
         shown = model, "box" if prop is None else prop
         names = "".join(f" {name}={value}" for name, value in found.parameters.items())
+        if passes := found.question.get("passes"):
+            names += f" after {' '.join(passes)}"
         return Instance(
             id=f"{self._category}/{'/'.join(shown)}{names}",
             category=self._category,

@@ -80,6 +80,17 @@ def to_proto(model: ir.Model) -> onnx.ModelProto:
     return ir.to_proto(model)
 
 
+def to_whole_proto(model: ir.Model) -> onnx.ModelProto:
+    """Return a model as a message that holds all of its tensors.
+
+    Raises:
+        ModelError: They are too large for one.
+    """
+    if sum(tensor.nbytes for tensor in tensors_of(model)) >= _LARGEST:
+        raise ModelError("model: its tensors are too large for one message; write it by `ranum-falsify transform`")
+    return to_proto(ir.external_data.load_to_model(copy_model(model)) if has_external_data(model) else model)
+
+
 def write_model(model: ir.Model, path: Path, beside: Mapping[Path, bytes] | None = None) -> None:
     """Write a model whole or not at all.
 

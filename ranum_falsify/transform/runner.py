@@ -15,7 +15,6 @@ from ranum_falsify.transform.catalogue import PassCall, find_pass
 from ranum_falsify.transform.checks.comparing import check_metric, distance_of
 from ranum_falsify.transform.checks.difference import DifferenceQuestion, Judgement, decide
 from ranum_falsify.transform.checks.drawing import make_samples
-from ranum_falsify.transform.checks.joining import join
 from ranum_falsify.transform.checks.numbering import Numbering
 from ranum_falsify.transform.checks.runs import LEVELS, Runs, WeightFile
 from ranum_falsify.transform.checks.samples import Limits, Sample, Sampled, compare_on_samples
@@ -23,7 +22,7 @@ from ranum_falsify.transform.checks.structure import passes_checker, structure_f
 from ranum_falsify.transform.config import TransformConfig
 from ranum_falsify.transform.outcome import PassReport, PostconditionError, Transformed, VerificationError
 
-_SECONDS = 5.0
+SECONDS = 5.0
 """Time for the proof and the search after each pass, where nobody says how long."""
 
 
@@ -244,12 +243,12 @@ class Verification:
         question = DifferenceQuestion(
             old=self.model,
             new=candidate,
-            joined=join(self.model, candidate),
+            numbering=self._numbering,
             guarantee=guarantee,
             tolerance=config.tolerance,
             box=config.box,
             shapes={name: array.shape for name, array in self._typical.inputs.items()},
-            timeout=_SECONDS if config.verify_timeout is None else config.verify_timeout,
+            timeout=SECONDS if config.verify_timeout is None else config.verify_timeout,
             seed=config.seed,
             threads=config.threads,
         )

@@ -41,6 +41,19 @@ def test_a_box() -> None:
     assert asked.box == {"x": (-1, 1)}
 
 
+def test_passes_come_first_and_the_counterexample_is_of_what_they_make() -> None:
+    before = {"path": "a b.onnx", "sha256": "1" * 64, "external_data": {}}
+    grounds = make_report()["assumptions"] | {"rewritten": {"N": {"passes": ["one", "two=3"], "before": before}}}
+    report = make_report(make_operator(), assumptions=grounds)
+    for question in ({}, {"passes": ["one", "two=3"]}):
+        asked, again = commands(report, {"description": "cex/a.json"}, question=question)
+        assert isinstance(asked, CheckOptions) and isinstance(again, ReplayOptions)
+        assert (asked.models, asked.passes) == ((Path("a b.onnx"),), ("one", "two=3"))
+        assert again.networks == {"N": Path("cex/a.onnx")}
+    (asked,) = commands(None, question={"passes": ["one"]})
+    assert isinstance(asked, CheckOptions) and asked.passes == ("one",)
+
+
 def test_an_instance_without_a_report() -> None:
     (asked,) = commands(None, property_path="p.vnnlib", networks={"": "m.onnx"})
     assert isinstance(asked, FalsifyOptions)

@@ -14,7 +14,6 @@ from ranum_falsify.replay.replayer import Replayer
 from ranum_falsify.transform import Rewrite, register, verify
 from ranum_falsify.transform.checks.comparing import Tolerance
 from ranum_falsify.transform.checks.difference import DifferenceQuestion, Judgement, decide
-from ranum_falsify.transform.checks.joining import join
 from ranum_falsify.transform.guarantee import Guarantee
 from ranum_falsify.transform.outcome import PostconditionError, Transformed, VerificationError
 from tests.transform.sweeping import session
@@ -217,17 +216,25 @@ def test_every_size_is_tried_however_few_samples_are_asked_for() -> None:
     assert model_of(RELU).graph.inputs[0].shape == ["N", 3]
 
 
-def test_a_proof_is_of_what_the_optimiser_writes_too() -> None:
-    old, new = model_of(SUM), model_of(TURNED_PRODUCT)
-    question = DifferenceQuestion(
-        old=old,
-        new=new,
-        joined=join(old, new),
+def question(old: str, new: str, timeout: float) -> DifferenceQuestion:
+    return DifferenceQuestion(
+        old=model_of(old),
+        new=model_of(new),
         guarantee=Guarantee(kind="tolerance"),
         tolerance=Tolerance(atol=1e-3),
         box={"x": (np.float64(-1), np.float64(1))},
         shapes={"x": (3, 4)},
-        timeout=4.0,
+        timeout=timeout,
     )
-    how = decide(question, lambda inputs: Judgement(None)).how
+
+
+def test_a_proof_is_of_what_the_optimiser_writes_too() -> None:
+    how = decide(question(SUM, TURNED_PRODUCT, 4.0), lambda inputs: Judgement(None)).how
     assert (how == "proved") != deviates(TURNED_PRODUCT)
+
+
+def test_what_does_not_begin_in_time_is_not_said_to_be_searched() -> None:
+    asked = question(SUM, TURNED_PRODUCT, 0.0)
+    how = decide(asked, lambda inputs: pytest.fail("nothing was searched")).how
+    assert how == "not searched (0 s are too short for models of this size; --verify-timeout gives more)"
+    assert "graph" not in vars(asked), "nor read"

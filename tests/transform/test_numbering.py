@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
+import onnx_ir as ir
 import pytest
+from onnx import numpy_helper
 
 from ranum_falsify.transform.checks.numbering import Numbering
-from tests.transform.transform_kit import model_of
+from tests.transform.transform_kit import model_of, proto_of
 
 IF = """g (bool c, float[3] x) => (float[3] y) {
     p = %s(x)
@@ -92,3 +95,19 @@ def test_what_an_operator_meant_in_another_opset_is_another_computation() -> Non
     exp = "g (float[3] x) => (float[3] y) { y = Exp(x) }"
     assert not is_same(softmax, softmax, (12, 13))
     assert is_same(exp, exp, (17, 18))
+
+
+def product(weights: np.ndarray) -> ir.Model:
+    """A product with constants, which are a tensor of their own."""
+    proto = proto_of("g (float[4096] x) => (float[4096] y) { y = Mul(x, w) }")
+    proto.graph.initializer.append(numpy_helper.from_array(weights, "w"))
+    return ir.from_proto(proto)
+
+
+def test_large_constants_are_told_apart_by_any_element() -> None:
+    weights = np.zeros(4096, np.float32)
+    numbering, others = Numbering(), [weights.copy() for _ in range(3)]
+    others[1][2000], others[2][2000] = 1.0, -0.0
+    found = [numbering.is_same(product(weights), product(other)) for other in others]
+    assert found == [True, False, False]
+    assert numbering.is_same(product(others[1]), product(others[1]))

@@ -10,7 +10,7 @@ from types import EllipsisType
 from typing import Annotated, ClassVar, Literal
 
 from ranum_falsify.cli.options.search import AskOptions
-from ranum_falsify.cli.options.shared import CommonOptions, Values
+from ranum_falsify.cli.options.shared import CommonOptions, ImportOptions, Values
 from ranum_falsify.errors import UsageError
 from ranum_falsify.option import MODELS, Argument, Option, to_mapping, to_names
 
@@ -55,6 +55,13 @@ def _unite_types(parts: Iterable[str]) -> tuple[str, ...]:
     return to_names(name for part in parts for name in part.split(",") if name)
 
 
+def _list_passes(parts: Iterable[str]) -> tuple[str, ...]:
+    names = tuple(name.strip() for part in parts for name in part.split(",") if name.strip())
+    if not names:
+        raise ValueError("no pass is named; `ranum-falsify transform --list` shows them")
+    return names
+
+
 def _unite_free(names: list[str]) -> Literal["all"] | tuple[str, ...]:
     return "all" if names == ["all"] else to_names(names)
 
@@ -69,7 +76,7 @@ def box_option(group: str) -> Option:
 
 
 @dataclass(frozen=True, kw_only=True)
-class QuestionOptions(CommonOptions):
+class QuestionOptions(ImportOptions, CommonOptions):
     """What is asked of a model.
 
     Attributes:
@@ -79,6 +86,8 @@ class QuestionOptions(CommonOptions):
         gradient: Check that derivatives are finite, too.
         free: Let the weights of this name vary, as they do in training; all for all weights; may be repeated.
         weights: With --free: how much weights vary, as a share of each value, or LO,HI for all.
+        passes: Passes of `transform` to run first, in order, separated by commas; may be repeated. The answer is about
+            the model that they make.
     """
 
     box: Annotated[Box, box_option("question")] = None
@@ -87,6 +96,7 @@ class QuestionOptions(CommonOptions):
     gradient: Annotated[bool, Option(group="question")] = False
     free: Annotated[Literal["all"] | tuple[str, ...], Option(group="question", metavar="NAME", gather=_unite_free)] = ()
     weights: Annotated[Bounds, Option(group="question", metavar="SHARE", parse=_parse_bounds, count=lambda _: 1)] = 0.1
+    passes: Annotated[tuple[str, ...], Option(group="question", metavar="PASS", gather=_list_passes)] = ()
 
     @classmethod
     def finish(cls, values: Values, typed: Collection[str]) -> Values:

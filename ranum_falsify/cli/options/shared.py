@@ -68,6 +68,27 @@ class MemoryOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ImportOptions:
+    """What else runs before the work.
+
+    Attributes:
+        imports: Python file that registers passes. It is a program and runs; may be repeated.
+    """
+
+    imports: Annotated[
+        tuple[Path, ...],
+        Option(
+            "--import",
+            metavar="FILE",
+            in_files=False,
+            parse=Path,
+            gather=tuple,
+            reads="a Python file that registers passes",
+        ),
+    ] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
 class PropertyOptions(CommonOptions):
     """The models and parameters of a property.
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, ClassVar
 
 from ranum_falsify.cli.options.check import Box, box_option
-from ranum_falsify.cli.options.shared import CommonOptions, MemoryOptions, VerboseOptions
+from ranum_falsify.cli.options.shared import CommonOptions, ImportOptions, MemoryOptions, VerboseOptions
 from ranum_falsify.errors import UsageError
 from ranum_falsify.option import (
     MODEL,
@@ -38,12 +38,11 @@ def _parse_tools(text: str) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PassOptions(VerboseOptions, MemoryOptions, CommonOptions):
+class PassOptions(VerboseOptions, MemoryOptions, ImportOptions, CommonOptions):
     """How passes are run and verified.
 
     Attributes:
         output: Write the new model here.
-        imports: Python file that registers passes. It is a program and runs; may be repeated.
         only: Operators that the new model may contain, separated by commas; others are reported.
         references: Input to compare the models on, as an .npy file, beside the samples; give all inputs.
         box: Range of all inputs; --box NAME=LO,HI for that of one; may be repeated.
@@ -66,17 +65,6 @@ exit status: 0 verified and written, 1 a pass did not keep its promise, 2 usage 
 3 written, but operators outside --only are left"""
 
     output: Annotated[Path | None, Option("-o --output", metavar="PATH", in_files=False, group="output")] = None
-    imports: Annotated[
-        tuple[Path, ...],
-        Option(
-            "--import",
-            metavar="FILE",
-            in_files=False,
-            parse=Path,
-            gather=tuple,
-            reads="a Python file that registers passes",
-        ),
-    ] = ()
     only: Annotated[tuple[str, ...] | None, Option(metavar="OP,OP,...", gather=_unite_operators)] = None
     references: Annotated[
         Mapping[str, Path],

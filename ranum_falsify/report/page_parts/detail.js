@@ -92,6 +92,7 @@ function drawGrounds(row, detail) {
   const facts = [];
   if (row.category) facts.push(["category", row.category]);
   for (const [name, model] of Object.entries(grounds.networks)) facts.push([`network ${name}`, `${model.path} (sha256 ${model.sha256.slice(0, 12)})`]);
+  for (const [name, how] of Object.entries(grounds.rewritten || {})) facts.push([`${name} made of`, `${how.before.path} (sha256 ${how.before.sha256.slice(0, 12)}) by ${how.passes.join(", ")}`]);
   if (grounds.property) facts.push(["property", `${grounds.property.path} (sha256 ${grounds.property.sha256.slice(0, 12)})`]);
   for (const [name, value] of Object.entries(grounds.parameters)) facts.push([`parameter ${name}`, String(value)]);
   for (const input of grounds.inputs.slice(0, 12)) facts.push([`input ${input.name}`, `${input.dtype} [${input.shape.join(", ")}] ${grounds.empty ? "(the box is empty)" : `in ${showBox(input)}`}`]);

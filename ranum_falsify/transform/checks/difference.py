@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import onnx_ir as ir
@@ -27,11 +27,12 @@ from dnnv.properties.expressions import (
 )
 
 from ranum_falsify.config import SearchConfig
-from ranum_falsify.deadline import Deadline
+from ranum_falsify.deadline import Deadline, OutOfTime
 from ranum_falsify.decide import falsify
 from ranum_falsify.errors import RanumFalsifyError
+from ranum_falsify.lazy import cached_property
 from ranum_falsify.network import Graph, read
-from ranum_falsify.network.optimised import optimise
+from ranum_falsify.network.optimised import find_known_details, optimise_model
 from ranum_falsify.network.tensors import is_floating, to_torch
 from ranum_falsify.properties.language import vocabulary
 from ranum_falsify.properties.problem.reduce import reduce
@@ -73,7 +74,6 @@ class DifferenceQuestion:
     Attributes:
         old: The model before.
         new: The model after.
-        joined: Both.
         guarantee: What must hold of their outputs.
         tolerance: How far outputs may be apart.
         box: Where inputs lie.
@@ -81,11 +81,11 @@ class DifferenceQuestion:
         timeout: Seconds.
         seed: Seed of the search.
         threads: Threads of torch and ONNX Runtime.
+        numbering: What has numbered tensors of the models.
     """
 
     old: ir.Model
     new: ir.Model
-    joined: Joined
     guarantee: Guarantee
     tolerance: Tolerance
     box: Ranges
@@ -93,6 +93,28 @@ class DifferenceQuestion:
     timeout: float
     seed: int = 0
     threads: int = 1
+    numbering: Numbering = field(default_factory=Numbering)
+
+    @cached_property
+    def joined(self) -> Joined:
+        """Both models as one."""
+        return join(self.old, self.new, self.numbering)
+
+    @cached_property
+    def graph(self) -> Graph:
+        """The network of the difference beyond the tolerance."""
+        return self.read(0.0)
+
+    def read(self, least: float, *, exposed: bool = False) -> Graph:
+        """Return the network of the difference.
+
+        Args:
+            least: The least absolute tolerance.
+            exposed: Whether what the new model computes in between is an output, too.
+        """
+        known = vars(self).get("graph")
+        model = self.joined.subtract(self.allowances(least), exposed=exposed)
+        return read(model, dims=self.dims, known={} if known is None else find_known_details(known))
 
     @property
     def obstacle(self) -> str:
@@ -168,39 +190,59 @@ def _decide_levels(question: DifferenceQuestion, judge: _Judge) -> Decision:
     A proof for both models as one network is none for what the optimiser makes of each: it fuses otherwise.
     """
     began, deadline = time.monotonic(), Deadline.after(question.timeout)
-    optimised = _optimise(question)
+    optimised = _optimise(question, deadline)
     questions = [question] if optimised in (None, question) else [question, optimised]
-    are_valid, are_equal = True, True
+    proofs: list[tuple[bool, bool]] = []
     for asked, ends in deadline.share_among(questions):
-        fault, is_valid, is_equal = _decide(asked, judge, ends)
+        try:
+            fault, is_valid, is_equal = _decide(asked, judge, ends)
+        except OutOfTime:
+            continue
+        except RanumFalsifyError:
+            if asked is question:
+                raise
+            optimised, questions = None, [question]
+            continue
         if fault is not None:
             return Decision("", fault)
-        are_valid, are_equal = are_valid and is_valid, are_equal and is_equal
+        proofs.append((is_valid, is_equal))
+    if not proofs:
+        short = f"{question.timeout:g} s are too short for models of this size; --verify-timeout gives more"
+        return Decision(f"not searched ({short})")
+    are_valid, are_equal = (all(column) and len(proofs) == len(questions) for column in zip(*proofs, strict=True))
     if are_valid and are_equal:
         return Decision("proved" if optimised is not None else "proved (without graph optimisations)")
     part = " (validity proved)" if are_valid else " (difference proved)" if are_equal else ""
     return Decision(f"searched {time.monotonic() - began:.0f} s{part}")
 
 
-def _optimise(question: DifferenceQuestion) -> DifferenceQuestion | None:
-    """Return what is asked about the models at ONNX Runtime's default level; None where these are not known.
+def _optimise(question: DifferenceQuestion, deadline: Deadline) -> DifferenceQuestion | None:
+    """Return what is asked about the models at ONNX Runtime's default level; None where these are not known in time.
 
     It is the same question where the optimiser changes nothing that is computed.
     """
     models = []
     for model in (question.old, question.new):
-        found = optimise(read(to_proto(model), dims=question.dims)).graph
-        if found is None or found.source is None:
+        if deadline.has_passed:
             return None
-        models.append(ir.from_proto(found.source))
+        found, _ = optimise_model(to_proto(model))
+        if found is None:
+            return None
+        models.append(ir.from_proto(found))
     old, new = models
-    if Numbering().is_same(question.old, old) and Numbering().is_same(question.new, new):
+    is_same = question.numbering.is_same
+    if is_same(question.old, old) and is_same(question.new, new):
         return question
-    return replace(question, old=old, new=new, joined=join(old, new))
+    return replace(question, old=old, new=new)
 
 
 def _decide(question: DifferenceQuestion, judge: _Judge, deadline: Deadline) -> tuple[SampleFault | None, bool, bool]:
-    """Decide what is left of validity first, then of the difference; return a fault, and which of them is proved."""
+    """Decide what is left of validity first, then of the difference; return a fault, and which of them is proved.
+
+    Raises:
+        OutOfTime: There was no time to ask anything.
+    """
+    deadline.check()
     fault, is_valid = _decide_validity(question, judge, deadline.share(1 / 2))
     is_equal = question.joined.is_same
     if fault is None and not is_equal and question.guarantee.kind != "metric":
@@ -218,11 +260,12 @@ def _decide_validity(
     whole = not question.joined.is_partial
     if not question.joined.added or question.joined.is_same:
         return None, whole and not question.joined.added
-    graph = _read(question, 0.0)
+    graph = question.graph
     there = {op.name for op in graph.nodes}  # constants are computed when it is read
     nodes = [name for name in question.joined.added if name in there]
     if not nodes:
         return None, whole
+    deadline.check()
     goal = Call(Constant(vocabulary.no_invalid_input), (_applied(question),), {"nodes": Constant(nodes)})
     answer = _ask(question, graph, goal, deadline, starts=_STARTS)
     for operator in answer.operators:
@@ -245,7 +288,9 @@ def _decide_difference(
         return fault, False
     least = 0.0
     for number in range(_MOST_ROUNDS):
-        answer = _ask(question, _read(question, least), _goal(question), deadline, starts=-1)
+        if deadline.has_passed:
+            break
+        answer = _ask(question, question.read(least) if least else question.graph, _goal(question), deadline, starts=-1)
         if answer.verdict == "holds":
             return None, number == 0
         if answer.counterexample is None:
@@ -261,19 +306,14 @@ def _decide_difference(
 
 def _drive(question: DifferenceQuestion, judge: _Judge, deadline: Deadline) -> SampleFault | None:
     """Return an input at which the outputs differ by more than they may, among those at which something is extreme."""
-    graph = _read(question, 0.0, exposed=True)
-    variables = reduce(_state(question, _goal(question)), {_NETWORK: _read(question, 0.0)}).inputs
+    graph = question.read(0.0, exposed=True)
+    variables = reduce(_state(question, _goal(question)), {_NETWORK: question.graph}).inputs
     boxes = [Box(to_torch(variable.lower), to_torch(variable.upper)) for variable in variables]
     for inputs in drive(graph, boxes, seed=question.seed, deadline=deadline):
         fault = judge(dict(zip(question.shapes, inputs, strict=True))).fault
         if fault is not None:
             return fault
     return None
-
-
-def _read(question: DifferenceQuestion, least: float, *, exposed: bool = False) -> Graph:
-    """Return the network of the difference, `least` being the least absolute tolerance."""
-    return read(question.joined.subtract(question.allowances(least), exposed=exposed), dims=question.dims)
 
 
 def _goal(question: DifferenceQuestion) -> Expression:

@@ -70,29 +70,33 @@ class Joined:
         return model
 
 
-def join(old: ir.Model, new: ir.Model) -> Joined:
-    """Return two models with the same inputs and outputs as one."""
+def join(old: ir.Model, new: ir.Model, numbering: Numbering | None = None) -> Joined:
+    """Return two models with the same inputs and outputs as one.
+
+    Args:
+        old: The one.
+        new: The other.
+        numbering: What has numbered tensors of theirs, which takes long for large weights.
+    """
     before, after = without_functions(old), without_functions(new)
-    same = _same_tensors(before, after)
-    parts = [
-        onnx.compose.add_prefix(to_proto(model), prefix, rename_inputs=False)
+    same = _same_tensors(before, after, numbering or Numbering())
+    joined, other = (
+        onnx.compose.add_prefix(to_proto(model), prefix, rename_inputs=False, inplace=True)
         for model, prefix in ((before, "old/"), (after, "new/"))
-    ]
-    joined = onnx.ModelProto()
-    joined.CopyFrom(parts[0])
+    )
     graph = joined.graph
     known = {opset.domain for opset in joined.opset_import}
-    joined.opset_import.extend(opset for opset in parts[1].opset_import if opset.domain not in known)
+    joined.opset_import.extend(opset for opset in other.opset_import if opset.domain not in known)
     outputs = [value.name for value in graph.output]
     del graph.value_info[:], graph.output[:]
     for number, node in enumerate(graph.node):
         node.name = f"old/{number}"  # names may be missing, or shared
-    graph.initializer.extend(tensor for tensor in parts[1].graph.initializer if tensor.name not in same)
+    graph.initializer.extend(tensor for tensor in other.graph.initializer if tensor.name not in same)
     ends = {
         was.removeprefix("old/"): (was, same.get(now.name, now.name))
-        for was, now in zip(outputs, parts[1].graph.output, strict=True)
+        for was, now in zip(outputs, other.graph.output, strict=True)
     }
-    changed = [node for node in parts[1].graph.node if not all(name in same for name in node.output if name)]
+    changed = [node for node in other.graph.node if not all(name in same for name in node.output if name)]
     for number, node in enumerate(changed):
         _rename(node, same)
         node.name = f"new/{number}"
@@ -112,9 +116,8 @@ def _live(nodes: Sequence[onnx.NodeProto], needed: set[str]) -> list[onnx.NodePr
     return live[::-1]
 
 
-def _same_tensors(old: ir.Model, new: ir.Model) -> dict[str, str]:
+def _same_tensors(old: ir.Model, new: ir.Model, numbering: Numbering) -> dict[str, str]:
     """Return the tensors of the new model that the old one computes too, by their names in the joined graph."""
-    numbering = Numbering()
     inputs = {value.name for value in old.graph.inputs if not value.is_initializer()}
     names: dict[int, str] = {}
     for value, number in numbering.number(old).items():
