@@ -84,15 +84,16 @@ class _Decision:
         """Cut the cells on which a condition is open until none is, or one fails on a single number."""
         cells = self._table.cut(max(_FIRST // self._table.groups, _PARTS))
         for _ in range(_ROUNDS):
-            found = self._table.evaluate(cells)
+            # One evaluation spares the search for open cells where no cell can prove a condition.
+            self._refute(cells)
+            found = self._table.evaluate(cells) if self._open else None
             if found is None:
                 break
             cells = cells.select(self._find_open_cells(found, len(cells)))
             if not self._open or not len(cells):
                 return self._refuted
-            self._refute(cells)
             parts = cells.split(_PARTS, closed=self._table.is_closed)
-            if not self._open or len(parts) > _MOST or parts.count_widest() == cells.count_widest():
+            if len(parts) > _MOST or parts.count_widest() == cells.count_widest():
                 break
             cells = parts
         return [*self._refuted, *self._open]
