@@ -20,6 +20,8 @@ from ranum_falsify.zoo.detect import Analysis, Detection, Flag, Totals, detect, 
 from ranum_falsify.zoo.model import Defect, ZooModel
 
 _ROUNDS = 3
+"""Analyses of each model where they are compared with an inference."""
+
 _MOST_NAMES = 3
 _VERDICTS = {"detected": "yes", "after": "after others", "missed": "NO"}
 
@@ -52,7 +54,7 @@ def run(models: Mapping[ZooModel, tuple[Defect, ...]], options: ZooDetect) -> in
 
 
 def _detections(models: Sequence[ZooModel], options: ZooDetect) -> list[Detection]:
-    found = []
+    found, rounds = [], _ROUNDS if options.inference else 1
     with show_progress(options.verbosity) as progress:
         for number, model in enumerate(models):
             progress(Progress(stage="detect", done=number / len(models), text=f"{model.id} ({model.program})"))
@@ -61,7 +63,7 @@ def _detections(models: Sequence[ZooModel], options: ZooDetect) -> list[Detectio
                     model,
                     batch=options.batch,
                     documented=options.documented,
-                    rounds=_ROUNDS,
+                    rounds=rounds,
                     threads=options.processors,
                     inference=options.inference,
                 )
@@ -155,10 +157,11 @@ def _summary(detections: Sequence[Detection], counted: Totals, options: ZooDetec
         f"({counted.models_proved} of {plural(counted.models, 'model')}); {counted.operators_flagged} of "
         f"{plural(counted.operators, 'operator')} flagged ({counted.operators_flagged / counted.operators:.2%}){own}"
     )
+    medians = f"medians of {_ROUNDS}, " if options.inference else ""
     yield (
         f"analysis: {seconds['analysis']:.3f} s for {plural(counted.models, 'model')}, "
         f"{seconds['analysis_repaired']:.3f} s for the repaired ones "
-        f"(medians of {_ROUNDS}, {plural(options.processors, 'thread')})"
+        f"({medians}{plural(options.processors, 'thread')})"
     )
     if options.inference:
         ratios = [_ratio(d.faulty) for d in detections]

@@ -216,7 +216,7 @@ def analyse(
     safe: bool = False,
     batch: int = 1,
     documented: bool = False,
-    rounds: int = 3,
+    rounds: int = 1,
     threads: int = 1,
     inference: bool = False,
 ) -> Analysis:
@@ -278,7 +278,7 @@ def detect(
     *,
     batch: int = 1,
     documented: bool = False,
-    rounds: int = 3,
+    rounds: int = 1,
     threads: int = 1,
     inference: bool = False,
 ) -> Detection:

@@ -81,7 +81,7 @@ class ZooDetect(VerboseOptions, CommonOptions):
     example: ClassVar[str] = "2b 3"
     epilog: ClassVar[str] = """\
 An operator is flagged if the interval analysis does not prove it valid for all inputs and weights in their ranges.
-Seconds are medians of three analyses.
+With --inference, seconds are medians of three analyses.
 
 exit status: 0 every documented operator is flagged and every repaired model proved, 1 otherwise,
 2 usage or input error"""
