@@ -5,13 +5,11 @@ Writes clips.json after every model, continues where it stopped, writes clips.md
 
     scripts/bench_fix.py
     scripts/bench_fix.py --only 3 --sets weights --folder /tmp
-    scripts/bench_fix.py --page
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,9 +17,9 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from lab.bench.clip_page import page
 from lab.bench.clip_runs import SETS, clips
-from lab.bench.zoo_records import load, save, write
+from lab.bench.pages import write_pages
+from lab.bench.zoo_records import load, save
 from ranum_falsify.errors import RanumFalsifyError
 from ranum_falsify.zoo.catalogue import MODELS, model_of
 from ranum_falsify.zoo.model import ZooModel
@@ -44,10 +42,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--sets", nargs="+", choices=list(SETS), default=list(SETS), help="what may be narrowed")
     parser.add_argument("--folder", type=Path, default=_ROOT / "benchmarks", help="where clips.json and clips.md go")
     parser.add_argument("--again", action="store_true", help="measure anew what is known")
-    parser.add_argument("--page", action="store_true", help="only write the page")
     given = parser.parse_args(argv)
     try:
-        wanted = () if given.page else MODELS if given.only is None else dict.fromkeys(map(model_of, given.only))
+        wanted = MODELS if given.only is None else dict.fromkeys(map(model_of, given.only))
     except RanumFalsifyError as error:
         print(error, file=sys.stderr)
         return 2
@@ -57,11 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         entry = {"id": model.id, "program": model.program, "defects": [d.id for d in model.defects], "sets": {}}
         measure(model, known.setdefault(model.id, entry), given)
         save(path, known)
-    if not known:
-        print(f"{path}: nothing is measured yet; run this without --page", file=sys.stderr)
-        return 2
-    text = page(json.loads(path.read_text()))
-    write(given.folder / "clips.md", text)
+    text = write_pages(given.folder)["clips"]
     print("\n".join(line for line in text.split("## ")[0].splitlines() if line.startswith("|")))
     return 0
 

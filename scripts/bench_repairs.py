@@ -6,13 +6,11 @@ Writes repairs.json after every model, continues where it stopped, writes repair
     scripts/bench_repairs.py
     scripts/bench_repairs.py --only 3 --folder /tmp
     scripts/bench_repairs.py --hazardous --only distance power
-    scripts/bench_repairs.py --page
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -22,9 +20,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from lab.bench.hazardous_models import HAZARDOUS, HazardousModel
 from lab.bench.hazardous_runs import repaired
-from lab.bench.repair_page import page
+from lab.bench.pages import write_pages
 from lab.bench.repair_runs import repairs
-from lab.bench.zoo_records import load, save, write
+from lab.bench.zoo_records import load, save
 from ranum_falsify.errors import RanumFalsifyError
 from ranum_falsify.zoo.catalogue import MODELS, model_of
 from ranum_falsify.zoo.model import ZooModel
@@ -58,10 +56,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--seconds", type=float, default=6.0, help="for the draws of inputs to compare models on")
     parser.add_argument("--again", action="store_true", help="measure anew what is known")
-    parser.add_argument("--page", action="store_true", help="only write the page")
     given = parser.parse_args(argv)
     try:
-        wanted = () if given.page or given.hazardous else _wanted(given.only)
+        wanted = () if given.hazardous else _wanted(given.only)
     except RanumFalsifyError as error:
         print(error, file=sys.stderr)
         return 2
@@ -71,13 +68,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         if given.again or model.id not in known:
             known[model.id] = measure(model, given.seconds)
             save(path, known)
-    if given.hazardous and not given.page:
+    if given.hazardous:
         _measure_all_hazardous(path, given.only, again=given.again)
-    if not path.is_file():
-        print(f"{path}: nothing is measured yet; run this without --page", file=sys.stderr)
-        return 2
-    text = page(json.loads(path.read_text()))
-    write(given.folder / "repairs.md", text)
+    text = write_pages(given.folder)["repairs"]
     print(
         "\n".join(line for line in text.split("## ")[-1 if given.hazardous else 0].splitlines() if line.startswith("|"))
     )

@@ -8,7 +8,6 @@ Writes benchmarks/training.json after every defect, continues where it stopped, 
     scripts/bench_training.py
     scripts/bench_training.py --only 3 --levels strict --folder /tmp
     scripts/bench_training.py --levels "real, files" --again
-    scripts/bench_training.py --page
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +28,10 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from lab.bench.digits import load_pictures
+from lab.bench.pages import write_pages
 from lab.bench.training_files import COMPARED, compare
-from lab.bench.training_page import COLUMNS, FILES, SEARCHES, WRITTEN, replace_section, section
+from lab.bench.training_page import COLUMNS, FILES, SEARCHES, WRITTEN
+from lab.bench.zoo_records import write
 from ranum_falsify.errors import RanumFalsifyError
 from ranum_falsify.report.versions import versions
 from ranum_falsify.zoo.catalogue import MODELS, model_of
@@ -113,13 +114,6 @@ def facts() -> dict[str, str]:
     }
 
 
-def write(path: Path, measured: Mapping[str, Any]) -> None:
-    """Write the measurements, whole or not at all."""
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text(json.dumps(measured, indent=1) + "\n", encoding="utf-8")
-    temporary.replace(path)
-
-
 def run(given: argparse.Namespace) -> None:
     """Measure what is not known yet.
 
@@ -129,7 +123,7 @@ def run(given: argparse.Namespace) -> None:
     path = given.folder / "training.json"
     known = {d["id"]: d for d in json.loads(path.read_text())["defects"]} if path.is_file() else {}
     chosen = MODELS if given.only is None else [model_of(name) for name in given.only]
-    for model in () if given.page else dict.fromkeys(chosen):
+    for model in dict.fromkeys(chosen):
         for defect in model.defects:
             entry = known.setdefault(defect.id, {"id": defect.id, "levels": {}})
             entry |= {"operator": defect.operator, "node": defect.node}
@@ -141,11 +135,9 @@ def run(given: argparse.Namespace) -> None:
                     entry["levels"][column] = row
                     print(defect.id, column, entry["levels"][column], flush=True)
                     ids = [d.id for m in MODELS for d in m.defects]
-                    write(path, {"facts": facts(), "defects": [known[i] for i in ids if i in known]})
-    page = given.folder / "zoo.md"
-    if path.is_file():
-        before = page.read_text(encoding="utf-8") if page.is_file() else ""
-        page.write_text(replace_section(before, section(json.loads(path.read_text()))), encoding="utf-8")
+                    measured = {"facts": facts(), "defects": [known[i] for i in ids if i in known]}
+                    write(path, json.dumps(measured, indent=1) + "\n")
+    write_pages(given.folder)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -157,7 +149,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=3600.0, help="seconds of one training without search")
     parser.add_argument("--folder", type=Path, default=_ROOT / "benchmarks", help="where zoo.md is")
     parser.add_argument("--again", action="store_true", help="measure anew what is known")
-    parser.add_argument("--page", action="store_true", help="only write the section")
     given = parser.parse_args(argv)
     torch.set_num_threads(1)
     try:

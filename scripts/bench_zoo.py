@@ -7,7 +7,6 @@ Writes benchmarks/zoo.json after every model, continues where it stopped, and wr
 
     scripts/bench_zoo.py
     scripts/bench_zoo.py --only 3 --parts tests --folder /tmp
-    scripts/bench_zoo.py --page
 """
 
 from __future__ import annotations
@@ -17,15 +16,15 @@ import json
 import os
 import platform
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from lab.bench.training_page import replace_section, section
+from lab.bench.pages import write_pages
 from lab.bench.zoo_changes import changes
-from lab.bench.zoo_page import page
+from lab.bench.zoo_records import write
 from lab.bench.zoo_runs import detection, precision, ranges, twins, unit_tests
 from ranum_falsify.config import ConfirmConfig
 from ranum_falsify.errors import RanumFalsifyError
@@ -69,8 +68,6 @@ def choose_models(given: argparse.Namespace) -> tuple[ZooModel, ...]:
     Raises:
         ZooError: There is no such model.
     """
-    if given.page:
-        return ()
     return (*MODELS, *FUZZED) if given.only is None else tuple(dict.fromkeys(model_of(name) for name in given.only))
 
 
@@ -110,13 +107,6 @@ def measure(model: ZooModel, record: dict[str, Any], given: argparse.Namespace) 
                 )
 
 
-def write(folder: Path, measured: Mapping[str, Any]) -> None:
-    """Write the measurements, whole or not at all."""
-    temporary = folder / "zoo.json.tmp"
-    temporary.write_text(json.dumps(measured, indent=1) + "\n", encoding="utf-8")
-    temporary.replace(folder / "zoo.json")
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", metavar="ID", help="models or defects; all by default")
@@ -126,7 +116,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("-p", "--processors", type=int, default=1)
     parser.add_argument("--folder", type=Path, default=_ROOT / "benchmarks", help="where zoo.json and zoo.md go")
     parser.add_argument("--again", action="store_true", help="measure anew what is known")
-    parser.add_argument("--page", action="store_true", help="only write the page")
     given = parser.parse_args(argv)
     try:
         wanted = choose_models(given)
@@ -140,17 +129,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         record = known.setdefault(model.id, entry(model))
         measure(model, record, given)
         models, fuzzed = ([known[m.id] for m in some if m.id in known] for some in (MODELS, FUZZED))
-        write(given.folder, {"facts": facts(given), "models": models, "fuzzed": fuzzed})
-    measured = json.loads(path.read_text()) if path.is_file() else {"models": []}
-    complete = [record for record in measured["models"] if "detection" in record]
-    if given.page and not complete:
-        print(f"{path}: nothing is measured yet; run this without --page", file=sys.stderr)
-        return 2
-    if complete:
-        text, trained = page({**measured, "models": complete}), given.folder / "training.json"
-        if trained.is_file():
-            text = replace_section(text, section(json.loads(trained.read_text())))
-        (given.folder / "zoo.md").write_text(text, encoding="utf-8")
+        write(path, json.dumps({"facts": facts(given), "models": models, "fuzzed": fuzzed}, indent=1) + "\n")
+    write_pages(given.folder)
     return 0
 
 

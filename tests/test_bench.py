@@ -147,15 +147,6 @@ def test_points_by_hand_fail_at_the_operator() -> None:
     assert not fails_by_hand(model_of("28a"), "Mul_1")
 
 
-def test_the_page_of_results_says_what_was_measured() -> None:
-    measured = json.loads((SCRIPTS.parent / "benchmarks" / "zoo.json").read_text())
-    trained = json.loads((SCRIPTS.parent / "benchmarks" / "training.json").read_text())
-    training = script("lab.bench.training_page")
-    page = training.replace_section(script("lab.bench.zoo_page").page(measured), training.section(trained))
-    assert page == (SCRIPTS.parent / "benchmarks" / "zoo.md").read_text()
-    assert len([defect for model in measured["models"] for defect in model["defects"]]) == 79
-
-
 @pytest.mark.slow
 def test_training_on_files_becomes_a_row(tmp_path: Path) -> None:
     options = ["--only", "2b", "3", "--levels", "real, files", "--folder", str(tmp_path)]
@@ -175,16 +166,6 @@ def test_clips_of_a_model_become_rows(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "| inputs and weights | 2 of 2 (79) |" in table and "| inputs | 1 of 2 (37) |" in table
     text = (tmp_path / "clips.md").read_text()
     assert "`x` 6" in text and "fails whatever they are, for some weights: proved" in text
-    assert script("bench_fix").main(["--page", "--folder", str(tmp_path)]) == 0
-    assert (tmp_path / "clips.md").read_text() == text
-
-
-def test_the_page_of_clips_says_what_was_measured() -> None:
-    measured = json.loads((SCRIPTS.parent / "benchmarks" / "clips.json").read_text())
-    assert script("lab.bench.clip_page").page(measured) == (SCRIPTS.parent / "benchmarks" / "clips.md").read_text()
-    assert len([defect for model in measured["models"] for defect in model["defects"]]) == 79
-    found = [model["sets"]["all"] for model in measured["models"]]
-    assert all(record["proved"] for record in found)
 
 
 @pytest.mark.slow
@@ -199,8 +180,6 @@ def test_repairs_of_a_model_become_rows(tmp_path: Path, capsys: pytest.CaptureFi
         "| 4 | theirs | log: x clipped to <= 10 (unused) | no: log" in text and "Ours: 1; equal: 0; theirs: 0." in text
     )
     assert "| 3 | not fixed; a similar defect was reported to TensorFlow-Examples |" in text
-    assert script("bench_repairs").main(["--page", "--folder", str(tmp_path)]) == 0
-    assert (tmp_path / "repairs.md").read_text() == text
 
 
 @pytest.mark.slow
@@ -213,16 +192,7 @@ def test_a_hazardous_model_becomes_a_row(tmp_path: Path, capsys: pytest.CaptureF
     assert (tmp_path / "repairs.md").read_text().startswith("## 1 small hazardous models")
 
 
-def test_the_page_of_repairs_says_what_was_measured() -> None:
-    measured = json.loads((SCRIPTS.parent / "benchmarks" / "repairs.json").read_text())
-    assert script("lab.bench.repair_page").page(measured) == (SCRIPTS.parent / "benchmarks" / "repairs.md").read_text()
-    assert len([defect for model in measured["models"] for defect in model["defects"]]) == 79
-    hazardous = measured["hazardous"]
-    assert len(hazardous) == 60 and all(record["standing"] == "proved" for record in hazardous)
-    assert all(record["stated_loss"] for record in hazardous if record["lost"] > 1e-3)
-
-
 def test_clips_of_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert script("bench_fix").main(["--page", "--folder", str(tmp_path)]) == 2
+    assert script("write_pages").main(["--folder", str(tmp_path)]) == 2
     assert script("bench_fix").main(["--only", "nowhere", "--folder", str(tmp_path)]) == 2
     assert capsys.readouterr().err.count("\n") == 2

@@ -48,10 +48,10 @@ def _analysis(found: Detection, analysis: Analysis) -> dict[str, Any]:
         "open": [flag.node for flag in analysis.open],
         "after": [flag.node for flag in analysis.dependent],
         "analysis_s": seconds.analysis,
-        "first_analysis_s": seconds.analyses[0],
         "inference_s": seconds.inference,
         "build_s": seconds.build,
         "read_s": seconds.read + seconds.reduce,
+        "one_shot_s": seconds.one_shot,
     }
 
 

@@ -1,0 +1,51 @@
+"""The pages of `benchmarks/`, each written from the records beside it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from lab.bench import clip_page, repair_page, training_page, zoo_page
+from lab.bench.zoo_records import write
+
+_Records = Mapping[str, Mapping[str, Any]]
+
+
+def _zoo(records: _Records) -> str:
+    known = records.get("zoo", {"models": ()})
+    complete = [record for record in known["models"] if "detection" in record]
+    text = zoo_page.page({**known, "models": complete}) if complete else ""
+    if "training" in records:
+        text = training_page.replace_section(text, training_page.section(records["training"]))
+    return text
+
+
+PAGES: Mapping[str, tuple[tuple[str, ...], Callable[[_Records], str]]] = {
+    "zoo": (("zoo", "training"), _zoo),
+    "clips": (("clips",), lambda records: clip_page.page(records["clips"])),
+    "repairs": (("repairs",), lambda records: repair_page.page(records["repairs"])),
+}
+"""By page, the records that it is made of and the function that makes it."""
+
+
+def texts(folder: Path) -> Iterator[tuple[str, str]]:
+    """Yield the pages of which a folder has records, each with its text."""
+    for page, (names, make) in PAGES.items():
+        paths = {name: folder / f"{name}.json" for name in names}
+        records = {name: json.loads(path.read_text()) for name, path in paths.items() if path.is_file()}
+        if text := make(records) if records else "":
+            yield page, text
+
+
+def write_pages(folder: Path) -> dict[str, str]:
+    """Write the pages of which a folder has records.
+
+    Returns:
+        Their texts by name.
+    """
+    written = dict(texts(folder))
+    for page, text in written.items():
+        write(folder / f"{page}.md", text)
+    return written
