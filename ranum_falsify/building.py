@@ -31,6 +31,11 @@ class BoxedVariable:
     low: float
     high: float
 
+    @property
+    def info(self) -> onnx.ValueInfoProto:
+        """What a graph says of it as an input."""
+        return _value_info(self.name, self.shape, self.dtype)
+
 
 @dataclass(frozen=True)
 class Tensor:
@@ -184,7 +189,7 @@ class ModelBuilder:
         graph = helper.make_graph(
             list(self._nodes.values()),
             self.name,
-            [_value_info(v.name, v.shape, v.dtype) for v in self.inputs],
+            [v.info for v in self.inputs],
             self._outputs,
             initializer=self._initializers,
         )

@@ -6,8 +6,9 @@ import difflib
 import math
 import zlib
 from collections import Counter
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -232,9 +233,7 @@ def free_model(model: onnx.ModelProto, names: Sequence[str]) -> onnx.ModelProto:
     if not names:
         return model
     initializers = {i.name: i for i in model.graph.initializer}
-    freed = onnx.ModelProto()
-    freed.CopyFrom(model)
-    kept = [i for i in freed.graph.initializer if i.name not in names]
+    freed = copy_without(model, names)
     inputs = [i for i in freed.graph.input if i.name not in names]
     for name in dict.fromkeys(names):
         if name not in initializers:
@@ -242,11 +241,31 @@ def free_model(model: onnx.ModelProto, names: Sequence[str]) -> onnx.ModelProto:
             raise ModelError(f"free: no initializer is named {name!r}; there are {', '.join(near) or 'none'}")
         tensor = initializers[name]
         inputs.append(onnx.helper.make_tensor_value_info(name, tensor.data_type, tuple(tensor.dims)))
-    del freed.graph.initializer[:]
     del freed.graph.input[:]
-    freed.graph.initializer.extend(kept)
     freed.graph.input.extend(inputs)
     return freed
+
+
+def copy_without(model: onnx.ModelProto, names: Collection[str]) -> onnx.ModelProto:
+    """Return a copy of a model without some initializers, the bytes of which are never copied."""
+    copy = onnx.ModelProto()
+    for field, value in model.ListFields():
+        if field.name != "graph":
+            _set_field(copy, field.name, value)
+    for field, value in model.graph.ListFields():
+        if field.name != "initializer":
+            _set_field(copy.graph, field.name, value)
+    copy.graph.initializer.extend(i for i in model.graph.initializer if i.name not in names)
+    return copy
+
+
+def _set_field(message: Any, name: str, value: Any) -> None:
+    if hasattr(value, "CopyFrom"):
+        getattr(message, name).CopyFrom(value)
+    elif hasattr(value, "extend"):
+        getattr(message, name).extend(value)
+    else:
+        setattr(message, name, value)
 
 
 def free_first_dimension(model: onnx.ModelProto) -> onnx.ModelProto:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import onnx
+from dnnv.nn.utils import TensorDetails
 
 from ranum_falsify.building import BoxedVariable, ModelBuilder, Tensor
+from ranum_falsify.network.model_file import copy_without
 from ranum_falsify.zoo.initial import Initial
 
 
@@ -21,12 +23,14 @@ class Architecture:
         inputs: Its inputs, in order.
         weights: The initializers that training changes.
         widened: The ranges of the program's data, for those inputs that range more widely.
+        details: Shape and dtype of the tensors that its nodes write, as ONNX infers them.
     """
 
     model: onnx.ModelProto
     inputs: tuple[BoxedVariable, ...]
     weights: tuple[BoxedVariable, ...]
     widened: Mapping[str, tuple[float, float]]
+    details: Mapping[str, TensorDetails] = field(default_factory=dict)
 
 
 class ArchitectureBuilder(ModelBuilder):
@@ -68,8 +72,8 @@ class ArchitectureBuilder(ModelBuilder):
 
     def weight(self, name: str, shape: Sequence[int], initial: Initial) -> Tensor:
         """Add an initializer that training changes, within the range of its initial distribution."""
-        drawn = np.zeros(shape) if self._rng is None else initial.draw(self._rng, tuple(shape))
-        array = drawn.astype(np.float32)
+        drawn = np.zeros(shape, np.float32) if self._rng is None else initial.draw(self._rng, tuple(shape))
+        array = drawn.astype(np.float32, copy=False)
         self._weights.append(
             BoxedVariable(name=name, shape=tuple(shape), dtype="float32", low=initial.low, high=initial.high)
         )
@@ -82,9 +86,27 @@ class ArchitectureBuilder(ModelBuilder):
             onnx.checker.ValidationError: The model is not valid ONNX.
             onnx.shape_inference.InferenceError: Shapes or types do not fit.
         """
-        inferred = onnx.shape_inference.infer_shapes(self.build(), check_type=True, strict_mode=True, data_prop=True)
+        model = self.build()
+        light = copy_without(model, {weight.name for weight in self._weights})
+        light.graph.input.extend(weight.info for weight in self._weights)
+        inferred = onnx.shape_inference.infer_shapes(light, check_type=True, strict_mode=True, data_prop=True)
+        details = {info.name: _details_of(info.type.tensor_type) for info in inferred.graph.value_info}
         del inferred.graph.value_info[:]
         onnx.checker.check_model(inferred)
+        del model.graph.output[:]
+        model.graph.output.extend(inferred.graph.output)
         return Architecture(
-            model=inferred, inputs=tuple(self.inputs), weights=tuple(self._weights), widened=self._widened
+            model=model,
+            inputs=tuple(self.inputs),
+            weights=tuple(self._weights),
+            widened=self._widened,
+            details={name: known for name, known in details.items() if known is not None},
         )
+
+
+def _details_of(kind: onnx.TypeProto.Tensor) -> TensorDetails | None:
+    """Return shape and dtype, None where a size is not inferred."""
+    sizes = [dim.dim_value if dim.HasField("dim_value") else None for dim in kind.shape.dim]
+    if not kind.HasField("shape") or None in sizes:
+        return None
+    return TensorDetails(tuple(sizes), onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type))

@@ -327,7 +327,7 @@ def totals(detections: Sequence[Detection], defects: Sequence[Defect] | None = N
 def _problem(model: ZooModel, architecture: Architecture, safe: bool) -> tuple[Problem, float]:
     """Return the problem, and how many seconds of making it went into reading the model."""
     began = time.perf_counter()
-    graph = read(architecture.model)
+    graph = read(architecture.model, known=architecture.details)
     seconds = time.perf_counter() - began
     text = model.property_text(architecture, safe=safe)
     phi = parse_dnnp(text, Path(f"{model.file_name(safe=safe)}.py"))
