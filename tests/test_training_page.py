@@ -62,10 +62,3 @@ def test_files_are_compared_with_the_search_of_the_zoo() -> None:
     assert "Found: 2 of 3, 1 of them within twice the time; 1.50 times in the median, 2.50 at most." in text
     assert "| a | Log `l` | 9 | `--optimizer sgd` | 8 | 6.00 | 1,000 | 4.00 | 1.50 |" in text
     assert "| c | Log `l` | 9 | `--optimizer sgd` | none | 2.00 |" in text
-
-
-def test_the_section_replaces_the_one_before_it() -> None:
-    page = importlib.import_module("lab.bench.training_page")
-    once = page.replace_section("# Page\n\ntext\n", page.section(MEASURED))
-    assert once.startswith("# Page\n\ntext\n\n## Training data")
-    assert page.replace_section(once, page.section(MEASURED)) == once

@@ -14,12 +14,12 @@ _Records = Mapping[str, Mapping[str, Any]]
 
 
 def _zoo(records: _Records) -> str:
-    known = records.get("zoo", {"models": ()})
+    known, trained = records.get("zoo", {"models": ()}), records.get("training")
     complete = [record for record in known["models"] if "detection" in record]
-    text = zoo_page.page({**known, "models": complete}) if complete else ""
-    if "training" in records:
-        text = training_page.replace_section(text, training_page.section(records["training"]))
-    return text
+    tests = " | " if trained is None else training_page.system_tests(trained)
+    parts = [zoo_page.page({**known, "models": complete}, tests)] if complete else []
+    parts += [] if trained is None else [training_page.section(trained)]
+    return "\n\n".join(part.strip("\n") for part in parts) + "\n" * bool(parts)
 
 
 PAGES: Mapping[str, tuple[tuple[str, ...], Callable[[_Records], str]]] = {

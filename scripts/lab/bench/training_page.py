@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-__all__ = ["COLUMNS", "FILES", "HEADING", "NATURAL", "SEARCHES", "WRITTEN", "replace_section", "section"]
+__all__ = ["COLUMNS", "FILES", "HEADING", "NATURAL", "SEARCHES", "WRITTEN", "section", "system_tests"]
 
 HEADING = "## Training data that lead into the defects"
 
@@ -83,9 +83,15 @@ def section(measured: Mapping[str, Any]) -> str:
     return text + (_compare_files([*compared.values()]) if compared else "")
 
 
-def replace_section(page: str, text: str) -> str:
-    """Return a page whose last section, if it is this one, is replaced; else with the section after the rest."""
-    return page.split(HEADING)[0].rstrip("\n") + "\n\n" + text
+def system_tests(measured: Mapping[str, Any]) -> str:
+    """Return how many runs of RANUM's level lead into the defects, and their seconds, as two cells of a table."""
+    rows = [defect["levels"]["ranum"] for defect in measured["defects"] if "ranum" in defect["levels"]]
+    if not rows:
+        return " | "
+    found, runs = sum(row["trained"] + row["untrained"] for row in rows), sum(row["runs"] for row in rows)
+    processor = [row["processor_seconds"] for row in rows]
+    mean = sum(row["processor_seconds"] * row["runs"] for row in rows) / runs
+    return f"{found} of {runs} | median {statistics.median(processor):.2f}, mean {mean:.2f}"
 
 
 def _total(level: str, defects: Sequence[Mapping[str, Any]]) -> str:
