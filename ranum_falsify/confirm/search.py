@@ -15,7 +15,9 @@ from ranum_falsify.errors import ReplayCrashError, ReplayTimeoutError
 from ranum_falsify.properties.problem.targets import Target
 from ranum_falsify.replay.gradients import DENORMAL
 from ranum_falsify.search.bisection import bisect
+from ranum_falsify.search.aiming import aim
 from ranum_falsify.search.objective import Objective
+from ranum_falsify.search.scan import NEAR
 from ranum_falsify.search.search import Region, SearchContext, descend, find_downhill_vertices
 from ranum_falsify.search.starts import Box
 
@@ -30,6 +32,9 @@ _UPPER_SHARE = 0.2
 
 _REPLAYS = 4
 """Candidates of one batch that are replayed."""
+
+_NEAREST = 2
+"""Near misses from which inputs are aimed at numbers at which kernels fail."""
 
 _PATIENCE = 12
 """Replays after a first trigger that fails behind another operator, in the hope of one that fails alone."""
@@ -111,7 +116,15 @@ class TriggerSearch:
         margins, ends = descend(self._context, objective, region, starts, None, self._visit, steps=steps)
         if not self._is_done:
             # A near miss may be a hit on ONNX Runtime, whose kernels stray from torch's.
-            self._replay(ends, int(margins.amin(1).argmin()))
+            least = margins.amin(1)
+            self._replay(ends, int(least.argmin()))
+            if len(least) > 1 and float(least.min()) < NEAR and not self._is_done:
+                near = [x[least.argsort(stable=True)[:_NEAREST]] for x in ends]
+                aim(self._context, target, region, near, self._replays)
+
+    def _replays(self, inputs: Sequence[Tensor], position: int) -> bool:
+        self._replay(inputs, position)
+        return self._is_done
 
     def _visit(self, margins: Tensor, inputs: Sequence[Tensor]) -> bool:
         """Replay what torch finds invalid; return whether the search is over."""

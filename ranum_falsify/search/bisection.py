@@ -16,7 +16,7 @@ from ranum_falsify.search.search import Region, SearchContext
 from ranum_falsify.search.starts import Box
 from ranum_falsify.search.target_state import margin_and_crossing_of
 
-_HALVINGS = 70
+HALVINGS = 70
 """Enough to bring the ends of any segment to neighbouring floats (52 bits and some exponents)."""
 
 _ULP_ROUNDS = 40
@@ -43,6 +43,8 @@ class Bisection:
         boxes: Bounds of each input.
         generator: Source of randomness, on the CPU.
         is_over: Whether time is up.
+        halvings: How often the ends of segments come together at most.
+        shakes: Rounds of random steps of one ulp after that.
     """
 
     observe: Callable[[Sequence[Tensor]], Observation]
@@ -50,6 +52,8 @@ class Bisection:
     boxes: Sequence[Box]
     generator: torch.Generator
     is_over: Callable[[], bool]
+    halvings: int = HALVINGS
+    shakes: int = _ULP_ROUNDS
 
     def run(self, starts: Sequence[Tensor]) -> None:
         """Pair up starts, `(batch, *shape)` per input, between which a crossing changes its sign."""
@@ -74,10 +78,12 @@ class Bisection:
         self._close_in(below, above, element)
 
     def _close_in(self, below: Sequence[Tensor], above: Sequence[Tensor], element: Tensor) -> None:
-        for _ in range(_HALVINGS):
+        for _ in range(self.halvings):
             if self.is_over():
                 return
             middle = [self._find_middle(a, b) for a, b in zip(below, above, strict=True)]
+            if all(bool(((m == a) | (m == b)).all()) for m, a, b in zip(middle, below, above, strict=True)):
+                break
             seen = self.observe(middle)
             if self.visit(seen.margin, middle):
                 return
@@ -110,7 +116,7 @@ class Bisection:
         """Move few elements by one ulp at random; keep what brings the crossing nearer to zero."""
         best = list(points)
         size = self.observe(best).crossing.gather(1, element)[:, 0].abs()
-        for _ in range(_ULP_ROUNDS):
+        for _ in range(self.shakes):
             if self.is_over():
                 return
             moved = [self._step_ulps(x).to(x.device) for x in best]

@@ -21,6 +21,7 @@ from ranum_falsify.replay.confirmer import feeds_of, meets_conditions
 from ranum_falsify.search.beside import compare
 from ranum_falsify.search.bisection import bisect
 from ranum_falsify.search.device import chunks
+from ranum_falsify.search.aiming import aim
 from ranum_falsify.search.objective import Objective
 from ranum_falsify.search.result import Counterexample, OperatorResult
 from ranum_falsify.search.scan import NEAR, find_strange, find_telling
@@ -95,7 +96,7 @@ class OperatorSearch:
             return
         passes = (
             *(self._portfolio, self._search_wide, self._search_deep, self._bisection, self._replay_near_misses),
-            *(self._overflow, self._crossover, self._replay_unseen, self._scan, self._try_out),
+            *(self._overflow, self._crossover, self._replay_unseen, self._scan, self._try_out, self._aim),
         )
         while not endless or not self._rounds or (self._list_open() and not self.context.budget.expired):
             for region in self.context.regions():
@@ -122,8 +123,8 @@ class OperatorSearch:
                 if self._is_open(state):
                     yield self.context.objective([state.target]), region, partial(self._replays, state)
 
-    def _replays(self, state: TargetState, inputs: Sequence[Tensor]) -> bool:
-        self._confirm(state, inputs, 0)
+    def _replays(self, state: TargetState, inputs: Sequence[Tensor], position: int = 0) -> bool:
+        self._confirm(state, inputs, position)
         return not self._is_open(state)
 
     def _list_open(self, *, remote: bool = False) -> list[TargetState]:
@@ -227,6 +228,13 @@ class OperatorSearch:
         if (near or not first) and self._is_unseen():
             self._report("trials", 0.99)
             self._attempt_each(find_telling(self.context, region, near))
+
+    def _aim(self, region: Region, first: bool) -> None:
+        """Where margins are so small that rounding matters, aim at numbers at which ONNX Runtime's kernels fail."""
+        for state in self._list_open():
+            if state.points and state.best < NEAR and self.context.varies and not self._witness.is_torch:
+                self._report(f"numbers of {state.target.op.name}", 0.99)
+                aim(self.context, state.target, region, state.points, partial(self._replays, state))
 
     def _is_unseen(self) -> bool:
         """Tell whether ONNX Runtime may show what torch has not shown."""

@@ -1,0 +1,172 @@
+"""Numbers at which ONNX Runtime's kernels make an operator invalid, whatever those of PyTorch make of them.
+
+Kernels are off by a last bit here and there: a sigmoid is above 1 at a few in a million numbers.  Where an operand is a
+function of one number, elementwise, ONNX Runtime computes that function alone, on all numbers of a range or, where
+these are too many, on those near its thresholds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import torch
+from dnnv.nn import Operation
+from torch import Tensor
+from torch.nn.functional import max_pool1d
+
+from ranum_falsify.domain.cells.cones import cones_of
+from ranum_falsify.domain.cells.grid import Cells, first_cells, numbers_at
+from ranum_falsify.network import Graph, spec_of
+from ranum_falsify.network.tensors import is_floating, to_numpy, to_torch
+from ranum_falsify.properties.problem.targets import Target
+from ranum_falsify.replay.confirmer import Confirmer
+from ranum_falsify.search.scan import NEAR
+
+_CELLS = 1 << 16
+"""Cells into which a range of numbers is cut."""
+
+_BESIDE = 8
+"""Cells on both sides of a change of the margin that may hold numbers that fail; farther away, functions are flat."""
+
+_NUMBERS, _RUN, _EACH = 1 << 21, 1 << 20, 1 << 14
+"""The most numbers that are tried, those of one run, and those of one cell."""
+
+_ZOOMS, _WIDE = 2, 4
+"""How often cells are cut again if they hold so many times more numbers than are tried."""
+
+
+@dataclass(frozen=True)
+class KernelPath:
+    """How one number decides an operand of a target, through kernels that have errors.
+
+    Attributes:
+        graph: The network.
+        target: The target.
+        source: The tensor whose elements are the numbers, which has a dimension.
+        reader: A node that reads it.
+        operand: What is computed of it, elementwise.
+        name: The operand's name in the row of the target's operator.
+    """
+
+    graph: Graph
+    target: Target
+    source: Operation
+    reader: Operation
+    operand: Operation
+    name: str
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the source."""
+        return tuple(self.graph.details[self.source.name].shape)
+
+    def measure(self, confirmer: Confirmer, x: Tensor) -> Tensor:
+        """Return margins of the target, float64, of the lesser ones without and with ONNX Runtime's optimisations.
+
+        Args:
+            confirmer: Runs the function.
+            x: Numbers, `(count, *shape[1:])`.
+
+        Raises:
+            ReplayError: ONNX Runtime refuses, crashes or takes too long.
+        """
+        op, spec = self.target.op, self.target.spec
+        fields = spec.name_values(spec.operands_of(op)).items()
+        stored = {name: to_torch(x) for name, x in fields if isinstance(x, np.ndarray) and x.size == 1}
+        levels = [
+            self.target.constraint.margin(op, {**stored, self.name: to_torch(y)})
+            for y in confirmer.outputs_between(self.graph, self.source, self.operand, to_numpy(x))
+        ]
+        # NaN comes from before the operator.
+        return torch.stack(levels).double().nan_to_num(nan=math.inf, posinf=math.inf, neginf=-math.inf).amin(0)
+
+
+def find_paths(graph: Graph, target: Target) -> Iterator[KernelPath]:
+    """Yield how operands of a target depend on one number, the furthest that decides them, if kernels have errors."""
+    cones, known = cones_of(graph), graph.details
+    for name, operand in target.spec.name_values(target.spec.operands_of(target.op)).items():
+        if not isinstance(operand, Operation) or operand.name not in known:
+            continue
+        for source in reversed(list(cones.sources_of(operand))):
+            cone = cones.cone(source, operand)
+            if cone is None or cone.ranges or source.name not in known or not known[source.name].shape:
+                continue
+            is_number = is_floating(known[source.name].dtype) and all(known[source.name].shape)
+            if is_number and any(spec_of(op).kernel for op in cone.originals):
+                yield KernelPath(graph, target, source, cone.originals[0], operand, name)
+                break
+
+
+@dataclass(frozen=True)
+class _Known:
+    """The numbers between two others that are known to fail, all or some."""
+
+    low: Tensor
+    high: Tensor
+    numbers: Tensor
+
+
+_known: WeakKeyDictionary[Confirmer, dict[tuple[int, int, str], _Known]] = WeakKeyDictionary()
+"""What was found last, by source, operand and condition."""
+
+
+def find_numbers(confirmer: Confirmer, path: KernelPath, low: Tensor, high: Tensor) -> Tensor:
+    """Return numbers at which the condition of a path's target fails on ONNX Runtime, `(count,)`.
+
+    Args:
+        confirmer: Runs the function.
+        path: The function.
+        low: The least number, without dimensions.
+        high: The greatest.
+
+    Raises:
+        ReplayError: ONNX Runtime refuses, crashes or takes too long.
+    """
+    known = _known.setdefault(confirmer, {})
+    key = id(path.source), id(path.operand), path.target.constraint.describe()
+    if key not in known or low < known[key].low or known[key].high < high:
+        known[key] = _Known(low, high, _try_numbers(confirmer, path, low, high))
+    numbers = known[key].numbers
+    return numbers[(low <= numbers) & (numbers <= high)]
+
+
+def _try_numbers(confirmer: Confirmer, path: KernelPath, low: Tensor, high: Tensor) -> Tensor:
+    cells = first_cells(low[None], high[None], _CELLS)
+    for zoom in range(_ZOOMS + 1):
+        cells = _choose_cells(confirmer, path, cells)
+        counts = cells.last - cells.first + 1
+        if not len(cells) or float(counts.double().sum()) <= _WIDE * _NUMBERS or zoom == _ZOOMS:
+            break
+        cells = cells.split(max(2, _CELLS // len(cells)), closed=False)
+    tried = counts.clamp(max=_EACH)
+    tried = tried[tried.cumsum(0) <= _NUMBERS]
+    cell = torch.arange(len(tried)).repeat_interleave(tried)
+    rank = torch.arange(len(cell)) - (tried.cumsum(0) - tried)[cell]
+    numbers = numbers_at(cells.first[cell] + rank * (counts[: len(tried)] // tried)[cell], cells.dtype)
+    return numbers[_measure_all(confirmer, path, numbers) < 0]
+
+
+def _choose_cells(confirmer: Confirmer, path: KernelPath, cells: Cells) -> Cells:
+    """Return the cells near which the margin is small and changes, those of the least margins first."""
+    cells = cells.select(cells.first.argsort())
+    first, last = _measure_all(confirmer, path, torch.cat(cells.ends())).chunk(2)
+    changes = first != last
+    changes[1:] |= last[:-1] != first[1:]
+    near = max_pool1d(changes.double()[None], 2 * _BESIDE + 1, 1, _BESIDE)[0] > 0
+    least = torch.minimum(first, last)
+    chosen = (near & (least < NEAR)).nonzero()[:, 0]
+    return cells.select(chosen[least[chosen].argsort(stable=True)])
+
+
+def _measure_all(confirmer: Confirmer, path: KernelPath, numbers: Tensor) -> Tensor:
+    """Return the margins of any count of numbers, `(count,)`."""
+    width = math.prod(path.shape[1:])
+    margins = [torch.zeros(0, dtype=torch.float64)]
+    for part in numbers.split(_RUN) if len(numbers) else ():
+        padded = torch.cat([part, part[:1].expand(-len(part) % width)])
+        margins.append(path.measure(confirmer, padded.reshape(-1, *path.shape[1:])).reshape(-1)[: len(part)])
+    return torch.cat(margins)
