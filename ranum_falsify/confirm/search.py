@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 
@@ -14,8 +15,8 @@ from ranum_falsify.deadline import OutOfTime
 from ranum_falsify.errors import ReplayCrashError, ReplayTimeoutError
 from ranum_falsify.properties.problem.targets import Target
 from ranum_falsify.replay.gradients import DENORMAL
-from ranum_falsify.search.bisection import bisect
 from ranum_falsify.search.aiming import aim
+from ranum_falsify.search.bisection import bisect
 from ranum_falsify.search.objective import Objective
 from ranum_falsify.search.scan import NEAR
 from ranum_falsify.search.search import Region, SearchContext, descend, find_downhill_vertices
@@ -32,9 +33,6 @@ _UPPER_SHARE = 0.2
 
 _REPLAYS = 4
 """Candidates of one batch that are replayed."""
-
-_NEAREST = 2
-"""Near misses from which inputs are aimed at numbers at which kernels fail."""
 
 _PATIENCE = 12
 """Replays after a first trigger that fails behind another operator, in the hope of one that fails alone."""
@@ -57,6 +55,7 @@ class TriggerSearch:
         self._descend = descend
         self._found: Trigger | None = None
         self._left = _PATIENCE
+        self._nearest: tuple[float, list[Tensor]] = math.inf, []
 
     def run(self) -> Trigger | None:
         """Search until something is found or time is up."""
@@ -97,6 +96,9 @@ class TriggerSearch:
             self._visit(objective.evaluate(ends).margins, ends)
         if not self._is_done:
             self._visit(margins, starts)
+        if count > 1 and not self._is_done and self._nearest[0] < NEAR:
+            for target in self._targets:
+                aim(self._context, target, region, self._nearest[1], self._replays)
         for target in self._sort_by_distance(margins):
             if self._is_done:
                 return
@@ -116,11 +118,7 @@ class TriggerSearch:
         margins, ends = descend(self._context, objective, region, starts, None, self._visit, steps=steps)
         if not self._is_done:
             # A near miss may be a hit on ONNX Runtime, whose kernels stray from torch's.
-            least = margins.amin(1)
-            self._replay(ends, int(least.argmin()))
-            if len(least) > 1 and float(least.min()) < NEAR and not self._is_done:
-                near = [x[least.argsort(stable=True)[:_NEAREST]] for x in ends]
-                aim(self._context, target, region, near, self._replays)
+            self._replay(ends, int(margins.amin(1).argmin()))
 
     def _replays(self, inputs: Sequence[Tensor], position: int) -> bool:
         self._replay(inputs, position)
@@ -129,6 +127,8 @@ class TriggerSearch:
     def _visit(self, margins: Tensor, inputs: Sequence[Tensor]) -> bool:
         """Replay what torch finds invalid; return whether the search is over."""
         least = margins.amin(1)
+        if float(least.amin()) < self._nearest[0]:
+            self._nearest = float(least.amin()), [x[least.argmin()][None].clone() for x in inputs]
         for position in least.argsort(stable=True)[: min(int((least < DENORMAL).sum()), _REPLAYS)].tolist():
             self._replay(inputs, position)
             if self._is_done:

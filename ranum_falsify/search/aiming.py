@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -16,21 +16,18 @@ from ranum_falsify.network import Graph, spec_of
 from ranum_falsify.network.tensors import to_torch
 from ranum_falsify.properties.problem.targets import Target
 from ranum_falsify.replay.confirmer import Confirmer, feeds_of
-from ranum_falsify.search.bisection import HALVINGS, Bisection, Observation
+from ranum_falsify.search.bisection import Bisection, Observation
 from ranum_falsify.search.kernels import KernelPath, find_numbers, find_paths
 from ranum_falsify.search.search import Region, SearchContext, find_worst_vertices
 from ranum_falsify.search.starts import Box, sample_starts
 
-_NUMBERS, _AIMS = 16, 64
-"""Numbers that are aimed at, and pairs of a number and an element that is to be equal to it."""
+_NUMBERS, _AIMS = 16, 8
+"""Numbers that are tried, and pairs of a number and an element that is to be equal to it."""
 
-_TRIES = 4
-"""How often points are paired anew."""
-
-_HALVINGS = 12
+_HALVINGS = 8
 """Enough to bring points so near to each other that one element decides."""
 
-_TOGETHER, _GROUPS = 4, 3
+_TOGETHER, _GROUPS = 2, 4
 """Elements that are moved in one run, each alone, and how many such runs follow one another."""
 
 _STARTS = 6
@@ -74,7 +71,7 @@ class Aiming:
                 known = seen[seen.isfinite()]
                 if len(known):
                     numbers = find_numbers(self.confirmer, path, known.min(), known.max())
-                    self._aim(path, starts, *self._choose_aims(path, numbers, seen))
+                    self._aim(path, starts, seen, *self._choose_aims(path, numbers, seen))
 
     def _choose_aims(self, path: KernelPath, numbers: Tensor, seen: Tensor) -> tuple[Tensor, Tensor]:
         """Return numbers, and the places of elements whose reach they lie in, `(aims,)` each."""
@@ -87,30 +84,37 @@ class Aiming:
         pairs = pairs[self._permute(len(pairs))[:_AIMS]]
         return kept[pairs[:, 0]], pairs[:, 1]
 
-    def _aim(self, path: KernelPath, starts: Sequence[Tensor], numbers: Tensor, places: Tensor) -> None:
+    def _aim(self, path: KernelPath, starts: Sequence[Tensor], seen: Tensor, numbers: Tensor, places: Tensor) -> None:
+        """Aim at each of some numbers from the nearest starts, whose elements are given."""
+        for column in range(len(numbers)):
+            if self._is_done or self.is_over():
+                return
+            bisection = self._bisect(path, numbers, places, column)
+            reached = seen[:, places[column]].double() - numbers[column].double()
+            below, above = (torch.where(side > 0, side, math.inf).argmin()[None] for side in (-reached, reached))
+            self._nearest = math.inf, ()
+            replace(bisection, halvings=_HALVINGS).run_between([x[below] for x in starts], [x[above] for x in starts])
+            for low, high in self._list_moves():
+                if not self._is_done:
+                    bisection.run_between(low, high)
+
+    def _bisect(self, path: KernelPath, numbers: Tensor, places: Tensor, column: int) -> Bisection:
+        """Return what aims at one of some numbers, and sees where any of them is hit."""
+
         def observe(points: Sequence[Tensor]) -> Observation:
             crossing = self._measure(path, points)[:, places].double() - numbers.double()
-            return Observation(crossing.abs().nan_to_num(nan=math.inf).amin(1, keepdim=True), crossing)
+            missed = torch.where((crossing == 0).any(1), 0.0, crossing[:, column].abs().nan_to_num(nan=math.inf))
+            return Observation(missed[:, None], crossing[:, column : column + 1])
 
-        rough, fine = (
-            Bisection(
-                observe=observe,
-                visit=self._visit,
-                boxes=self.boxes,
-                generator=self.generator,
-                is_over=self.is_over,
-                halvings=halvings,
-                shakes=0,
-            )
-            for halvings in (_HALVINGS, HALVINGS)
+        return Bisection(
+            observe=observe,
+            visit=self._visit,
+            boxes=self.boxes,
+            generator=self.generator,
+            is_over=self.is_over,
+            interpolates=True,
+            shakes=0,
         )
-        for _ in range(_TRIES if len(numbers) else 0):
-            self._nearest = math.inf, ()
-            rough.run(starts)
-            for low, high in self._list_moves():
-                if self._is_done or self.is_over():
-                    return
-                fine.run_between(low, high)
 
     def _visit(self, distances: Tensor, points: Sequence[Tensor]) -> bool:
         least, position = distances[:, 0].min(0)
@@ -177,7 +181,9 @@ def aim(
     """
     call = context.problem.goals[target.goal].call
     graph = context.model_of(call).graph
-    if target.is_remote or next(find_paths(graph, target), None) is None:
+    # What depends on draws is never the same number twice.
+    draws = any(spec_of(op).is_random(op) for op in graph.nodes)
+    if draws or target.is_remote or next(find_paths(graph, target), None) is None:
         return
     downhill = find_worst_vertices(context.objective([target]), region, 1)
     drawn = sample_starts(region.boxes, _STARTS, context.generator)

@@ -35,8 +35,8 @@ _BESIDE = 8
 _NUMBERS, _RUN, _EACH = 1 << 21, 1 << 20, 1 << 14
 """The most numbers that are tried, those of one run, and those of one cell."""
 
-_ZOOMS, _WIDE = 2, 4
-"""How often cells are cut again if they hold so many times more numbers than are tried."""
+_ZOOMS = 3
+"""How often cells are cut again if they hold more numbers."""
 
 
 @dataclass(frozen=True)
@@ -86,32 +86,26 @@ class KernelPath:
 
 
 def find_paths(graph: Graph, target: Target) -> Iterator[KernelPath]:
-    """Yield how operands of a target depend on one number, the furthest that decides them, if kernels have errors."""
+    """Yield how operands of a target depend on one number: the nearest before as many kernels with errors as can be."""
     cones, known = cones_of(graph), graph.details
     for name, operand in target.spec.name_values(target.spec.operands_of(target.op)).items():
         if not isinstance(operand, Operation) or operand.name not in known:
             continue
-        for source in reversed(list(cones.sources_of(operand))):
+        most, found = 0, None
+        for source in cones.sources_of(operand):
             cone = cones.cone(source, operand)
-            if cone is None or cone.ranges or source.name not in known or not known[source.name].shape:
-                continue
-            is_number = is_floating(known[source.name].dtype) and all(known[source.name].shape)
-            if is_number and any(spec_of(op).kernel for op in cone.originals):
-                yield KernelPath(graph, target, source, cone.originals[0], operand, name)
+            if cone is None or cone.ranges or source.name not in known:
                 break
+            count = sum(bool(spec_of(op).kernel) for op in cone.originals)
+            shape = known[source.name].shape
+            if count > most and is_floating(known[source.name].dtype) and shape and all(shape):
+                most, found = count, KernelPath(graph, target, source, cone.originals[0], operand, name)
+        if found is not None:
+            yield found
 
 
-@dataclass(frozen=True)
-class _Known:
-    """The numbers between two others that are known to fail, all or some."""
-
-    low: Tensor
-    high: Tensor
-    numbers: Tensor
-
-
-_known: WeakKeyDictionary[Confirmer, dict[tuple[int, int, str], _Known]] = WeakKeyDictionary()
-"""What was found last, by source, operand and condition."""
+_known: WeakKeyDictionary[Confirmer, dict[tuple[int, int, str], tuple[Tensor, Tensor, Tensor]]] = WeakKeyDictionary()
+"""By source, operand and condition: what range was tried last, and the numbers in it that fail."""
 
 
 def find_numbers(confirmer: Confirmer, path: KernelPath, low: Tensor, high: Tensor) -> Tensor:
@@ -128,20 +122,20 @@ def find_numbers(confirmer: Confirmer, path: KernelPath, low: Tensor, high: Tens
     """
     known = _known.setdefault(confirmer, {})
     key = id(path.source), id(path.operand), path.target.constraint.describe()
-    if key not in known or low < known[key].low or known[key].high < high:
-        known[key] = _Known(low, high, _try_numbers(confirmer, path, low, high))
-    numbers = known[key].numbers
+    least, greatest, numbers = known.get(key, (high, low, low))
+    if low < least or greatest < high:
+        numbers = _try_numbers(confirmer, path, low, high)
+        known[key] = low, high, numbers
     return numbers[(low <= numbers) & (numbers <= high)]
 
 
 def _try_numbers(confirmer: Confirmer, path: KernelPath, low: Tensor, high: Tensor) -> Tensor:
     cells = first_cells(low[None], high[None], _CELLS)
-    for zoom in range(_ZOOMS + 1):
-        cells = _choose_cells(confirmer, path, cells)
-        counts = cells.last - cells.first + 1
-        if not len(cells) or float(counts.double().sum()) <= _WIDE * _NUMBERS or zoom == _ZOOMS:
-            break
-        cells = cells.split(max(2, _CELLS // len(cells)), closed=False)
+    cells = _choose_cells(confirmer, path, cells)
+    for _ in range(_ZOOMS):
+        if len(cells) and cells.count_widest() > _EACH:
+            cells = _choose_cells(confirmer, path, cells.split(max(2, _CELLS // len(cells)), closed=False))
+    counts = cells.last - cells.first + 1
     tried = counts.clamp(max=_EACH)
     tried = tried[tried.cumsum(0) <= _NUMBERS]
     cell = torch.arange(len(tried)).repeat_interleave(tried)

@@ -18,10 +18,10 @@ from ranum_falsify.network.nesting import has_subgraphs
 from ranum_falsify.network.tensors import to_torch
 from ranum_falsify.properties.problem.targets import Target
 from ranum_falsify.replay.confirmer import feeds_of, meets_conditions
+from ranum_falsify.search.aiming import aim
 from ranum_falsify.search.beside import compare
 from ranum_falsify.search.bisection import bisect
 from ranum_falsify.search.device import chunks
-from ranum_falsify.search.aiming import aim
 from ranum_falsify.search.objective import Objective
 from ranum_falsify.search.result import Counterexample, OperatorResult
 from ranum_falsify.search.scan import NEAR, find_strange, find_telling
