@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 import numpy as np
 import torch
@@ -24,7 +25,7 @@ from ranum_falsify.search.starts import Box, sample_starts
 _NUMBERS, _AIMS = 16, 8
 """Numbers that are tried, and pairs of a number and an element that is to be equal to it."""
 
-_HALVINGS = 8
+_HALVINGS = 12
 """Enough to bring points so near to each other that one element decides."""
 
 _TOGETHER, _GROUPS = 2, 4
@@ -55,7 +56,7 @@ class Aiming:
     feeds: Callable[[Sequence[Tensor], int], Mapping[str, np.ndarray]]
     replay: Callable[[Sequence[Tensor], int], bool]
     is_over: Callable[[], bool]
-    _nearest: tuple[float, Sequence[Tensor]] = field(default=(math.inf, ()), init=False)
+    _nearest: list[tuple[float, list[Tensor]]] = field(default_factory=list, init=False)
     _is_done: bool = field(default=False, init=False)
 
     def run(self, target: Target, starts: Sequence[Tensor]) -> None:
@@ -85,24 +86,29 @@ class Aiming:
         return kept[pairs[:, 0]], pairs[:, 1]
 
     def _aim(self, path: KernelPath, starts: Sequence[Tensor], seen: Tensor, numbers: Tensor, places: Tensor) -> None:
-        """Aim at each of some numbers from the nearest starts, whose elements are given."""
+        """Aim at each of some numbers between starts, whose elements are given."""
         for column in range(len(numbers)):
             if self._is_done or self.is_over():
                 return
             bisection = self._bisect(path, numbers, places, column)
             reached = seen[:, places[column]].double() - numbers[column].double()
-            below, above = (torch.where(side > 0, side, math.inf).argmin()[None] for side in (-reached, reached))
-            self._nearest = math.inf, ()
+            # Mostly the nearest points on both sides, not always the same.
+            noisy = reached * torch.rand(len(reached), generator=self.generator, dtype=torch.float64)
+            below, above = (torch.where(side > 0, side, math.inf).argmin()[None] for side in (-noisy, noisy))
+            self._nearest = [(math.inf, []), (math.inf, [])]
             replace(bisection, halvings=_HALVINGS).run_between([x[below] for x in starts], [x[above] for x in starts])
-            for low, high in self._list_moves():
+            # Where the tensor jumps, an element may decide on one side alone.
+            sides = [self._list_moves(point) for _, point in sorted(self._nearest, key=lambda side: side[0])]
+            for ends in chain.from_iterable(zip(*sides, strict=True)):
                 if not self._is_done:
-                    bisection.run_between(low, high)
+                    bisection.run_between(*ends)
 
     def _bisect(self, path: KernelPath, numbers: Tensor, places: Tensor, column: int) -> Bisection:
         """Return what aims at one of some numbers, and sees where any of them is hit."""
 
         def observe(points: Sequence[Tensor]) -> Observation:
             crossing = self._measure(path, points)[:, places].double() - numbers.double()
+            self._note(crossing[:, column], points)
             missed = torch.where((crossing == 0).any(1), 0.0, crossing[:, column].abs().nan_to_num(nan=math.inf))
             return Observation(missed[:, None], crossing[:, column : column + 1])
 
@@ -116,10 +122,14 @@ class Aiming:
             shakes=0,
         )
 
+    def _note(self, crossing: Tensor, points: Sequence[Tensor]) -> None:
+        """Remember the nearest points on both sides of a number."""
+        for side, sizes in enumerate((-crossing, crossing)):
+            least, position = torch.where(sizes > 0, sizes, math.inf).min(0)
+            if float(least) < self._nearest[side][0]:
+                self._nearest[side] = float(least), [x[int(position)][None] for x in points]
+
     def _visit(self, distances: Tensor, points: Sequence[Tensor]) -> bool:
-        least, position = distances[:, 0].min(0)
-        if float(least) < self._nearest[0]:
-            self._nearest = float(least), [x[int(position)][None] for x in points]
         hits = (distances[:, 0] == 0).nonzero()[:, 0].tolist()
         self._is_done = any(self.replay(points, place) for place in hits)
         return self._is_done
@@ -135,12 +145,11 @@ class Aiming:
             rows.append(to_torch(found).reshape(-1))
         return torch.stack(rows)
 
-    def _list_moves(self) -> Iterator[list[list[Tensor]]]:
-        """Yield pairs of batches that are the nearest point but for one element of each, at the ends of its range.
+    def _list_moves(self, point: Sequence[Tensor]) -> Iterator[list[list[Tensor]]]:
+        """Yield pairs of batches that are a point but for one element of each, at the ends of its range.
 
         Small inputs come first: they are added or multiplied last, as biases are, where nothing else rounds.
         """
-        point = self._nearest[1]
         order = sorted(range(len(point)), key=lambda number: point[number].numel())
         free = [[(number, place) for place in self._draw_places(self.boxes[number])] for number in order]
         moves = [places[turn] for turn in range(_TOGETHER) for places in free if turn < len(places)]
