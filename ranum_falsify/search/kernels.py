@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
-import numpy as np
 import torch
 from dnnv.nn import Operation
 from torch import Tensor
@@ -20,11 +19,13 @@ from torch.nn.functional import max_pool1d
 
 from ranum_falsify.domain.cells.cones import cones_of
 from ranum_falsify.domain.cells.grid import Cells, first_cells, numbers_at
+from ranum_falsify.domain.slack import tiny
 from ranum_falsify.network import Graph, spec_of
 from ranum_falsify.network.tensors import is_floating, to_numpy, to_torch
 from ranum_falsify.properties.problem.targets import Target
 from ranum_falsify.replay.confirmer import Confirmer
 from ranum_falsify.search.scan import NEAR
+from ranum_falsify.validity import InvalidRange
 
 _CELLS = 1 << 16
 """Cells into which a range of numbers is cut."""
@@ -41,75 +42,74 @@ _ZOOMS = 3
 
 @dataclass(frozen=True)
 class KernelPath:
-    """How one number decides an operand of a target, through kernels that have errors.
+    """How one number decides an operand, through kernels that have errors.
 
     Attributes:
         graph: The network.
-        target: The target.
-        source: The tensor whose elements are the numbers, which has a dimension.
+        source: The tensor whose elements are the numbers.
         reader: A node that reads it.
         operand: What is computed of it, elementwise.
-        name: The operand's name in the row of the target's operator.
+        ranges: Where it is invalid.
+        shape: Shape of the source, which has a dimension.
     """
 
     graph: Graph
-    target: Target
     source: Operation
     reader: Operation
     operand: Operation
-    name: str
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of the source."""
-        return tuple(self.graph.details[self.source.name].shape)
+    ranges: tuple[InvalidRange, ...]
+    shape: tuple[int, ...]
 
     def measure(self, confirmer: Confirmer, x: Tensor) -> Tensor:
-        """Return margins of the target, float64, of the lesser ones without and with ONNX Runtime's optimisations.
+        """Return how far the operand is from what is invalid, float64, of `x`'s shape; less than 0 where it is invalid.
 
         Args:
-            confirmer: Runs the function.
+            confirmer: Computes the operand, without and with optimisations, of which the lesser distance counts.
             x: Numbers, `(count, *shape[1:])`.
 
         Raises:
             ReplayError: ONNX Runtime refuses, crashes or takes too long.
         """
-        op, spec = self.target.op, self.target.spec
-        fields = spec.name_values(spec.operands_of(op)).items()
-        stored = {name: to_torch(x) for name, x in fields if isinstance(x, np.ndarray) and x.size == 1}
-        levels = [
-            self.target.constraint.margin(op, {**stored, self.name: to_torch(y)})
-            for y in confirmer.outputs_between(self.graph, self.source, self.operand, to_numpy(x))
+        levels = confirmer.outputs_between(self.graph, self.source, self.operand, to_numpy(x))
+        return torch.stack([self._find_distance(to_torch(y).double()) for y in levels]).amin(0).reshape(x.shape)
+
+    def _find_distance(self, y: Tensor) -> Tensor:
+        distances = [
+            distance if is_open else torch.where(distance <= 0, distance - tiny(y.dtype), distance)
+            for _, lower, upper, is_open in self.ranges
+            for distance in [torch.maximum(lower - y, y - upper)]
         ]
-        # NaN comes from before the operator.
-        return torch.stack(levels).double().nan_to_num(nan=math.inf, posinf=math.inf, neginf=-math.inf).amin(0)
+        # NaN and infinity come from before the operator.
+        return torch.where(y.isfinite(), torch.stack(distances).amin(0), math.inf)
 
 
 def find_paths(graph: Graph, target: Target) -> Iterator[KernelPath]:
     """Yield how operands of a target depend on one number: the nearest before as many kernels with errors as can be."""
     cones, known = cones_of(graph), graph.details
+    invalid = target.constraint.invalid_ranges(target.dtype) or ()
     for name, operand in target.spec.name_values(target.spec.operands_of(target.op)).items():
-        if not isinstance(operand, Operation) or operand.name not in known:
+        ranges = tuple(found for found in invalid if found.operand == name)
+        if not ranges or not isinstance(operand, Operation) or operand.name not in known:
             continue
-        most, found = 0, None
+        most, path = 0, None
         for source in cones.sources_of(operand):
             cone = cones.cone(source, operand)
             if cone is None or cone.ranges or source.name not in known:
                 break
             count = sum(bool(spec_of(op).kernel) for op in cone.originals)
-            shape = known[source.name].shape
+            shape = tuple(known[source.name].shape)
             if count > most and is_floating(known[source.name].dtype) and shape and all(shape):
-                most, found = count, KernelPath(graph, target, source, cone.originals[0], operand, name)
-        if found is not None:
-            yield found
+                most, path = count, KernelPath(graph, source, cone.originals[0], operand, ranges, shape)
+        if path is not None:
+            yield path
 
 
-_known: WeakKeyDictionary[Confirmer, dict[tuple[int, int, str], tuple[Tensor, Tensor, Tensor]]] = WeakKeyDictionary()
-"""By source, operand and condition: what range was tried last, and the numbers in it that fail."""
+_known: WeakKeyDictionary[Confirmer, dict[object, tuple[Tensor, Tensor, Tensor]]] = WeakKeyDictionary()
+"""By source, operand and where that is invalid: what range was tried last, and the numbers in it that fail."""
 
 
 def find_numbers(confirmer: Confirmer, path: KernelPath, low: Tensor, high: Tensor) -> Tensor:
-    """Return numbers at which the condition of a path's target fails on ONNX Runtime, `(count,)`.
+    """Return numbers at which the operand of a path is invalid on ONNX Runtime, `(count,)`.
 
     Args:
         confirmer: Runs the function.
@@ -121,7 +121,7 @@ def find_numbers(confirmer: Confirmer, path: KernelPath, low: Tensor, high: Tens
         ReplayError: ONNX Runtime refuses, crashes or takes too long.
     """
     known = _known.setdefault(confirmer, {})
-    key = id(path.source), id(path.operand), path.target.constraint.describe()
+    key = id(path.source), id(path.operand), path.ranges
     least, greatest, numbers = known.get(key, (high, low, low))
     if low < least or greatest < high:
         numbers = _try_numbers(confirmer, path, low, high)
