@@ -34,6 +34,9 @@ _UPPER_SHARE = 0.2
 _REPLAYS = 4
 """Candidates of one batch that are replayed."""
 
+_FOLLOWED = 0.5
+"""Share of the time that is left for descents of a round where rounding may decide."""
+
 _PATIENCE = 12
 """Replays after a first trigger that fails behind another operator, in the hope of one that fails alone."""
 
@@ -96,13 +99,15 @@ class TriggerSearch:
             self._visit(objective.evaluate(ends).margins, ends)
         if not self._is_done:
             self._visit(margins, starts)
-        if count > 1 and not self._is_done and self._nearest[0] < NEAR:
-            for target in self._targets:
+        aims, budget = count > 1 and self._nearest[0] < NEAR, self._context.budget
+        with budget.end_within(_FOLLOWED * budget.left if aims else budget.left):
+            for target in self._sort_by_distance(margins):
+                if self._is_done:
+                    break
+                self._follow(target, region, starts, steps)
+        for target in self._targets if aims else ():
+            if not self._is_done:
                 aim(self._context, target, region, self._nearest[1], self._replays)
-        for target in self._sort_by_distance(margins):
-            if self._is_done:
-                return
-            self._follow(target, region, starts, steps)
 
     def _sort_by_distance(self, margins: Tensor) -> list[Target]:
         """Return the targets to follow, the nearest first."""

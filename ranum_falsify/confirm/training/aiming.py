@@ -9,10 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ranum_falsify.confirm.training.search import DataSearch
+from ranum_falsify.confirm.training.search import DataSearch, Found
 from ranum_falsify.network.tensors import to_numpy
 from ranum_falsify.replay.confirmer import feeds_of
 from ranum_falsify.search.aiming import Aiming
+from ranum_falsify.search.kernels import find_paths
 from ranum_falsify.search.scan import NEAR
 
 _STARTS = 8
@@ -23,6 +24,11 @@ class AimSearch(DataSearch):
     """Aims from the point of the least margin, among vertices and points that are drawn, if rounding matters there."""
 
     _nearest: tuple[float, Sequence[Tensor]] = math.inf, ()
+
+    def run(self) -> Found | None:
+        """See :meth:`DataSearch.run`; where no operand is a function of one number, nothing is tried."""
+        near = (target for target in self.task.targets if not target.is_remote)
+        return super().run() if any(True for t in near for _ in find_paths(self.task.graph, t)) else None
 
     def explore(self, target: int, count: int, steps: int, *, first: bool) -> None:
         """Aim data and inference input together at one of the task's targets."""
