@@ -99,7 +99,8 @@ class TriggerSearch:
             self._visit(objective.evaluate(ends).margins, ends)
         if not self._is_done:
             self._visit(margins, starts)
-        aims, budget = count > 1 and self._nearest[0] < NEAR, self._context.budget
+        aims = count > 1 and self._found is None and self._nearest[0] < NEAR
+        budget = self._context.budget
         with budget.end_within(_FOLLOWED * budget.left if aims else budget.left):
             for target in self._sort_by_distance(margins):
                 if self._is_done:

@@ -34,6 +34,9 @@ _TOGETHER, _GROUPS = 2, 4
 _STARTS = 6
 """Points to pair up with those that come nearest."""
 
+_SECONDS = 5.0
+"""Time for one target, which only slow networks take."""
+
 
 @dataclass(kw_only=True)
 class Aiming:
@@ -70,8 +73,8 @@ class Aiming:
             for path in find_paths(self.graph, target):
                 seen = self._measure(path, starts)
                 known = seen[seen.isfinite()]
-                if len(known):
-                    numbers = find_numbers(self.confirmer, path, known.min(), known.max())
+                numbers = find_numbers(self.confirmer, path, known.min(), known.max()) if len(known) else known
+                if len(numbers) and not self._is_done:
                     self._aim(path, starts, seen, *self._choose_aims(path, numbers, seen))
 
     def _choose_aims(self, path: KernelPath, numbers: Tensor, seen: Tensor) -> tuple[Tensor, Tensor]:
@@ -80,13 +83,14 @@ class Aiming:
         # A kernel may compute the elements of a whole vector otherwise than a few.
         margins = [path.measure(self.confirmer, x.expand(path.shape).contiguous()).reshape(-1) for x in kept]
         reached = (seen.amin(0) <= kept[:, None]) & (kept[:, None] <= seen.amax(0))
-        fails = torch.stack(margins) < 0 if margins else reached
-        pairs = (reached & fails).nonzero()
+        pairs = (reached & (torch.stack(margins) < 0)).nonzero()
         pairs = pairs[self._permute(len(pairs))[:_AIMS]]
         return kept[pairs[:, 0]], pairs[:, 1]
 
     def _aim(self, path: KernelPath, starts: Sequence[Tensor], seen: Tensor, numbers: Tensor, places: Tensor) -> None:
-        """Aim at each of some numbers between starts, whose elements are given."""
+        """Aim at each of some numbers between starts, whose elements are given, unless one of them is there already."""
+        met = (seen[:, places] == numbers).any(1).nonzero()[:, 0].tolist()
+        self._is_done = any(self.replay(starts, position) for position in met)
         for column in range(len(numbers)):
             if self._is_done or self.is_over():
                 return
@@ -98,7 +102,7 @@ class Aiming:
             self._nearest = [(math.inf, []), (math.inf, [])]
             replace(bisection, halvings=_HALVINGS).run_between([x[below] for x in starts], [x[above] for x in starts])
             # Where the tensor jumps, an element may decide on one side alone.
-            sides = [self._list_moves(point) for _, point in sorted(self._nearest, key=lambda side: side[0])]
+            sides = [self._list_moves(point) for _, point in sorted(self._nearest, key=lambda side: side[0]) if point]
             for ends in chain.from_iterable(zip(*sides, strict=True)):
                 if not self._is_done:
                     bisection.run_between(*ends)
@@ -192,12 +196,12 @@ def aim(
     graph = context.model_of(call).graph
     # What depends on draws is never the same number twice.
     draws = any(spec_of(op).is_random(op) for op in graph.nodes)
-    if draws or target.is_remote or next(find_paths(graph, target), None) is None:
+    if draws or next(find_paths(graph, target), None) is None:
         return
     downhill = find_worst_vertices(context.objective([target]), region, 1)
     drawn = sample_starts(region.boxes, _STARTS, context.generator)
     starts = [torch.cat([x.cpu() for x in parts]) for parts in zip(near, downhill, drawn, strict=True)]
-    Aiming(
+    aiming = Aiming(
         confirmer=context.confirmer,
         graph=graph,
         boxes=region.boxes,
@@ -205,4 +209,6 @@ def aim(
         feeds=lambda points, at: feeds_of(context.problem, call, context.arrays(points, at), context.confirmer),
         replay=replay,
         is_over=lambda: context.budget.expired,
-    ).run(target, starts)
+    )
+    with context.budget.end_within(_SECONDS):
+        aiming.run(target, starts)

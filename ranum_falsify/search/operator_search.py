@@ -62,7 +62,7 @@ class OperatorSearch:
     Passes: the portfolio of starts on all targets; a wide descent in which targets share batches; a deep one for each
     target that moved; bisection towards exact zeros; replay of near misses; descent on overflows that are within reach;
     replay of a few starts at which torch sees nothing; where margins are small, many points in ONNX Runtime itself, in
-    batches and one by one.
+    batches and one by one, and inputs that meet the numbers at which its kernels fail.
     """
 
     def __init__(self, context: SearchContext) -> None:

@@ -27,14 +27,14 @@ class AimSearch(DataSearch):
 
     def run(self) -> Found | None:
         """See :meth:`DataSearch.run`; where no operand is a function of one number, nothing is tried."""
-        near = (target for target in self.task.targets if not target.is_remote)
-        return super().run() if any(True for t in near for _ in find_paths(self.task.graph, t)) else None
+        paths = (path for target in self.task.targets for path in find_paths(self.task.graph, target))
+        return super().run() if any(True for _ in paths) else None
 
     def explore(self, target: int, count: int, steps: int, *, first: bool) -> None:
         """Aim data and inference input together at one of the task's targets."""
         points = self.harden(self.draw(_STARTS, first=True))
         self.visit(points)
-        if self.task.targets[target].is_remote or self._nearest[0] >= NEAR:
+        if self._nearest[0] >= NEAR:
             return
         confirmer = self.judge.confirmer
 
