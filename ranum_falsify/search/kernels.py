@@ -33,8 +33,8 @@ _CELLS = 1 << 16
 _BESIDE = 8
 """Cells on both sides of a change of the margin that may hold numbers that fail; farther away, functions are flat."""
 
-_NUMBERS, _RUN, _EACH = 1 << 21, 1 << 20, 1 << 14
-"""The most numbers that are tried, those of one run, and those of one cell."""
+_NUMBERS, _EACH = 1 << 20, 1 << 14
+"""The most numbers that are tried, and those of one cell."""
 
 _ZOOMS = 3
 """How often cells are cut again if they hold more numbers."""
@@ -158,9 +158,5 @@ def _choose_cells(confirmer: Confirmer, path: KernelPath, cells: Cells) -> Cells
 
 def _measure_all(confirmer: Confirmer, path: KernelPath, numbers: Tensor) -> Tensor:
     """Return the margins of any count of numbers, `(count,)`."""
-    width = math.prod(path.shape[1:])
-    margins = [torch.zeros(0, dtype=torch.float64)]
-    for part in numbers.split(_RUN) if len(numbers) else ():
-        padded = torch.cat([part, part[:1].expand(-len(part) % width)])
-        margins.append(path.measure(confirmer, padded.reshape(-1, *path.shape[1:])).reshape(-1)[: len(part)])
-    return torch.cat(margins)
+    padded = torch.cat([numbers, numbers[:1].expand(-len(numbers) % math.prod(path.shape[1:]))])
+    return path.measure(confirmer, padded.reshape(-1, *path.shape[1:])).reshape(-1)[: len(numbers)]
