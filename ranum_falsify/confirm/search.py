@@ -34,7 +34,7 @@ _UPPER_SHARE = 0.2
 _REPLAYS = 4
 """Candidates of one batch that are replayed."""
 
-_FOLLOWED = 0.5
+_FOLLOWED = 0.3
 """Share of the time that is left for descents of a round where rounding may decide."""
 
 _PATIENCE = 12

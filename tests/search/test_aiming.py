@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import onnx
 import onnxruntime
@@ -109,7 +111,7 @@ def test_inputs_meet_the_number(seed: int) -> None:
     (region,) = given.regions()
     points: list[Array] = []
 
-    def replay(inputs: list[Tensor], position: int) -> bool:
+    def replay(inputs: Sequence[Tensor], position: int) -> bool:
         points.append(to_numpy(inputs[0][position]))
         return True
 
