@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 
@@ -14,8 +15,10 @@ from ranum_falsify.deadline import OutOfTime
 from ranum_falsify.errors import ReplayCrashError, ReplayTimeoutError
 from ranum_falsify.properties.problem.targets import Target
 from ranum_falsify.replay.gradients import DENORMAL
+from ranum_falsify.search.aiming import aim
 from ranum_falsify.search.bisection import bisect
 from ranum_falsify.search.objective import Objective
+from ranum_falsify.search.scan import NEAR
 from ranum_falsify.search.search import Region, SearchContext, descend, find_downhill_vertices
 from ranum_falsify.search.starts import Box
 
@@ -30,6 +33,9 @@ _UPPER_SHARE = 0.2
 
 _REPLAYS = 4
 """Candidates of one batch that are replayed."""
+
+_FOLLOWED = 0.3
+"""Share of the time that is left for descents of a round where rounding may decide."""
 
 _PATIENCE = 12
 """Replays after a first trigger that fails behind another operator, in the hope of one that fails alone."""
@@ -52,6 +58,7 @@ class TriggerSearch:
         self._descend = descend
         self._found: Trigger | None = None
         self._left = _PATIENCE
+        self._nearest: tuple[float, list[Tensor]] = math.inf, []
 
     def run(self) -> Trigger | None:
         """Search until something is found or time is up."""
@@ -92,10 +99,16 @@ class TriggerSearch:
             self._visit(objective.evaluate(ends).margins, ends)
         if not self._is_done:
             self._visit(margins, starts)
-        for target in self._sort_by_distance(margins):
-            if self._is_done:
-                return
-            self._follow(target, region, starts, steps)
+        aims = count > 1 and self._found is None and self._nearest[0] < NEAR
+        budget = self._context.budget
+        with budget.end_within(_FOLLOWED * budget.left if aims else budget.left):
+            for target in self._sort_by_distance(margins):
+                if self._is_done:
+                    break
+                self._follow(target, region, starts, steps)
+        for target in self._targets if aims else ():
+            if not self._is_done:
+                aim(self._context, target, region, self._nearest[1], self._replays)
 
     def _sort_by_distance(self, margins: Tensor) -> list[Target]:
         """Return the targets to follow, the nearest first."""
@@ -113,9 +126,15 @@ class TriggerSearch:
             # A near miss may be a hit on ONNX Runtime, whose kernels stray from torch's.
             self._replay(ends, int(margins.amin(1).argmin()))
 
+    def _replays(self, inputs: Sequence[Tensor], position: int) -> bool:
+        self._replay(inputs, position)
+        return self._is_done
+
     def _visit(self, margins: Tensor, inputs: Sequence[Tensor]) -> bool:
         """Replay what torch finds invalid; return whether the search is over."""
         least = margins.amin(1)
+        if float(least.amin()) < self._nearest[0]:
+            self._nearest = float(least.amin()), [x[least.argmin()][None].clone() for x in inputs]
         for position in least.argsort(stable=True)[: min(int((least < DENORMAL).sum()), _REPLAYS)].tolist():
             self._replay(inputs, position)
             if self._is_done:

@@ -114,6 +114,10 @@ class Graph(ShapedGraph):
         """Return the graph whose outputs are the given operations of this one."""
         return self._derive(operations, [op.name for op in operations])
 
+    def cut_between(self, source: Operation, op: Operation) -> Graph:
+        """Return the graph from one operation, whose result becomes an input, to another, the only output."""
+        return self._cut([op], [op.name], lambda other: other is source)
+
     def copy(self) -> Graph:
         """Return a graph of the same nodes; nodes are never changed in place."""
         whole: dict[str, Any] = {"source": self.source, "options": self.options, "shapes": self.shapes}

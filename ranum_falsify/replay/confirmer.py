@@ -48,6 +48,7 @@ class Confirmer:
         self._inlined: dict[int, Graph] = {}
         self._flat: dict[int, Replayer] = {}
         self._batched: dict[int, Replayer] = {}
+        self._parts: dict[tuple[int, int], Replayer] = {}
 
     def __enter__(self) -> Self:
         """Start the child processes, which boot while the search begins."""
@@ -63,7 +64,7 @@ class Confirmer:
             self.flushing.__exit__(kind, error, traceback)
         for replayer in (
             *(*self._replayers.values(), *self._flat.values()),
-            *(*self._operands.values(), *self._batched.values()),
+            *(*self._operands.values(), *self._batched.values(), *self._parts.values()),
         ):
             replayer.close()
 
@@ -165,6 +166,25 @@ class Confirmer:
             model = free_first_dimension(graph.model)
             self._batched[id(graph)] = Replayer(model, threads=self._threads, flush=self._flush)
         return tuple(self._batched[id(graph)].outputs(feeds).values())
+
+    def outputs_between(self, graph: Graph, source: Operation, op: Operation, x: np.ndarray) -> list[np.ndarray]:
+        """Run the part of a graph from one operation to another, elementwise, without optimisations and with them.
+
+        Args:
+            graph: The graph.
+            source: What the part reads.
+            op: What it computes.
+            x: The result of the source, whose first dimension may have another size.
+
+        Raises:
+            ReplayError: ONNX Runtime refuses, crashes or takes too long.
+        """
+        key = id(source), id(op)
+        if key not in self._parts:
+            model = free_first_dimension(graph.cut_between(source, op).model)
+            self._parts[key] = Replayer(model, threads=self._threads, flush=self._flush)
+        runs = (self._parts[key].run_plain, self._parts[key].outputs)
+        return [next(iter(run({source.name: x}).values())) for run in runs]
 
     def find_telling(self, graph: Graph, samples: Mapping[str, np.ndarray], seconds: float) -> list[int]:
         """Run the graph's model on many inputs `(count, *shape)`; see `Replayer.find_telling`."""

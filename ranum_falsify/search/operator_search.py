@@ -18,6 +18,7 @@ from ranum_falsify.network.nesting import has_subgraphs
 from ranum_falsify.network.tensors import to_torch
 from ranum_falsify.properties.problem.targets import Target
 from ranum_falsify.replay.confirmer import feeds_of, meets_conditions
+from ranum_falsify.search.aiming import aim
 from ranum_falsify.search.beside import compare
 from ranum_falsify.search.bisection import bisect
 from ranum_falsify.search.device import chunks
@@ -61,7 +62,7 @@ class OperatorSearch:
     Passes: the portfolio of starts on all targets; a wide descent in which targets share batches; a deep one for each
     target that moved; bisection towards exact zeros; replay of near misses; descent on overflows that are within reach;
     replay of a few starts at which torch sees nothing; where margins are small, many points in ONNX Runtime itself, in
-    batches and one by one.
+    batches and one by one, and inputs that meet the numbers at which its kernels fail.
     """
 
     def __init__(self, context: SearchContext) -> None:
@@ -95,7 +96,7 @@ class OperatorSearch:
             return
         passes = (
             *(self._portfolio, self._search_wide, self._search_deep, self._bisection, self._replay_near_misses),
-            *(self._overflow, self._crossover, self._replay_unseen, self._scan, self._try_out),
+            *(self._overflow, self._crossover, self._replay_unseen, self._scan, self._try_out, self._aim),
         )
         while not endless or not self._rounds or (self._list_open() and not self.context.budget.expired):
             for region in self.context.regions():
@@ -122,8 +123,8 @@ class OperatorSearch:
                 if self._is_open(state):
                     yield self.context.objective([state.target]), region, partial(self._replays, state)
 
-    def _replays(self, state: TargetState, inputs: Sequence[Tensor]) -> bool:
-        self._confirm(state, inputs, 0)
+    def _replays(self, state: TargetState, inputs: Sequence[Tensor], position: int = 0) -> bool:
+        self._confirm(state, inputs, position)
         return not self._is_open(state)
 
     def _list_open(self, *, remote: bool = False) -> list[TargetState]:
@@ -227,6 +228,13 @@ class OperatorSearch:
         if (near or not first) and self._is_unseen():
             self._report("trials", 0.99)
             self._attempt_each(find_telling(self.context, region, near))
+
+    def _aim(self, region: Region, first: bool) -> None:
+        """Where margins are so small that rounding matters, aim at numbers at which ONNX Runtime's kernels fail."""
+        for state in self._list_open():
+            if state.points and state.best < NEAR and self.context.varies and not self._witness.is_torch:
+                self._report(f"numbers of {state.target.op.name}", 0.99)
+                aim(self.context, state.target, region, state.points, partial(self._replays, state))
 
     def _is_unseen(self) -> bool:
         """Tell whether ONNX Runtime may show what torch has not shown."""

@@ -7,18 +7,21 @@ import pytest
 import torch
 
 from ranum_falsify.confirm.exposed import make_repeatable
+from ranum_falsify.confirm.training.aiming import AimSearch
 from ranum_falsify.confirm.training.hitting import HitSearch, ZeroSearch
 from ranum_falsify.confirm.training.judging import Judge
 from ranum_falsify.confirm.training.running import Recipe
 from ranum_falsify.confirm.training.search import DataSearch, Found
-from ranum_falsify.confirm.training.strategies import Bisecting, Hitting, LogarithmicUnrolling, Strategy
+from ranum_falsify.confirm.training.strategies import Aimed, Bisecting, Hitting, LogarithmicUnrolling, Strategy
 from ranum_falsify.confirm.training.task import TrainingTask
 from ranum_falsify.deadline import NEVER
+from ranum_falsify.network import read
 from ranum_falsify.properties.formula.terms import Trainable
 from ranum_falsify.properties.problem.targets import targets_of
 from ranum_falsify.search.converter import convert
-from tests.confirm.confirm_kit import Array, posed
+from tests.confirm.confirm_kit import Array, posed, run
 from tests.confirm.test_training import task
+from tests.network.building import parse
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -55,6 +58,28 @@ def test_all_weights_of_a_norm_become_zero_to_the_last_bit() -> None:
     assert (found.trained[0] == 0).all()
     (x, y) = found.batches[0]
     np.testing.assert_array_equal(initial, x.T * y)
+
+
+def picking(wanted: float) -> str:
+    """Return a model of which `hit` fails only where the sigmoid, a multiple of 2^-24, is a certain number."""
+    return f"""g (float[1,1] x, float[1,1] y, float[1,1] w) => (float c, float[1,1] l)
+        <float tiny = {{3e-4}}, float middle = {{0.30005}}, float many = {{16777216.0}}, float wanted = {{{wanted!r}}},
+         float small = {{1e-6}}> {{
+        m = MatMul(x, w) t = Mul(m, y) c = ReduceSum<keepdims=0>(t) k = Mul(m, tiny) h = Add(k, middle)
+        p = Sigmoid(h) f = Mul(p, many) r = Floor(f) e = Equal(r, wanted) n = Not(e) b = Cast<to=1>(n)
+        g = Mul(b, small) [hit] l = Log(g) }}"""
+
+
+def test_a_number_is_met_at_which_the_kernel_fails() -> None:
+    sigmoid = read(parse("g (float[1] x) => (float[1] y) { y = Sigmoid(x) }"))
+    (number,) = run(sigmoid, {"x": np.array([0.3], np.float32)})["y"]
+    given = task(picking(float(np.floor(number * np.float32(2**24)))), [(-1.0, 1.0)] * 3, loss="c")
+    found = hunt(given, Recipe(), Aimed(), np.zeros((1, 1), np.float32), AimSearch)
+    assert found is not None and found.strategy == "aiming at numbers"
+    tensors = run(given.graph, {"x": found.point[0], "y": found.point[1], "w": found.trained[0]})
+    assert np.isneginf(tensors["l"]).all() and tensors["g"] == 0
+    (x, y) = found.batches[0]
+    np.testing.assert_array_equal(found.trained[0], -x * y)
 
 
 def test_data_whose_sign_keeps_weights_from_zero_are_not_found() -> None:

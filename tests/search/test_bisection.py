@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from ranum_falsify.properties.problem.targets import Target
-from ranum_falsify.search.bisection import bisect
+from ranum_falsify.search.bisection import Bisection, Observation, bisect
 from ranum_falsify.search.search import SearchContext
+from ranum_falsify.search.starts import Box
 from tests.search.search_kit import context, network, problem, valid_in_box
 
 
@@ -83,3 +84,49 @@ def test_integers_take_either_end() -> None:
 def test_a_single_start_has_no_pair() -> None:
     graph = network("(float[1] x) => (float[1] y) { y = Reciprocal(x) }")
     assert run(context(valid_in_box(graph, [(-1.0, 1.0)])), [torch.full((1, 1), 0.5)])[1] == []
+
+
+def test_linear_crossings_are_met_in_a_few_steps() -> None:
+    box, counts = Box(torch.tensor([-1e3]), torch.tensor([1e3])), list[int]()
+    for interpolates in (False, True):
+        seen: list[float] = []
+
+        def observe(points: Sequence[Tensor]) -> Observation:
+            crossing = points[0].double() * 3 - 3 * 0.625
+            return Observation(crossing.abs(), crossing)
+
+        def visit(distances: Tensor, points: Sequence[Tensor], seen: list[float] = seen) -> bool:
+            seen.append(float(distances.min()))
+            return seen[-1] == 0
+
+        Bisection(
+            observe=observe,
+            visit=visit,
+            boxes=[box],
+            generator=torch.Generator(),
+            is_over=lambda: False,
+            interpolates=interpolates,
+        ).run_between([box.lower[None]], [box.upper[None]])
+        assert seen[-1] == 0
+        counts.append(len(seen))
+    assert counts[1] < 10 < counts[0]
+
+
+def test_neighbours_end_a_bisection() -> None:
+    """No float is a third, so that nothing is met; points between neighbours would be looked at again and again."""
+    box, seen = Box(torch.tensor([0.0]), torch.tensor([1.0])), list[Tensor]()
+
+    def observe(points: Sequence[Tensor]) -> Observation:
+        seen.append(points[0])
+        crossing = points[0].double() * 3 - 1
+        return Observation(crossing.abs(), crossing)
+
+    Bisection(
+        observe=observe,
+        visit=lambda distances, points: False,
+        boxes=[box],
+        generator=torch.Generator(),
+        is_over=lambda: False,
+        shakes=0,
+    ).run_between([box.lower[None]], [box.upper[None]])
+    assert len(torch.cat(seen).unique()) == len(seen) < 40

@@ -9,10 +9,11 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
+from ranum_falsify.confirm.training.aiming import AimSearch
 from ranum_falsify.confirm.training.judging import Judge
 from ranum_falsify.confirm.training.running import Recipe, train
 from ranum_falsify.confirm.training.search import DataSearch, Found
-from ranum_falsify.confirm.training.strategies import PreciseUnrolling, Strategy, Unrolling
+from ranum_falsify.confirm.training.strategies import Aimed, PreciseUnrolling, Strategy, Unrolling
 from ranum_falsify.confirm.training.task import Datum, TrainingTask
 from ranum_falsify.deadline import Deadline
 from ranum_falsify.network.tensors import to_numpy
@@ -36,8 +37,10 @@ drawn at random.
 _MOST_TOGETHER = 5_000
 """Elements of weights and batch up to which all batches are trained at once; more would gain nothing."""
 
-_INFERENCE: Sequence[tuple[type[Strategy], int]] = ((Unrolling, 2), (PreciseUnrolling, 1))
-"""How inference inputs of a trained model are searched: strategies and rounds."""
+_INFERENCE: Sequence[tuple[type[DataSearch], type[Strategy], int]] = (
+    *((DataSearch, Unrolling, 2), (DataSearch, PreciseUnrolling, 1), (AimSearch, Aimed, 1)),
+)
+"""How inference inputs of a trained model are searched: searches, strategies and rounds."""
 
 _TRAINED_SHARE = 0.6
 """Share of the time that is left for one training; a model that is not trained to the end may fail on some input."""
@@ -169,8 +172,8 @@ class Endurance:
 
     def _search_input(self, steps: int, trained: Sequence[Tensor], batch: Sequence[Tensor]) -> Found | None:
         """Return what is found if the trained model fails on some inference input."""
-        for strategy, rounds in _INFERENCE:
-            found = DataSearch(
+        for search, strategy, rounds in _INFERENCE:
+            found = search(
                 self._task,
                 Recipe(steps=0),
                 trained,

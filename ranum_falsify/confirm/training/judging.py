@@ -15,6 +15,7 @@ from ranum_falsify.confirm.training.task import TrainingTask
 from ranum_falsify.confirm.unit_test import Trigger
 from ranum_falsify.errors import ReplayCrashError, ReplayTimeoutError
 from ranum_falsify.properties.problem.targets import Target, targets_of
+from ranum_falsify.replay.confirmer import Confirmer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +46,11 @@ class Judge:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._oracle.__exit__(kind, error, traceback)
+
+    @property
+    def confirmer(self) -> Confirmer:
+        """Runs the network, and parts of it."""
+        return self._oracle.confirmer
 
     def judge(self, weights: Sequence[np.ndarray], point: Sequence[np.ndarray]) -> Verdict | None:
         """Return how an operator fails, None if none does, or if a weight is not finite.

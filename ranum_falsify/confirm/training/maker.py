@@ -12,12 +12,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ranum_falsify.confirm.training.aiming import AimSearch
 from ranum_falsify.confirm.training.endurance import Endurance
 from ranum_falsify.confirm.training.hitting import HitSearch, ZeroSearch
 from ranum_falsify.confirm.training.judging import Judge
 from ranum_falsify.confirm.training.running import Recipe
 from ranum_falsify.confirm.training.search import DataSearch, Found
 from ranum_falsify.confirm.training.strategies import (
+    Aimed,
     Bisecting,
     GradientMatching,
     Hitting,
@@ -33,7 +35,7 @@ from ranum_falsify.confirm.unit_test import UnitTest
 from ranum_falsify.deadline import Deadline
 from ranum_falsify.network.tensors import to_torch
 
-_UNTRAINED = ((Unrolling, 2), (LogarithmicUnrolling, 4), (PreciseUnrolling, 2))
+_UNTRAINED = ((Unrolling, 2), (LogarithmicUnrolling, 4), (PreciseUnrolling, 2), (Aimed, 1))
 """With which strategies and how many rounds initial weights are tried, before anything is trained."""
 
 _ROUNDS = 6
@@ -193,6 +195,7 @@ class TrainingMaker:
         yield 2, _EXACT_ROUNDS, Hitting()
         yield 3, _EXACT_ROUNDS, Bisecting()
         yield 4, _ROUNDS, Unrolling()
+        yield 3, _EXACT_ROUNDS, Aimed()
         yield 3, _ROUNDS, LogarithmicUnrolling()
         yield 2, _ROUNDS, PreciseUnrolling()
         test = self._make_test(seed, self._timeout * _TEST_SHARE)
@@ -234,7 +237,8 @@ class TrainingMaker:
         deadline: Deadline,
         rounds: int | None = None,
     ) -> Found | None:
-        search = (ZeroSearch if strategy.bisects else HitSearch if strategy.hits else DataSearch)(
+        kinds = (strategy.bisects, ZeroSearch), (strategy.hits, HitSearch), (strategy.aims, AimSearch)
+        search = next((kind for applies, kind in kinds if applies), DataSearch)(
             self._task,
             recipe,
             initial,

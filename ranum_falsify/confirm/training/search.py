@@ -97,7 +97,7 @@ class DataSearch:
         self._recipe = recipe
         self.initial = list(initial)
         self.strategy = strategy
-        self._judge = judge
+        self.judge = judge
         self.generator = generator
         proposed: Sequence[Tensor | None] = strategy.point or [None] * len(task.data)
         self._point = [x if given is None else given for given, x in zip(point, proposed, strict=True)]
@@ -328,7 +328,7 @@ class DataSearch:
         weights = [to_numpy(w.detach()).copy() for w in last]
         inputs = [point, batches[steps % len(batches)]] if batches and steps < self._recipe.steps else [point]
         for inference in ([to_numpy(x.detach()).copy() for x in some] for some in inputs):
-            verdict = self._judge.judge(weights, inference)
+            verdict = self.judge.judge(weights, inference)
             if verdict is not None:
                 self._found = Found(
                     batches=[[to_numpy(x).copy() for x in batch] for batch in batches if steps],

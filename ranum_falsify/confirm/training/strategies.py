@@ -21,6 +21,7 @@ class Strategy(ABC):
         descends: Whether it follows gradients.
         bisects: Whether it looks for exact zeros between points of different signs.
         hits: Whether it takes several weights to 0 at once.
+        aims: Whether it aims at numbers at which ONNX Runtime's kernels fail.
         is_precise: Whether it computes gradients in float64, where fewer of them vanish.
         point: The inference input that it is about, in the order of the task's data; None where any will do.
     """
@@ -29,6 +30,7 @@ class Strategy(ABC):
     descends = True
     bisects = False
     hits = False
+    aims = False
     is_precise = False
     point: Sequence[Tensor] | None
 
@@ -146,6 +148,13 @@ class Hitting(Unrolling):
     name = "hitting zeros"
     descends = False
     hits = True
+
+
+class Aimed(Unrolling):
+    """No descent but to vertices: a number is made one of those at which ONNX Runtime's kernels alone fail."""
+
+    name = "aiming at numbers"
+    aims = True
 
 
 class RandomData(Unrolling):
