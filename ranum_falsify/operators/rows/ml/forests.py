@@ -20,6 +20,7 @@ from ranum_falsify.domain.rules.learned.forest import Forest, Reached, reach
 from ranum_falsify.domain.rules.support.building import infinity_aware
 from ranum_falsify.domain.site import Site
 from ranum_falsify.domain.slack import sum_error, tiny
+from ranum_falsify.errors import UnsupportedAttributeError
 from ranum_falsify.lazy import cached_property
 from ranum_falsify.operators.support import batching
 from ranum_falsify.operators.support.families import across
@@ -124,6 +125,9 @@ def _classify(op: TreeEnsembleClassifier, x: Tensor) -> tuple[Tensor, Tensor]:
         chosen, z = _classify_two(op, scores, given)
         return labels[chosen] if _is_binary(op) else chosen, z
     bases, kind = _base_values(op), op.post_transform
+    if scores.shape[1] == 1 < len(bases):
+        # ONNX Runtime takes the class for the second of two then.
+        raise UnsupportedAttributeError(f"{len(bases)} base values for one class; give one")
     total = scores + (scores.new_tensor(bases) if len(bases) == scores.shape[1] else 0.0)
     if scores.shape[1] == 1:
         return (total[:, 0] > 0).long(), _finish(total, kind)
