@@ -209,6 +209,8 @@ def forests() -> Iterator[OperatorCase]:
     some = trees("target", [[0], [1], [0, 1]]) | {"n_targets": 3}
     for how in ("SUM", "MIN", "MAX"):
         yield case("TreeEnsembleRegressor", f"some {how}", X, **some, aggregate_function=how)
+        bases = some | {"base_values": [0.25, 1.0, 2.0]}
+        yield case("TreeEnsembleRegressor", f"some {how} with bases", X, **bases, aggregate_function=how)
     mixed = trees("target", [[0]], tests=TESTS) | {"n_targets": 1, "base_values": [3.0]}
     yield case("TreeEnsembleRegressor", "all tests", X, **mixed)
     yield case("TreeEnsembleRegressor", "missing", gaps, **mixed)
