@@ -69,6 +69,7 @@ REFUSED = {
     "empty factors": form("MatMul", Spread((2, 0)), Spread((0,))),
     "batch_dims 2, which": form("GatherND", Spread((2, 1, 4, 2)), ROWS, batch_dims=2),
     "2, which x and indices do not share": form("GatherND", Spread((2, 3, 1, 2)), PAIRS, batch_dims=2),
+    "a size of -2": form("CenterCropPad", Spread((6, 5)), np.array([-2, 3]), opset=18),
     "2 base values for one class": like("TreeEnsembleClassifier", "first 2 bases", classlabels_int64s=[4]),
     "3 outputs for 2 results": replace(
         form("Split", np.arange(6.0), opset=7, split=[6, 0]), outputs=3, constants=frozenset({0})
@@ -135,12 +136,15 @@ COLUMNS: list[Operand] = [
 ]
 COLUMNS += [np.ones(0, np.float32), np.ones(0, np.uint8), np.ones(0, np.int32)]
 BARE: dict[str, Any] = {"base_values": [0.0, 0.25, 0.25], "post_transform": "NONE"}
+VECTORS: list[Operand] = [np.ones(7, np.uint8), np.array([0.5], np.float32), SCALED[2], np.ones(7, np.uint8)]
+VECTORS += [SCALED[1], SCALED[2], SCALED[1], SCALED[2]]
 GRID: list[Operand] = [Spread((2, 2, 3), np.float16), np.array([2, 3, 1, 3])]
 FAR: list[Operand] = [np.zeros((1, 2, 4), np.float32), np.full((1, 2, 4), 1e20, np.float32), Spread((1, 2, 4))]
 MASKED: list[Operand] = [Spread((2, 2, 3, 4)), Spread((2, 2, 5, 4)), Spread((2, 2, 5, 3)), np.ones((1, 5), np.uint32)]
 SOUND = {
     "a place in a line of half precision": form("AffineGrid", *GRID, opset=20, align_corners=1),
     "padding with NaN": form("Pad", Spread((3, 4)), opset=7, pads=[3, 0, 2, 3], value=float("nan")),
+    "a product of vectors": form("QLinearMatMul", *VECTORS),
     "roots of scales that overflow": form("MultiHeadAttention", *FAR, domain=MICROSOFT, num_heads=2, scale=3e38),
     "the root of a negative scale": form("Attention", *MASKED, opset=24, scale=-0.5),
     "an extreme of no leaf": like("TreeEnsembleRegressor", "some MIN", **BARE),
