@@ -131,6 +131,7 @@ class GraphBuilder(Construction):
             values = self._run(node, spec, op, operands)
             with explain_errors(node, operands):
                 arrays = tuple(to_numpy(value) for value in values)
+            _check_outputs(node, self.path.title_of(node), len(arrays))
             scope.tensors.update(zip(node.output, map(constant, arrays), strict=False))
             if foldable:
                 named = make_node(spec, self.path.title_of(node), fields)
@@ -227,10 +228,7 @@ class GraphBuilder(Construction):
         if (origin := self.path.origin_of(node)) is not None:
             self.origins[op.name] = origin
         written = known or [details_of(value) for value in values]
-        if any(node.output[len(written) :]):
-            raise ModelError(
-                f"node {op.name!r} ({node.op_type}) has {len(node.output)} outputs for {len(written)} results"
-            )
+        _check_outputs(node, op.name, len(written))
         sources = list[Operation]()
         for index, (name, details) in enumerate(zip(node.output, written, strict=False)):
             if name:
@@ -313,6 +311,11 @@ class GraphBuilder(Construction):
 
 def _one(value: Callable[[], torch.Tensor]) -> tuple[torch.Tensor]:
     return (value(),)
+
+
+def _check_outputs(node: onnx.NodeProto, title: str, results: int) -> None:
+    if any(node.output[results:]):
+        raise ModelError(f"node {title!r} ({node.op_type}) has {len(node.output)} outputs for {results} results")
 
 
 def _has_fixed_shape(spec: OperatorSpec, operands: Sequence[Traced | None]) -> bool:

@@ -62,8 +62,18 @@ SEVERAL += [np.full(2, 0.003, np.float32), np.array(9, np.uint8)]
 PRODUCT: list[Operand] = [Spread((1, 3), np.uint8), np.ones((3, 2), np.int8), np.array(0.5, np.float32)]
 PRODUCT += [np.full(2, 0.5, np.float32), None, None]
 FLAT: list[Operand] = [*PRODUCT[:3], np.full((1, 1), 0.5, np.float32), None, None]
+PAIRS = np.zeros((2, 1, 3, 1), np.int64)
+ROWS = np.zeros((2, 1), np.int64)
 REFUSED = {
     "of which ONNX Runtime reads one": form("MatMul", Spread((5, 1, 2, 0)), Spread((4, 0, 2))),
+    "empty factors": form("MatMul", Spread((2, 0)), Spread((0,))),
+    "batch_dims 2, which": form("GatherND", Spread((2, 1, 4, 2)), ROWS, batch_dims=2),
+    "2, which x and indices do not share": form("GatherND", Spread((2, 3, 1, 2)), PAIRS, batch_dims=2),
+    "a size of -2": form("CenterCropPad", Spread((6, 5)), np.array([-2, 3]), opset=18),
+    "2 base values for one class": like("TreeEnsembleClassifier", "first 2 bases", classlabels_int64s=[4]),
+    "3 outputs for 2 results": replace(
+        form("Split", np.arange(6.0), opset=7, split=[6, 0]), outputs=3, constants=frozenset({0})
+    ),
     "where ONNX Runtime ignores it": form("Gemm", Spread((2, 0)), Spread((0, 4)), Spread((4,)), beta=2.0),
     "elements than the product has columns": form("MatMulIntegerToFloat", *FLAT, domain=MICROSOFT),
     "more dimensions than the product": form(
@@ -126,7 +136,17 @@ COLUMNS: list[Operand] = [
 ]
 COLUMNS += [np.ones(0, np.float32), np.ones(0, np.uint8), np.ones(0, np.int32)]
 BARE: dict[str, Any] = {"base_values": [0.0, 0.25, 0.25], "post_transform": "NONE"}
+VECTORS: list[Operand] = [np.ones(7, np.uint8), np.array([0.5], np.float32), SCALED[2], np.ones(7, np.uint8)]
+VECTORS += [SCALED[1], SCALED[2], SCALED[1], SCALED[2]]
+GRID: list[Operand] = [Spread((2, 2, 3), np.float16), np.array([2, 3, 1, 3])]
+FAR: list[Operand] = [np.zeros((1, 2, 4), np.float32), np.full((1, 2, 4), 1e20, np.float32), Spread((1, 2, 4))]
+MASKED: list[Operand] = [Spread((2, 2, 3, 4)), Spread((2, 2, 5, 4)), Spread((2, 2, 5, 3)), np.ones((1, 5), np.uint32)]
 SOUND = {
+    "a place in a line of half precision": form("AffineGrid", *GRID, opset=20, align_corners=1),
+    "padding with NaN": form("Pad", Spread((3, 4)), opset=7, pads=[3, 0, 2, 3], value=float("nan")),
+    "a product of vectors": form("QLinearMatMul", *VECTORS),
+    "roots of scales that overflow": form("MultiHeadAttention", *FAR, domain=MICROSOFT, num_heads=2, scale=3e38),
+    "the root of a negative scale": form("Attention", *MASKED, opset=24, scale=-0.5),
     "an extreme of no leaf": like("TreeEnsembleRegressor", "some MIN", **BARE),
     "magnitudes of the least integers": form("Normalizer", LARGE, domain="ai.onnx.ml", norm="L1"),
     "computed scales": replace(form("MatMulNBits", *QUANTISED, domain=MICROSOFT, **BLOCKS), constants=frozenset({1})),

@@ -178,6 +178,9 @@ def pad(x: Interval, before: Sequence[int], after: Sequence[int], value: float |
     wide = [dim for dim, widths in enumerate(zip(front, back, strict=True)) if any(widths)]
     if not wide:
         return x
+    if math.isnan(value):
+        low, high = (pad(x, before, after, end) for end in (-math.inf, math.inf))
+        return Interval.of(low.lower, high.upper, low.shape, nan=True)
     shape = tuple(b + n + a for b, n, a in zip(front, x.shape, back, strict=True))
     filling = torch.full((), value, dtype=x.dtype)
     if x.is_scalar and bool((x.lower == filling).all() and (x.upper == filling).all()):

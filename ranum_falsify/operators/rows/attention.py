@@ -176,13 +176,13 @@ def _attention_bounds(
     op, rank = site.op, len(q.shape)
     queries = q.move(lambda bound: split_heads(bound, op.q_num_heads))
     keys, values = _with_past(k, op.kv_num_heads, past_key), _with_past(v, op.kv_num_heads, past_value)
-    if _is_read_otherwise(op, q.dtype, attn_mask, nonpad_kv_seqlen, keys.shape[2]):
+    scale = _scale(op, queries.shape[3])
+    # The definition, which ONNX Runtime has beside its kernels, takes the root of the scale.
+    if scale < 0 or _is_read_otherwise(op, q.dtype, attn_mask, nonpad_kv_seqlen, keys.shape[2]):
         return unknown(site)
     past = 0 if past_key is None else past_key.shape[2]
     bias = _bias_bounds(op, attn_mask, nonpad_kv_seqlen, past, (queries.shape[2], keys.shape[2]))
-    y, scores, capped = attention_bounds(
-        site, queries, keys, values, bias, scale=_scale(op, queries.shape[3]), cap=op.softcap, blank=True
-    )
+    y, scores, capped = attention_bounds(site, queries, keys, values, bias, scale=scale, cap=op.softcap, blank=True)
     steps = (scores, capped, _biased(capped, bias), Interval.fill(0, 1, scores.shape, scores.dtype))
     moved = replace(y.move(lambda bound: _join_heads(bound, rank)), nan=y.nan, overflows=y.overflows)
     shown = replace(steps[op.qk_matmul_output_mode], nan=scores.nan, overflows=scores.overflows)

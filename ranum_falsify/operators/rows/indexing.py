@@ -70,6 +70,9 @@ def _flatten_index(indices: Tensor, sizes: Sequence[int]) -> Tensor:
 def _gather_nd(op: Operation, x: Tensor, indices: Tensor) -> Tensor:
     batch_dims, depth = op.batch_dims or 0, indices.shape[-1]
     batch, sizes = x.shape[:batch_dims], x.shape[batch_dims : batch_dims + depth]
+    if not 0 <= batch_dims < indices.ndim or indices.shape[:batch_dims] != batch:
+        # ONNX Runtime reads indices of another batch as they are stored.
+        raise UnsupportedAttributeError(f"batch_dims {batch_dims}, which x and indices do not share")
     rest = x.shape[batch_dims + depth :]
     flat, cells = _flatten_index(indices, sizes), math.prod(sizes)
     if batch_dims:

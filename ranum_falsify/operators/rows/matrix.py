@@ -35,11 +35,12 @@ def matrix_of(a: Tensor, b: Tensor) -> Tensor:
     """Return the matrix product, for integers too; a vector counts as a row (left) or a column (right).
 
     Raises:
-        UnsupportedAttributeError: ONNX Runtime takes a batch of empty matrices for one of them.
+        UnsupportedAttributeError: ONNX Runtime takes a batch of empty factors for one of them.
     """
-    batch = a.shape[:-2]
-    if b.ndim > 2 and not b.numel() and np.broadcast_shapes(batch, b.shape[:-2]) != batch:
-        raise UnsupportedAttributeError("a batch of empty matrices, of which ONNX Runtime reads one")
+    # Beside a vector, the rows of a matrix are a batch for ONNX Runtime.
+    batch = a.shape[: -1 if b.ndim == 1 else -2]
+    if not b.numel() and (batch if b.ndim == 1 else np.broadcast_shapes(batch, b.shape[:-2]) != batch):
+        raise UnsupportedAttributeError("a batch of empty factors, of which ONNX Runtime reads one")
     if a.is_floating_point():
         return torch.matmul(a, b)
     # PyTorch has no product of integer matrices on CUDA.

@@ -70,7 +70,9 @@ def _qlinear_matmul(
     y_zero: Tensor,
 ) -> Tensor:
     total = _matmul_integer(op, a, b, a_zero, b_zero).double()
-    return round_to_steps(total * _rows(a_scale.double()) * b_scale / y_scale, y_zero, y_zero.dtype)
+    y = round_to_steps(total * _rows(a_scale.double()) * b_scale / y_scale, y_zero, y_zero.dtype)
+    # A product of vectors has no axis, whatever its scales have.
+    return y.reshape(total.shape)
 
 
 def _convolve(op: Operation, x: Tensor, w: Tensor, x_zero: Tensor | None, w_zero: Tensor | None) -> Tensor:

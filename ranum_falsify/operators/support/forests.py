@@ -182,8 +182,8 @@ def _build(
     weights: Iterable[float],
     scores: int,
 ) -> Forest:
-    columns = {name: torch.tensor(column) for name, column in vars(nodes).items()}
-    columns["threshold"] = columns["threshold"].double()
+    columns = {name: torch.tensor(column) for name, column in vars(nodes).items() if name != "threshold"}
+    columns["threshold"] = torch.tensor(nodes.threshold, dtype=torch.float64)
     yes, no = columns["yes"], columns["no"]
     count = len(yes)
     is_leaf = (yes == torch.arange(count)) & (no == torch.arange(count))

@@ -75,9 +75,11 @@ def _half_pixel(x: np.ndarray, axis: ResizedAxis) -> np.ndarray:
 
 
 def _symmetric(x: np.ndarray, axis: ResizedAxis) -> np.ndarray:
-    # ONNX Runtime evaluates this one mode in double precision, from a float32 size.
-    adjustment = axis.after / float(np.float32(axis.scale) * np.float32(axis.before))
-    exact = axis.before / 2 * (1 - adjustment) + (x.astype(np.float64) + 0.5) / axis.scale - 0.5
+    # ONNX Runtime adds the offset, which it has in single precision, in double precision.
+    before = np.float32(axis.before)
+    adjustment = np.float32(axis.after) / (np.float32(axis.scale) * before)
+    offset = before / np.float32(2) * (np.float32(1) - adjustment)
+    exact = float(offset) + (x.astype(np.float64) + 0.5) / axis.scale - 0.5
     return exact.astype(np.float32)
 
 

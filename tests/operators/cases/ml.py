@@ -209,6 +209,8 @@ def forests() -> Iterator[OperatorCase]:
     some = trees("target", [[0], [1], [0, 1]]) | {"n_targets": 3}
     for how in ("SUM", "MIN", "MAX"):
         yield case("TreeEnsembleRegressor", f"some {how}", X, **some, aggregate_function=how)
+        bases = some | {"base_values": [0.25, 1.0, 2.0]}
+        yield case("TreeEnsembleRegressor", f"some {how} with bases", X, **bases, aggregate_function=how)
     mixed = trees("target", [[0]], tests=TESTS) | {"n_targets": 1, "base_values": [3.0]}
     yield case("TreeEnsembleRegressor", "all tests", X, **mixed)
     yield case("TreeEnsembleRegressor", "missing", gaps, **mixed)
@@ -269,6 +271,10 @@ def ensembles() -> Iterator[OperatorCase]:
     for kind in range(4):
         yield case("TreeEnsemble", f"transform {kind}", X, opset=5, **attributes(post_transform=kind))
     yield case("TreeEnsemble", "doubles", Spread((4, 3), np.float64), opset=5, **attributes(np.float64))
+    # float32 has no number between those of the inputs.
+    near = Spread((4, 3), np.float64, low=0.1 - 1e-9, high=0.1 + 1e-9)
+    splits = tensor([0.1] * 5, np.float64)
+    yield case("TreeEnsemble", "close doubles", near, opset=5, **attributes(np.float64, nodes_splits=splits))
     sets = {
         "nodes_modes": tensor([6, 1, 6, 3, 4], np.uint8),
         "membership_values": tensor([1.0, -2.0, 0.0, np.nan, 2.0, np.nan]),

@@ -108,6 +108,14 @@ CASES = [
         for policy in ("not_larger", "not_smaller", "stretch")
         for mode in ("nearest", "linear")
     ),
+    resized(
+        "symmetric-middle",
+        sizes=(7, 3),
+        axes=[2, 3],
+        nearest_mode="floor",
+        coordinate_transformation_mode="half_pixel_symmetric",
+        keep_aspect_ratio_policy="not_smaller",
+    ),
     resized("line", x=Spread((1, 2, 6)), scales=(1, 1, 2.0), mode="linear"),
     resized("volume", x=Spread((1, 1, 2, 3, 4)), scales=(1, 1, 2, 2, 2), mode="linear"),
     resized("volume-nearest", x=Spread((1, 1, 2, 3, 4)), scales=(1, 1, 2, 1.5, 2)),

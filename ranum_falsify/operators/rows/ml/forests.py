@@ -20,6 +20,7 @@ from ranum_falsify.domain.rules.learned.forest import Forest, Reached, reach
 from ranum_falsify.domain.rules.support.building import infinity_aware
 from ranum_falsify.domain.site import Site
 from ranum_falsify.domain.slack import sum_error, tiny
+from ranum_falsify.errors import UnsupportedAttributeError
 from ranum_falsify.lazy import cached_property
 from ranum_falsify.operators.support import batching
 from ranum_falsify.operators.support.families import across
@@ -76,11 +77,7 @@ def _aggregate_bounds(reached: Reached, how: str, bases: Sequence[float], dtype:
     low, high = _between(reached, how)
     size = torch.maximum(reached.low.abs(), reached.high.abs()).sum(1) + base.abs()
     error = size * sum_error(trees + 1, dtype, _RARE_ROUNDINGS) + (trees + _RARE_ROUNDINGS) * tiny(dtype)
-    ends = low + base - error, high + base + error
-    if how in ("MIN", "MAX"):  # to no score at all, no base value is added
-        empty = ~reached.surely.any(1)
-        ends = torch.where(empty, ends[0].clamp(max=0), ends[0]), torch.where(empty, ends[1].clamp(min=0), ends[1])
-    y = round_outward(*ends, dtype, (rows, scores))
+    y = round_outward(low + base - error, high + base + error, dtype, (rows, scores))
     return replace(y, overflows=bool((size * 1.01 >= torch.finfo(dtype).max).any()))
 
 
@@ -124,6 +121,9 @@ def _classify(op: TreeEnsembleClassifier, x: Tensor) -> tuple[Tensor, Tensor]:
         chosen, z = _classify_two(op, scores, given)
         return labels[chosen] if _is_binary(op) else chosen, z
     bases, kind = _base_values(op), op.post_transform
+    if scores.shape[1] == 1 < len(bases):
+        # ONNX Runtime takes the class for the second of two then.
+        raise UnsupportedAttributeError(f"{len(bases)} base values for one class; give one")
     total = scores + (scores.new_tensor(bases) if len(bases) == scores.shape[1] else 0.0)
     if scores.shape[1] == 1:
         return (total[:, 0] > 0).long(), _finish(total, kind)
@@ -236,8 +236,7 @@ def _regress(op: TreeEnsembleRegressor, x: Tensor) -> Tensor:
     bases, kind = _base_values(op), op.post_transform
     scores = _aggregate(weights, gives, op.aggregate_function)
     if len(bases) == scores.shape[1]:
-        added = gives.any(1) if op.aggregate_function in ("MIN", "MAX") else torch.ones_like(scores)
-        scores = scores + scores.new_tensor(bases) * added
+        scores = scores + scores.new_tensor(bases) * gives.any(1)
     return _finish(scores, kind).float()
 
 
@@ -255,7 +254,10 @@ def _regress_bounds(site: Site, x: Interval) -> Interval:
     rows = x.shape[0] if len(x.shape) > 1 else 1
     reached = reach(op.forest, as_rows(x))
     scores = _aggregate_bounds(reached, op.aggregate_function, _base_values(op), torch.float32, rows)
-    return _finish_bounds(site, scores, op.post_transform)
+    # To a score that no leaf gives, no base value is added.
+    low, high, empty = scores.lower, scores.upper, ~reached.surely.any(1)
+    ends = torch.where(empty, low.clamp(max=0), low), torch.where(empty, high.clamp(min=0), high)
+    return _finish_bounds(site, replace(scores, lower=ends[0], upper=ends[1]), op.post_transform)
 
 
 @across(
