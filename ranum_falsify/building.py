@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -218,3 +218,25 @@ class ModelBuilder:
 
 def _value_info(name: str, shape: Sequence[int | str], dtype: str) -> onnx.ValueInfoProto:
     return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(np.dtype(dtype)), shape)
+
+
+def copy_without(model: onnx.ModelProto, names: Collection[str]) -> onnx.ModelProto:
+    """Return a copy of a model without some initializers, the bytes of which are never copied."""
+    copy = onnx.ModelProto()
+    for field, value in model.ListFields():
+        if field.name != "graph":
+            _set_field(copy, field.name, value)
+    for field, value in model.graph.ListFields():
+        if field.name != "initializer":
+            _set_field(copy.graph, field.name, value)
+    copy.graph.initializer.extend(i for i in model.graph.initializer if i.name not in names)
+    return copy
+
+
+def _set_field(message: Any, name: str, value: Any) -> None:
+    if hasattr(value, "CopyFrom"):
+        getattr(message, name).CopyFrom(value)
+    elif hasattr(value, "extend"):
+        getattr(message, name).extend(value)
+    else:
+        setattr(message, name, value)

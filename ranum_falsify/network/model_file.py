@@ -6,14 +6,14 @@ import difflib
 import math
 import zlib
 from collections import Counter
-from collections.abc import Collection, Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
 from google.protobuf.message import DecodeError
 
+from ranum_falsify.building import copy_without
 from ranum_falsify.content import is_compressed, largest_content, name_foreign
 from ranum_falsify.errors import ModelError
 from ranum_falsify.network.functions import first_line, inline_functions
@@ -244,28 +244,6 @@ def free_model(model: onnx.ModelProto, names: Sequence[str]) -> onnx.ModelProto:
     del freed.graph.input[:]
     freed.graph.input.extend(inputs)
     return freed
-
-
-def copy_without(model: onnx.ModelProto, names: Collection[str]) -> onnx.ModelProto:
-    """Return a copy of a model without some initializers, the bytes of which are never copied."""
-    copy = onnx.ModelProto()
-    for field, value in model.ListFields():
-        if field.name != "graph":
-            _set_field(copy, field.name, value)
-    for field, value in model.graph.ListFields():
-        if field.name != "initializer":
-            _set_field(copy.graph, field.name, value)
-    copy.graph.initializer.extend(i for i in model.graph.initializer if i.name not in names)
-    return copy
-
-
-def _set_field(message: Any, name: str, value: Any) -> None:
-    if hasattr(value, "CopyFrom"):
-        getattr(message, name).CopyFrom(value)
-    elif hasattr(value, "extend"):
-        getattr(message, name).extend(value)
-    else:
-        setattr(message, name, value)
 
 
 def free_first_dimension(model: onnx.ModelProto) -> onnx.ModelProto:

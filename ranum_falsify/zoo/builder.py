@@ -9,8 +9,7 @@ import numpy as np
 import onnx
 from dnnv.nn.utils import TensorDetails
 
-from ranum_falsify.building import BoxedVariable, ModelBuilder, Tensor
-from ranum_falsify.network.model_file import copy_without
+from ranum_falsify.building import BoxedVariable, ModelBuilder, Tensor, copy_without
 from ranum_falsify.zoo.initial import Initial
 
 

@@ -33,7 +33,7 @@ def test_files_and_report(workshop: Workshop) -> None:
     out, plot = workshop.folder / "out", workshop.folder / "run.svg"
     done = train(workshop, LOSS, "--out", out, "--plot", plot, "--learning-rate", "0.9")
     assert done.status == 1
-    assert "hit (Log): infinity after training (sgd, learning rate 0.9, 1 step; by bisection)" in done.out
+    assert "hit (Log): infinity after training (sgd, learning rate 0.9, 1 step; by unrolling)" in done.out
     assert "training leads into 1 of 1 operator" in done.out
     report = json.loads((out / "training.json").read_text())
     (operator,) = report["operators"]

@@ -296,7 +296,7 @@ class TestDetect:
         (model,) = report["models"]
         assert [flag["node"] for flag in model["faulty"]["flagged"]] == ["log", "Mul", "ReduceSum", "Neg"]
         assert model["faulty"]["flagged"][1] == {"node": "Mul", "op_type": "Mul", "conditions": [], "after": ["log"]}
-        assert model["repaired"]["flagged"] == [] and len(model["repaired"]["seconds"]["analyses"]) == 3
+        assert model["repaired"]["flagged"] == [] and len(model["repaired"]["seconds"]["analyses"]) == 1
         assert model["faulty"]["seconds"]["one_shot"] == report["seconds"]["one_shot"] > 0
         assert report["totals"]["programs_proved"] == report["totals"]["programs"] == 1
         assert report["totals"]["verdicts"] == {"detected": 1, "after": 0, "missed": 0}
