@@ -186,20 +186,16 @@ class ModelBuilder:
 
     def build(self) -> onnx.ModelProto:
         """Return the model, unchecked."""
-        graph = helper.make_graph(
-            list(self._nodes.values()),
-            self.name,
-            [v.info for v in self.inputs],
-            self._outputs,
-            initializer=self._initializers,
-        )
+        graph = helper.make_graph(list(self._nodes.values()), self.name, [v.info for v in self.inputs], self._outputs)
         texts = {"producer_name": self._producer, "doc_string": self.summary}
-        return helper.make_model(
+        model = helper.make_model(
             graph,
             opset_imports=[helper.make_opsetid(domain, version) for domain, version in self._opsets.items()],
             ir_version=self._ir_version,
             **{name: text for name, text in texts.items() if text},
         )
+        model.graph.initializer.extend(self._initializers)
+        return model
 
     def _unused(self, op_type: str) -> str:
         while True:
