@@ -112,7 +112,8 @@ class _Decision:
         """Give up the conditions that no cells prove, because they are open at a single number."""
         found = self._table.evaluate(cells.points())
         for condition in list(self._open):
-            if found is None or not _holds(found, condition):
+            # A mark of all numbers together, such as that of an overflow, may be none of a single one.
+            if found is None or any(True for _ in _search(self._table, found, condition, len(cells))):
                 self._open.remove(condition)
                 self._refuted.append(condition)
 
