@@ -84,6 +84,10 @@ REFUSED = [
     (Form(op_type="QLinearSoftmax", name="first", attributes={"opset": 2**63 - 1}), "opset"),
     (Form(op_type="QLinearSoftmax", name="flat", attributes={"opset": -(2**31) - 1}), "opset"),
     (Form(op_type="QMoE", name="4 bits", attributes={"swiglu_fusion": 2}), "swiglu_fusion"),
+    (
+        Form(op_type="QMoE", name="4 bits, columns", operands={3: Spread((2, 16, 1), np.float32, 0.01, 0.05)}),
+        "by column",
+    ),
     (Form(op_type="MatMulNBits", name="8 bits", attributes={"bits": 2**31 - 1}), "bits"),
     (Form(op_type="QGemm", name="floats", operands={7: whole(2, np.float32)}), "y_scale"),
     (

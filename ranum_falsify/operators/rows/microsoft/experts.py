@@ -285,6 +285,8 @@ def _check_quantised(op: Operation, given: Mapping[str, Any]) -> None:
         raise UnsupportedAttributeError(
             f"{DOMAIN}::QMoE: other operands than two layers of integers of one width, with scales, are not supported"
         )
+    if {len(given[name].shape) for name in ("s1", "s2")} != {3 if op.block_size else 2}:
+        raise UnsupportedAttributeError(f"{DOMAIN}::QMoE: only scales by column, or by block of a column, are supported")
 
 
 def _read_layer(op: Operation, weights: Tensor, scales: Tensor, zeros: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
