@@ -69,6 +69,7 @@ REFUSED = {
     "empty factors": form("MatMul", Spread((2, 0)), Spread((0,))),
     "batch_dims 2, which": form("GatherND", Spread((2, 1, 4, 2)), ROWS, batch_dims=2),
     "2, which x and indices do not share": form("GatherND", Spread((2, 3, 1, 2)), PAIRS, batch_dims=2),
+    "a size of 2147483648": form("CenterCropPad", Spread((0, 5)), np.array([2**31, 0]), opset=18),
     "a size of -2": form("CenterCropPad", Spread((6, 5)), np.array([-2, 3]), opset=18),
     "2 base values for one class": like("TreeEnsembleClassifier", "first 2 bases", classlabels_int64s=[4]),
     "3 outputs for 2 results": replace(

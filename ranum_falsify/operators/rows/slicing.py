@@ -197,7 +197,7 @@ def _centre(op: Operation, old: Sequence[int], shape: np.ndarray) -> tuple[list[
     axes = range(rank) if op.axes is None else [axis % rank for axis in op.axes]
     before, after = [0] * rank, [0] * rank
     for axis, size in zip(axes, ints(shape) or [], strict=True):
-        if size < 0:
+        if not 0 <= size < 2**31:
             raise UnsupportedAttributeError(f"a size of {size}, of which ONNX Runtime makes another")
         missing = size - old[axis]
         # Halves round down when padding and when cropping, each seen from the front.
