@@ -19,10 +19,10 @@ from ranum_falsify.version import __version__
 os.environ["ORT_DISABLE_TELEMETRY"] = "1"
 
 if TYPE_CHECKING:
-    from ranum_falsify.api.asking import falsify, prove
     from ranum_falsify.api.boxes import BoxLike
     from ranum_falsify.api.checking import check
     from ranum_falsify.api.confirming import UnitTests, confirm
+    from ranum_falsify.api.entry_points import falsify, prove
     from ranum_falsify.api.fixing import fix
     from ranum_falsify.api.models import Model, load_model
     from ranum_falsify.api.module_tests import ModuleTests
@@ -94,7 +94,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "ranum_falsify.api.asking": ("falsify", "prove"),
+    "ranum_falsify.api.entry_points": ("falsify", "prove"),
     "ranum_falsify.api.boxes": ("BoxLike",),
     "ranum_falsify.api.checking": ("check",),
     "ranum_falsify.api.confirming": ("UnitTests", "confirm"),

@@ -28,13 +28,13 @@ HOMES = (
 
 # file -> the operators that it names all the same, and why
 WAIVERS: dict[str, tuple[set[str], str]] = {
-    "transform/checks/numbering.py": ({"Identity"}, "a tensor under another name"),
+    "transform/checks/value_numbering.py": ({"Identity"}, "a tensor under another name"),
     "transform/operands.py": ({"Identity"}, "a constant under another name"),
     "transform/checks/joining.py": (
         {"Abs", "Add", "Cast", "Concat", "Constant", "Mul", "Reshape", "Sub"},
         "writes nodes: the difference of two models",
     ),
-    "transform/stating.py": (
+    "transform/vnnlib_export.py": (
         {"Concat", "Reshape", "Slice"},
         "writes nodes: one vector of several inputs, and of what a property asks about",
     ),
@@ -58,11 +58,11 @@ WAIVERS: dict[str, tuple[set[str], str]] = {
     "search/converter.py": ({"Add", "MatMul"}, "a kernel of PyTorch computes both at once"),
     "replay/worker/graph.py": ({"Constant"}, "a stored tensor, spelled as a node"),
     "replay/worker/session.py": ({"Cast"}, "writes nodes: NumPy has no bfloat16"),
-    "network/lowering.py": ({"Constant"}, "a stored tensor, spelled as a node"),
-    "network/texts.py": ({"Gather"}, "writes nodes: the choice of a string by its number"),
-    "network/draws.py": ({"CastLike", "Less"}, "writes nodes: a comparison with what is drawn"),
+    "network/tensorise.py": ({"Constant"}, "a stored tensor, spelled as a node"),
+    "network/string_inputs.py": ({"Gather"}, "writes nodes: the choice of a string by its number"),
+    "network/random_inputs.py": ({"CastLike", "Less"}, "writes nodes: a comparison with what is drawn"),
     "network/precision.py": ({"Cast"}, "writes nodes, and removes what a converter wrote"),
-    "network/collecting.py": (
+    "network/sequence_accumulators.py": (
         {"Concat", "Constant", "Identity", "If", "Reshape", "Shape", "Slice", "Transpose"},
         "writes nodes: what becomes of lists that loops fill",
     ),

@@ -17,7 +17,7 @@ BUDGETS = {
     "domain": 14350,
     "fix": 3430,
     "network": 6780,
-    "operators": 19470,
+    "operators": 19490,
     "properties": 4800,
     "prove": 4740,
     "replay": 2220,

@@ -21,7 +21,7 @@ from ranum_falsify.api.tracing import FlatCall, TrainingStep, trace_training, un
 from ranum_falsify.errors import ModuleError, UsageError
 from ranum_falsify.network.tensors import to_numpy
 from ranum_falsify.starting import pause_collector, shorten_end
-from ranum_falsify.turns import turn
+from ranum_falsify.thread_turns import turn
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ranum_falsify.api.kernels import check_kernels
-from ranum_falsify.api.loading import Loaded
+from ranum_falsify.api.loading import BoundProblem
 from ranum_falsify.config import ConfirmConfig
 from ranum_falsify.confirm.exposed import Watched, expose_operators, watch_operator
 from ranum_falsify.confirm.maker import Attempt, Question, TestMaker
@@ -26,7 +26,7 @@ Store = Callable[[str, Mapping[str, np.ndarray]], bool]
 """Keeps the arrays of a unit test in a file of this name, and says whether it did."""
 
 
-class Workshop:
+class UnitTestGenerator:
     """Makes the unit tests of all operators that are not proved.
 
     Args:
@@ -38,7 +38,13 @@ class Workshop:
     """
 
     def __init__(
-        self, loaded: Loaded, config: ConfirmConfig, *, name: str, self_check: bool = True, store: Store | None = None
+        self,
+        loaded: BoundProblem,
+        config: ConfirmConfig,
+        *,
+        name: str,
+        self_check: bool = True,
+        store: Store | None = None,
     ) -> None:
         self._loaded = loaded
         self._config = config

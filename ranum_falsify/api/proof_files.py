@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ranum_falsify.api.loading import Loaded
+from ranum_falsify.api.loading import BoundProblem
 from ranum_falsify.config import SearchConfig
 from ranum_falsify.errors import UsageError
 from ranum_falsify.prove.proof_file import make_proof
@@ -12,7 +12,7 @@ from ranum_falsify.report.versions import versions
 from ranum_falsify.search.result import Answer
 
 
-def proof_of(answer: Answer, loaded: Loaded, config: SearchConfig) -> bytes:
+def proof_of(answer: Answer, loaded: BoundProblem, config: SearchConfig) -> bytes:
     """Return the proof file of an answer.
 
     Raises:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ranum_falsify.api.illustrating import ILLUSTRATION_SECONDS, illustrate
-from ranum_falsify.api.loading import Loaded
-from ranum_falsify.api.statement import Statement
+from ranum_falsify.api.generated_property import Statement
+from ranum_falsify.api.loading import BoundProblem
+from ranum_falsify.api.page_data import ILLUSTRATION_SECONDS, illustrate
 from ranum_falsify.config import Runtime, SearchConfig
 from ranum_falsify.deadline import Deadline
 from ranum_falsify.errors import UsageError
@@ -81,14 +81,14 @@ class Result:
     """
 
     answer: Answer
-    read: Loaded | None
+    read: BoundProblem | None
     config: SearchConfig
     kept: KeepList | None = None
     statement: Statement | None = None
     mended: Mended | None = None
 
     @property
-    def loaded(self) -> Loaded:
+    def loaded(self) -> BoundProblem:
         """What was asked.
 
         Raises:

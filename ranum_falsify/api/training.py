@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from ranum_falsify.api.loading import Loaded
+from ranum_falsify.api.loading import BoundProblem
 from ranum_falsify.config import ConfirmConfig, TrainingConfig
 from ranum_falsify.confirm.maker import Question, TestMaker
 from ranum_falsify.confirm.training.maker import TrainingMaker
@@ -83,7 +83,7 @@ class TrainingWorkshop:
         training: How the networks are trained.
     """
 
-    def __init__(self, loaded: Loaded, config: ConfirmConfig, training: TrainingConfig) -> None:
+    def __init__(self, loaded: BoundProblem, config: ConfirmConfig, training: TrainingConfig) -> None:
         self._loaded = loaded
         self._config = config
         self._training = training

@@ -37,7 +37,7 @@ from ranum_falsify.suite.instance import Instance
 from ranum_falsify.suite.record import InstanceRecord
 
 if TYPE_CHECKING:
-    from ranum_falsify.api.loading import Loaded
+    from ranum_falsify.api.loading import BoundProblem
     from ranum_falsify.api.result import Result
     from ranum_falsify.config import Options
     from ranum_falsify.prove.precision import KeepList
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 STATUS = {"holds": 0, "violated": 1, "unknown": 3}
 """Exit status by verdict."""
 
-Load = Callable[[Mapping[str, int]], "Loaded"]
+Load = Callable[[Mapping[str, int]], "BoundProblem"]
 """Reads what is asked, in some sizes of symbolic dimensions."""
 
 
@@ -79,7 +79,7 @@ def ask(
         check_backends(options)
     with pause_collector():  # takes longer than some timeouts
         import ranum_falsify.operators  # noqa: F401
-        from ranum_falsify.api.asking import answer_loaded, ask_all_sizes, ask_in_time, read_in_time
+        from ranum_falsify.api.entry_points import answer_loaded, ask_all_sizes, ask_in_time, read_in_time
         from ranum_falsify.api.timekeeper import Exit
 
     exit = Exit(partial(_leave, reporter), options.timeout) if owns_process else None
@@ -97,7 +97,7 @@ def ask(
     return STATUS["violated" if undecided else result.verdict]
 
 
-def _show(options: AskOptions, loaded: Loaded | None, reporter: _Reporter) -> int:
+def _show(options: AskOptions, loaded: BoundProblem | None, reporter: _Reporter) -> int:
     """Show what needs no answer, unless time was up before it was read; return the exit status."""
     if loaded is None:
         reporter.report(UNREAD)
@@ -137,7 +137,7 @@ class _Reporter:
     gather: Callable[[InstanceRecord], None] | None = None
     began: float = field(default_factory=time.monotonic)
 
-    def report(self, result: Answer, loaded: Loaded | None = None, kept: KeepList | None = None) -> None:
+    def report(self, result: Answer, loaded: BoundProblem | None = None, kept: KeepList | None = None) -> None:
         """Save and show a result; a failure is reported and does not prevent the rest.
 
         Args:
@@ -148,7 +148,7 @@ class _Reporter:
         saved = self._save(result, loaded)
         shown = None
         if self.options.report is not None and loaded is not None:
-            from ranum_falsify.api.illustrating import illustrate  # imports torch
+            from ranum_falsify.api.page_data import illustrate  # imports torch
 
             shown = illustrate(result, loaded, self.options)
 
@@ -179,7 +179,7 @@ class _Reporter:
                 if kept is not None and not quiet:
                     say(as_text(kept))
 
-    def _save(self, result: Answer, loaded: Loaded | None) -> Saved:
+    def _save(self, result: Answer, loaded: BoundProblem | None) -> Saved:
         """Write the counterexamples."""
         saved = Saved()
         if self.base is not None:

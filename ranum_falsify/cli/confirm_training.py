@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ranum_falsify.api.loading import Loaded
+from ranum_falsify.api.loading import BoundProblem
 from ranum_falsify.api.training import TrainedOperator, TrainingWorkshop
 from ranum_falsify.cli.files import check_writable, output_folder, write_json
 from ranum_falsify.cli.options.confirm import ConfirmOptions
@@ -27,7 +27,7 @@ from ranum_falsify.search.result import KIND_NAMES
 _REPORT = "training.json"
 
 
-def run(options: ConfirmOptions, loaded: Loaded) -> int:
+def run(options: ConfirmOptions, loaded: BoundProblem) -> int:
     """Run the command.
 
     Raises:

@@ -16,7 +16,7 @@ from ranum_falsify.cli.streams import verdict_stands
 from ranum_falsify.errors import UsageError
 
 if TYPE_CHECKING:
-    from ranum_falsify.api.loading import Loaded
+    from ranum_falsify.api.loading import BoundProblem
     from ranum_falsify.fix.repairing import Repairs
     from ranum_falsify.prove.assumptions import Assumptions
 
@@ -76,7 +76,7 @@ def _write(found: Repairs, output: Path) -> None:
     write_model(ir.from_proto(found.repairs[0].model), output)
 
 
-def _report(found: Repairs, loaded: Loaded, options: FixOptions, seconds: float) -> None:
+def _report(found: Repairs, loaded: BoundProblem, options: FixOptions, seconds: float) -> None:
     from ranum_falsify.report import fix_report
 
     output = options.output if found.repairs else None
@@ -93,7 +93,7 @@ def _report(found: Repairs, loaded: Loaded, options: FixOptions, seconds: float)
             )
 
 
-def _assumptions(found: Repairs, loaded: Loaded) -> Assumptions | None:
+def _assumptions(found: Repairs, loaded: BoundProblem) -> Assumptions | None:
     """Return what proofs rest on, with the files that the property was read from."""
     known = found.answer.assumptions
     return None if known is None else replace(known, sources=loaded.sources)

@@ -17,7 +17,7 @@ from ranum_falsify.cli.streams import complain
 from ranum_falsify.cli.usage import ERROR_STATUS, PROGRAM, find_near
 from ranum_falsify.config import ProveConfig
 from ranum_falsify.errors import UsageError
-from ranum_falsify.option import Argument
+from ranum_falsify.option_marks import Argument
 from ranum_falsify.version import __version__
 
 

@@ -20,7 +20,7 @@ from ranum_falsify.cli.streams import verdict_stands
 from ranum_falsify.errors import UsageError, reason_of
 from ranum_falsify.escaping import json_text
 from ranum_falsify.network.functions import first_line
-from ranum_falsify.network.guards import memory_limit
+from ranum_falsify.network.resource_limits import memory_limit
 from ranum_falsify.report.arrays import load_array
 from ranum_falsify.report.names import make_safe_name, unique_names
 from ranum_falsify.report.text import plural

@@ -14,9 +14,9 @@ from onnx import TensorProto, helper
 
 from ranum_falsify.errors import PropertyError
 from ranum_falsify.network import Graph, spec_of
-from ranum_falsify.network.draws import DEVIATIONS, Draw, expose_draws, is_cut
 from ranum_falsify.network.naming import UniqueNames, tensor_name
 from ranum_falsify.network.nesting import names_read
+from ranum_falsify.network.random_inputs import DEVIATIONS, Draw, expose_draws, is_cut
 from ranum_falsify.properties.formula.formula import Goal
 from ranum_falsify.properties.formula.terms import NetworkCall, Variable
 from ranum_falsify.properties.problem.problem import InputVariable, Problem

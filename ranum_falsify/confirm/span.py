@@ -14,7 +14,7 @@ from ranum_falsify.config import RUNTIMES, Runtime
 from ranum_falsify.confirm.unit_test import Span, Trigger
 from ranum_falsify.deadline import Deadline, OutOfTime
 from ranum_falsify.domain import Interval, IntervalAnalysis
-from ranum_falsify.domain.slack import tiny
+from ranum_falsify.domain.error_bounds import tiny
 from ranum_falsify.network import Graph
 from ranum_falsify.network.tensors import to_numpy, to_torch
 from ranum_falsify.properties.formula.terms import NetworkCall

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from dnnv.nn.utils import TensorDetails
 
-from ranum_falsify.network.draws import DEVIATIONS, Draw
+from ranum_falsify.network.random_inputs import DEVIATIONS, Draw
 from ranum_falsify.properties.problem.problem import InputVariable
 
 _SPREADS = (1.0, 0.1, 0.01, 0.001)

@@ -11,7 +11,7 @@ import torch
 from dnnv.nn import Operation
 
 from ranum_falsify.domain import Interval
-from ranum_falsify.domain.linear.forms import Affine
+from ranum_falsify.domain.linear.declarations import Affine
 from ranum_falsify.fix.sites import GuardSite
 from ranum_falsify.network import spec_of
 from ranum_falsify.validity import Constraint, InvalidRange, largest

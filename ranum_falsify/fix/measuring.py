@@ -20,10 +20,10 @@ from ranum_falsify.fix.repair import OutputChange
 from ranum_falsify.fix.subject import RepairSubject
 from ranum_falsify.lazy import cached_property
 from ranum_falsify.network import Graph, read
-from ranum_falsify.network.draws import Draw, expose_draws, is_cut
 from ranum_falsify.network.fields import array_of
 from ranum_falsify.network.model_file import free_model
 from ranum_falsify.network.order import operands_in
+from ranum_falsify.network.random_inputs import Draw, expose_draws, is_cut
 from ranum_falsify.network.registry import schema_of, spec_of
 from ranum_falsify.replay.replayer import Replayer
 

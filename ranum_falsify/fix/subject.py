@@ -16,8 +16,8 @@ from ranum_falsify.lazy import cached_property
 from ranum_falsify.network import Graph
 from ranum_falsify.properties.formula.terms import NetworkCall
 from ranum_falsify.properties.problem.problem import Problem
-from ranum_falsify.prove.executed import AsExecuted
 from ranum_falsify.prove.operand_bounds import open_inside, operand_intervals
+from ranum_falsify.prove.optimised_graph import ValidWhenOptimised
 from ranum_falsify.prove.proof import Proof
 from ranum_falsify.prove.prover import Prover
 from ranum_falsify.transform.naming import name_nodes
@@ -53,7 +53,7 @@ class Assessment:
     def guardable(self) -> Mapping[str, tuple[Constraint, ...]]:
         """The operators that are open as they are written, with the conditions on that."""
         written = {
-            node: tuple(c for c in conditions if not isinstance(c, AsExecuted))
+            node: tuple(c for c in conditions if not isinstance(c, ValidWhenOptimised))
             for node, conditions in self.open.items()
         }
         return {node: conditions for node, conditions in written.items() if conditions}

@@ -17,20 +17,20 @@ from ranum_falsify.operators.relations.halves import describe_unknown_halves, fi
 from ranum_falsify.operators.relations.rewrites import is_rewritten
 from ranum_falsify.operators.relations.unpublished import describe_unchecked, describe_unpublished
 from ranum_falsify.prove.checked import Checked, check
-from ranum_falsify.prove.executed import Execution
+from ranum_falsify.prove.optimised_graph import OptimisedGraph
 
 REWRITING: Runtime = "onnxruntime"
 """The runtime that does not run a network as it is written."""
 
-_executions: WeakKeyDictionary[Graph, Execution | None] = WeakKeyDictionary()
+_executions: WeakKeyDictionary[Graph, OptimisedGraph | None] = WeakKeyDictionary()
 
 
-def execution_of(graph: Graph) -> Execution | None:
+def execution_of(graph: Graph) -> OptimisedGraph | None:
     """Return what ONNX Runtime runs in place of a graph; None if it runs the graph as written."""
     if graph not in _executions:
         found = optimise(graph)
         same = found.graph is not None and not is_rewritten(graph, found.graph)
-        _executions[graph] = None if same else Execution(graph, found)
+        _executions[graph] = None if same else OptimisedGraph(graph, found)
     return _executions[graph]
 
 
@@ -95,11 +95,11 @@ def analyses_of(
     """
     written = make(graph, runtimes)
     if unchecked := _find_unchecked(graph, runtimes):
-        return Analyses(written, None, Execution(graph, Optimised(), f"PyTorch ({unchecked})"))
+        return Analyses(written, None, OptimisedGraph(graph, Optimised(), f"PyTorch ({unchecked})"))
     if CUDA in runtimes and (unpublished := describe_unpublished(graph)):
-        return Analyses(written, None, Execution(graph, Optimised(), f"CUDA ({unpublished})"))
+        return Analyses(written, None, OptimisedGraph(graph, Optimised(), f"CUDA ({unpublished})"))
     if unknown := find_unknown_halves(graph, runtimes):
-        return Analyses(written, None, Execution(graph, Optimised(), f"ARM64 ({unknown})"))
+        return Analyses(written, None, OptimisedGraph(graph, Optimised(), f"ARM64 ({unknown})"))
     execution = execution_of(graph) if REWRITING in runtimes else None
     if execution is None or execution.graph is None:
         return Analyses(written, None, execution)
@@ -115,7 +115,7 @@ def without_execution(analyses: Analyses, graph: Graph, reason: str) -> Analyses
         graph: The network as written.
         reason: Why.
     """
-    return Analyses(analyses.written, None, Execution(graph, Optimised(fault=reason)))
+    return Analyses(analyses.written, None, OptimisedGraph(graph, Optimised(fault=reason)))
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ class Analyses:
 
     written: IntervalAnalysis
     executed: IntervalAnalysis | None = None
-    execution: Execution | None = None
+    execution: OptimisedGraph | None = None
 
     @property
     def all(self) -> tuple[IntervalAnalysis, ...]:

@@ -19,7 +19,7 @@ from ranum_falsify.properties.problem.problem import InputVariable, Problem
 from ranum_falsify.properties.problem.targets import operators_of
 from ranum_falsify.prove.analyses import Analyses
 from ranum_falsify.prove.checked import Checked
-from ranum_falsify.prove.induction import find_applications, find_before
+from ranum_falsify.prove.dependencies import find_applications, find_before
 from ranum_falsify.prove.stored_nan import reach_of_nan
 from ranum_falsify.prove.term_bounds import BoundsFrame
 from ranum_falsify.validity import Constraint

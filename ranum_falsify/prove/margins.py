@@ -11,10 +11,10 @@ from torch import Tensor
 
 from ranum_falsify.deadline import Deadline
 from ranum_falsify.domain.enclosure import Enclosure
+from ranum_falsify.domain.error_bounds import unit
 from ranum_falsify.domain.linear.bounds import LinearAnalysis
+from ranum_falsify.domain.linear.branch_and_bound import BranchAndBound, SplitResult
 from ranum_falsify.domain.linear.functionals import LinearBounds
-from ranum_falsify.domain.linear.splitting import BranchAndBound, SplitResult
-from ranum_falsify.domain.slack import unit
 from ranum_falsify.lazy import cached_property
 from ranum_falsify.properties.formula.circuit import Choice, Circuit
 from ranum_falsify.properties.formula.leaves import ComparisonLeaf

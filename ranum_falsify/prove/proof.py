@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from ranum_falsify.config import RUNTIMES, Runtime
-from ranum_falsify.prove.executed import AsExecuted
+from ranum_falsify.prove.optimised_graph import ValidWhenOptimised
 from ranum_falsify.validity import Constraint
 
 
@@ -40,7 +40,7 @@ class OperatorProof:
     @property
     def is_open_as_executed(self) -> bool:
         """Whether it is open only because of ONNX Runtime's graph optimisations."""
-        return bool(self.open) and all(isinstance(condition, AsExecuted) for condition in self.open)
+        return bool(self.open) and all(isinstance(condition, ValidWhenOptimised) for condition in self.open)
 
 
 @dataclass(frozen=True, kw_only=True)

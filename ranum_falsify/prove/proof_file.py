@@ -20,7 +20,7 @@ from ranum_falsify.errors import UsageError
 from ranum_falsify.network.fingerprint import Fingerprint
 from ranum_falsify.properties.problem.problem import Problem
 from ranum_falsify.prove.applications import Applications, box_of
-from ranum_falsify.prove.cutting import Cut, cut, is_narrow
+from ranum_falsify.prove.bisection import Cut, cut, is_narrow
 from ranum_falsify.prove.prover import Prover
 
 _FORMAT = 3

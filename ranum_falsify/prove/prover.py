@@ -20,8 +20,8 @@ from ranum_falsify.properties.formula.terms import NetworkCall, ValidityGoal
 from ranum_falsify.properties.problem.problem import InputVariable, Problem
 from ranum_falsify.prove.analyses import REWRITING, Analyses, analyses_of, make_linear, notices_of, without_execution
 from ranum_falsify.prove.applications import Applications, Box, box_of, select_operators
-from ranum_falsify.prove.cutting import cut, is_narrow
-from ranum_falsify.prove.hulls import Decided, decide_together
+from ranum_falsify.prove.bisection import cut, is_narrow
+from ranum_falsify.prove.box_grouping import Decided, decide_together
 from ranum_falsify.prove.margins import MarginProof
 from ranum_falsify.prove.outputs import describe_constants, describe_outputs, list_steep
 from ranum_falsify.prove.proof import OperatorProof, Proof, join_operators

@@ -11,7 +11,7 @@ from dnnv.nn.operations import Input, OutputSelect
 
 from ranum_falsify.network import Graph, spec_of
 from ranum_falsify.network.order import operands_in
-from ranum_falsify.operators.support.conditions import computes
+from ranum_falsify.operators.support.conditions import originates_nonfinite
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ def _follow(graph: Graph) -> StoredNanReach:
         if isinstance(op, OutputSelect):
             carriers |= {id(op)} if fed else set()
         elif not spec_of(op).shape_only and (fed or _reads_nan(spec_of(op).operands_of(op), nan)):
-            (readers if computes(op) else carriers).add(id(op))
+            (readers if originates_nonfinite(op) else carriers).add(id(op))
     return StoredNanReach(frozenset(carriers), frozenset(readers))
 
 

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from ranum_falsify.domain.enclosure import Enclosure
-from ranum_falsify.domain.slack import FUNCTION_SHARE, unit
+from ranum_falsify.domain.error_bounds import FUNCTION_SHARE, unit
 from ranum_falsify.properties.formula.circuit import Choice, Circuit
 from ranum_falsify.properties.formula.leaves import EPS, ArgEquality, ComparisonLeaf, GoalLeaf, Leaf, TruthLeaf, flatten
 from ranum_falsify.properties.formula.terms import (

@@ -49,7 +49,7 @@ def find_broken(op: Operation, finding: Finding) -> Constraint | None:
     if finding.kind == "nan" and _reads_nan(finding):
         return ReadsNan()
     if not list_stated_conditions(op) or finding.optimisations == "default":
-        return Finite() if spec.computes else None
+        return Finite() if spec.originates_nonfinite else None
     operands = [_find_operand(value, finding) for value in spec.operands_of(op)]
     if any(x is None and value is not None for x, value in zip(operands, spec.operands_of(op), strict=True)):
         return None

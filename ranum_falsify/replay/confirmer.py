@@ -15,9 +15,9 @@ from ranum_falsify.errors import ModelError, ReplayError
 from ranum_falsify.lazy import cached_property
 from ranum_falsify.network import Graph, spec_of
 from ranum_falsify.network.construction import MOST_NODES
-from ranum_falsify.network.lowering import has_others
 from ranum_falsify.network.model_file import free_first_dimension
 from ranum_falsify.network.nesting import has_subgraphs
+from ranum_falsify.network.tensorise import has_others
 from ranum_falsify.network.tensors import to_numpy, to_torch
 from ranum_falsify.properties.formula.terms import NetworkCall, ValidityGoal
 from ranum_falsify.properties.problem.problem import Problem
@@ -186,9 +186,9 @@ class Confirmer:
         runs = (self._parts[key].run_plain, self._parts[key].outputs)
         return [next(iter(run({source.name: x}).values())) for run in runs]
 
-    def find_telling(self, graph: Graph, samples: Mapping[str, np.ndarray], seconds: float) -> list[int]:
+    def find_revealing(self, graph: Graph, samples: Mapping[str, np.ndarray], seconds: float) -> list[int]:
         """Run the graph's model on many inputs `(count, *shape)`; see `Replayer.find_telling`."""
-        return self._replayers[id(graph)].find_telling(samples, seconds)
+        return self._replayers[id(graph)].find_revealing(samples, seconds)
 
     def apply(self, call: NetworkCall, arguments: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
         """Return the outputs of an application on concrete arguments."""

@@ -28,7 +28,7 @@ def operator_facts() -> dict[str, Any]:
         },
         "divides": collect(lambda spec: spec.divides),
         "conditional": collect(lambda spec: bool(spec.valid)),
-        "fallible": collect(lambda spec: spec.computes),
+        "fallible": collect(lambda spec: spec.originates_nonfinite),
         "refusing": collect(lambda spec: any(c.refuses and not c.decided_by for c in spec.valid)),
         "steered": {
             (spec.domain, spec.op_type): tuple(spec.operands.index(name) for c in spec.valid for name in c.decided_by)

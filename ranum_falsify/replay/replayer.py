@@ -47,8 +47,8 @@ import numpy as np
 import onnx
 
 from ranum_falsify.config import FailureKind, Optimisations, Reach
-from ranum_falsify.content import is_compressed
 from ranum_falsify.errors import ReplayCrashError, ReplayError, ReplayRefusalError, ReplayTimeoutError
+from ranum_falsify.file_content import is_compressed
 from ranum_falsify.network.child import Child, ChildDeathError, SpareChild
 from ranum_falsify.network.messages import tidy_message
 from ranum_falsify.network.model_file import model_bytes
@@ -242,7 +242,7 @@ class Replayer:
         outputs: dict[str, np.ndarray] = self._request("plain", inputs)
         return outputs
 
-    def find_telling(self, samples: Mapping[str, np.ndarray], seconds: float) -> list[int]:
+    def find_revealing(self, samples: Mapping[str, np.ndarray], seconds: float) -> list[int]:
         """Run many inputs, one after the other; return the positions of a few that are worth a `run`.
 
         Half of them run as users run the model, which tells of outputs that are not finite; the others without

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ranum_falsify.errors import UsageError, reason_of
-from ranum_falsify.network.guards import OversizeError, content_of
+from ranum_falsify.network.resource_limits import OversizeError, content_of
 
 _LARGEST = 2**30  # bytes
 _WANTED = "write ((X_0 0.5) (X_1 1.0) (Y_0 2.0)), or use --save-violation"

@@ -20,10 +20,10 @@ from typing import Any, BinaryIO, cast, get_args
 import numpy as np
 
 from ranum_falsify.config import HalfPrecision
-from ranum_falsify.content import sha256
 from ranum_falsify.errors import UsageError, reason_of
 from ranum_falsify.escaping import json_text
-from ranum_falsify.network.guards import OversizeError, content_of
+from ranum_falsify.file_content import sha256
+from ranum_falsify.network.resource_limits import OversizeError, content_of
 from ranum_falsify.report.names import is_plain_name, unique_names
 from ranum_falsify.report.places import Base
 from ranum_falsify.report.plain import as_json

@@ -17,10 +17,10 @@ from ranum_falsify.properties.formula.terms import NetworkCall, ValidityGoal
 from ranum_falsify.properties.problem.problem import Problem
 from ranum_falsify.properties.problem.targets import Target
 from ranum_falsify.replay.confirmer import is_in_question
-from ranum_falsify.search.beside import find_failing_in_torch
 from ranum_falsify.search.objective import Objective
 from ranum_falsify.search.result import Counterexample
 from ranum_falsify.search.search import Progress, Region, SearchContext, descend, find_worst_vertices
+from ranum_falsify.search.torch_replay import find_failing_in_torch
 
 _PATIENCE = 5
 """Evaluations to wait after a candidate that ONNX Runtime did not confirm."""

@@ -19,7 +19,7 @@ from torch.nn.functional import max_pool1d
 
 from ranum_falsify.domain.cells.cones import cones_of
 from ranum_falsify.domain.cells.grid import Cells, first_cells, numbers_at
-from ranum_falsify.domain.slack import tiny
+from ranum_falsify.domain.error_bounds import tiny
 from ranum_falsify.network import Graph, spec_of
 from ranum_falsify.network.tensors import is_floating, to_numpy, to_torch
 from ranum_falsify.properties.problem.targets import Target

@@ -19,17 +19,17 @@ from ranum_falsify.network.tensors import to_torch
 from ranum_falsify.properties.problem.targets import Target
 from ranum_falsify.replay.confirmer import feeds_of, meets_conditions
 from ranum_falsify.search.aiming import aim
-from ranum_falsify.search.beside import compare
 from ranum_falsify.search.bisection import bisect
+from ranum_falsify.search.confirmation_oracle import ConfirmationOracle
 from ranum_falsify.search.device import chunks
 from ranum_falsify.search.objective import Objective
+from ranum_falsify.search.operator_status import describe_status, is_shadowed
 from ranum_falsify.search.result import Counterexample, OperatorResult
-from ranum_falsify.search.scan import NEAR, find_strange, find_telling
+from ranum_falsify.search.scan import NEAR, find_revealing, find_runtime_only
 from ranum_falsify.search.search import Progress, Region, SearchContext, descend, find_worst_vertices
-from ranum_falsify.search.standing import describe_standing, is_aside
 from ranum_falsify.search.starts import mix, replace_row
 from ranum_falsify.search.target_state import TargetState
-from ranum_falsify.search.witness import Witness
+from ranum_falsify.search.torch_replay import compare
 
 _WIDE = 10
 """Starts per target in the first pass, where many targets share a batch."""
@@ -76,7 +76,7 @@ class OperatorSearch:
         self._failures: dict[str, None] = {}
         self._masked: dict[tuple[int, str], OperatorResult] = {}
         self._violated: Target | None = None
-        self._witness = Witness(context, self.targets)
+        self._witness = ConfirmationOracle(context, self.targets)
 
     # passes -----------------------------------------------------------------------------------------------------
 
@@ -132,7 +132,7 @@ class OperatorSearch:
         return [state for state in self.states if state.target.is_remote == remote and self._is_open(state)]
 
     def _list_descended(self) -> list[TargetState]:
-        return [s for s in self._list_open() if not is_aside(s.target, self.context.proof, self.found)]
+        return [s for s in self._list_open() if not is_shadowed(s.target, self.context.proof, self.found)]
 
     def _portfolio(self, region: Region, first: bool) -> None:
         states = self._list_open() + self._list_open(remote=True)
@@ -220,14 +220,14 @@ class OperatorSearch:
         near = self._list_near()
         if near and self._is_unseen():
             self._report("scan", 0.99)
-            self._attempt_each(find_strange(self.context, region, near))
+            self._attempt_each(find_runtime_only(self.context, region, near))
 
     def _try_out(self, region: Region, first: bool) -> None:
         """Where nothing is found, run points in ONNX Runtime one by one; at first only if margins are small."""
         near = self._list_near()
         if (near or not first) and self._is_unseen():
             self._report("trials", 0.99)
-            self._attempt_each(find_telling(self.context, region, near))
+            self._attempt_each(find_revealing(self.context, region, near))
 
     def _aim(self, region: Region, first: bool) -> None:
         """Where margins are so small that rounding matters, aim at numbers at which ONNX Runtime's kernels fail."""
@@ -376,7 +376,7 @@ class OperatorSearch:
         for target in self.targets:
             key = (target.goal, target.op.name)
             if key not in listed:
-                listed[key] = seen.get(key) or describe_standing(target, self.context.proof)
+                listed[key] = seen.get(key) or describe_status(target, self.context.proof)
         return (*listed.values(), *(result for key, result in seen.items() if key not in listed))
 
     def list_unconfirmed(self) -> tuple[str, ...]:

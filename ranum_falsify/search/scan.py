@@ -33,7 +33,9 @@ _MOST = 4
 """Points of one run that are worth a replay."""
 
 
-def find_strange(context: SearchContext, region: Region, near: Sequence[Sequence[Tensor]]) -> Iterator[list[Tensor]]:
+def find_runtime_only(
+    context: SearchContext, region: Region, near: Sequence[Sequence[Tensor]]
+) -> Iterator[list[Tensor]]:
     """Yield points, each with a batch of 1, on which an output of ONNX Runtime is not finite.
 
     Args:
@@ -108,7 +110,7 @@ _SECONDS = 2.0
 """Time of one round, which only slow networks take."""
 
 
-def find_telling(context: SearchContext, region: Region, near: Sequence[Sequence[Tensor]]) -> list[list[Tensor]]:
+def find_revealing(context: SearchContext, region: Region, near: Sequence[Sequence[Tensor]]) -> list[list[Tensor]]:
     """Return points, each with a batch of 1, on which a tensor of ONNX Runtime is not finite.
 
     Args:
@@ -128,7 +130,7 @@ def find_telling(context: SearchContext, region: Region, near: Sequence[Sequence
         order = torch.randperm(count, generator=context.generator)
         points = [torch.cat(pair)[order] for pair in zip(points, around, strict=True)]
     try:
-        told = context.confirmer.find_telling(
+        told = context.confirmer.find_revealing(
             calls[0].graph, feeds_of_points(calls[0], region, points), min(_SECONDS, context.budget.left)
         )
     except ReplayError:

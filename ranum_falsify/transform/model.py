@@ -14,8 +14,8 @@ from google.protobuf.message import DecodeError
 
 from ranum_falsify.errors import ModelError, SaveError, reason_of
 from ranum_falsify.network.functions import first_line
-from ranum_falsify.network.guards import TOO_MUCH_MEMORY
 from ranum_falsify.network.model_file import check_external_data, describe_wrong, model_bytes
+from ranum_falsify.network.resource_limits import TOO_MUCH_MEMORY
 from ranum_falsify.saving import save_together
 
 _LARGEST = 2_000_000_000

@@ -15,10 +15,10 @@ from ranum_falsify.transform.catalogue import PassCall, find_pass
 from ranum_falsify.transform.checks.comparing import check_metric, distance_of
 from ranum_falsify.transform.checks.difference import DifferenceQuestion, Judgement, decide
 from ranum_falsify.transform.checks.drawing import make_samples
-from ranum_falsify.transform.checks.numbering import Numbering
 from ranum_falsify.transform.checks.runs import LEVELS, Runs, WeightFile
 from ranum_falsify.transform.checks.samples import Limits, Sample, Sampled, compare_on_samples
 from ranum_falsify.transform.checks.structure import passes_checker, structure_faults
+from ranum_falsify.transform.checks.value_numbering import Numbering
 from ranum_falsify.transform.config import TransformConfig
 from ranum_falsify.transform.outcome import PassReport, PostconditionError, Transformed, VerificationError
 

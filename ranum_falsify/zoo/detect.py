@@ -13,8 +13,8 @@ import numpy as np
 import onnxruntime
 
 import ranum_falsify.operators  # noqa: F401 - fills the registry
-from ranum_falsify.building import BoxedVariable
 from ranum_falsify.config import RUNTIMES, ProveConfig, Runtime
+from ranum_falsify.model_builder import BoxedVariable
 from ranum_falsify.network import read
 from ranum_falsify.network.tensors import torch_threads
 from ranum_falsify.properties.language.parse import parse_dnnp

@@ -14,7 +14,7 @@ import onnxruntime
 import pytest
 
 import ranum_falsify as rf
-from ranum_falsify.content import sha256
+from ranum_falsify.file_content import sha256
 from ranum_falsify.report.commands import commands_of
 from ranum_falsify.suite.results import read_records
 from tests.cli.workshop import Workshop

@@ -104,6 +104,12 @@ def test_windows_at_the_border_of_a_small_image_read_fewer_elements(size: int, s
     assert upper[0, 0].item() == pytest.approx(24 if stored > 1 else 54, rel=1e-5)
 
 
+def test_infinity_times_a_factor_of_0_is_said_to_be_nan() -> None:
+    product = Interval.point(torch.tensor([[-math.inf, 1.0]]))
+    assert sum_scaled(product, 0.0, None, 1.0).nan
+    assert not sum_scaled(Interval.fill(-1, 1, (1, 2), F32), 0.0, None, 1.0).nan
+
+
 def test_a_sum_that_overflows_on_the_way_is_said_to_be_nan() -> None:
     x = Interval.point(torch.tensor([[3e38, 3e38]]))
     y = matrix_product(x, Interval.point(torch.tensor([[10.0], [-10.0]])))

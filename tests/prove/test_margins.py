@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from ranum_falsify.building import ModelBuilder
 from ranum_falsify.deadline import Deadline
 from ranum_falsify.domain.linear.bounds import LinearAnalysis
-from ranum_falsify.domain.linear.splitting import SplitResult
+from ranum_falsify.domain.linear.branch_and_bound import SplitResult
+from ranum_falsify.model_builder import ModelBuilder
 from ranum_falsify.network import Graph, read
 from ranum_falsify.properties.problem.problem import Problem
 from ranum_falsify.prove import margins

@@ -11,7 +11,7 @@ import onnx
 import pytest
 
 import ranum_falsify as rf
-from ranum_falsify.building import ModelBuilder, Tensor
+from ranum_falsify.model_builder import ModelBuilder, Tensor
 from tests.network.building import session
 
 T, C = 4, 3

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ranum_falsify.building import ModelBuilder
 from ranum_falsify.config import ProveConfig
 from ranum_falsify.deadline import Deadline
 from ranum_falsify.domain import Interval
 from ranum_falsify.domain.linear.bounds import LinearAnalysis
+from ranum_falsify.model_builder import ModelBuilder
 from ranum_falsify.network import Graph, read
 from ranum_falsify.prove.prover import Prover
 from tests.search.search_kit import valid_in_box

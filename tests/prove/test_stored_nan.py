@@ -14,7 +14,7 @@ from ranum_falsify.prove.explaining import histories
 from ranum_falsify.prove.prover import Prover
 from ranum_falsify.report.explanation import explanation
 from ranum_falsify.report.text import ranges
-from ranum_falsify.search.beside import find_failing_in_torch
+from ranum_falsify.search.torch_replay import find_failing_in_torch
 from tests.network.building import unchecked
 from tests.replay.replay_kit import replay
 from tests.search.search_kit import found, in_box, problem, search, valid_in_box

@@ -8,7 +8,7 @@ import pytest
 from ranum_falsify.config import RUNTIMES
 from ranum_falsify.network import read
 from ranum_falsify.replay.broken import find_broken, find_broken_at
-from ranum_falsify.search.beside import find_failing_in_torch
+from ranum_falsify.search.torch_replay import find_failing_in_torch
 from tests.network.building import unchecked
 from tests.replay.replay_kit import replay
 from tests.search.search_kit import found, search, valid_in_box

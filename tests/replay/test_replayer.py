@@ -15,8 +15,8 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
-from ranum_falsify.building import ModelBuilder
 from ranum_falsify.errors import ReplayCrashError, ReplayError, ReplayTimeoutError
+from ranum_falsify.model_builder import ModelBuilder
 from ranum_falsify.network.child import _SERVER, Child
 from ranum_falsify.replay import replayer as replay
 from ranum_falsify.replay.replayer import Replayer

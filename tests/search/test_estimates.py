@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 import ranum_falsify as rf
-from ranum_falsify.building import ModelBuilder
-from ranum_falsify.building import Tensor as Symbol
+from ranum_falsify.model_builder import ModelBuilder
+from ranum_falsify.model_builder import Tensor as Symbol
 from ranum_falsify.search.slopes import Estimates
 
 FLAT: dict[str, Callable[[Tensor], Tensor]] = {

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from ranum_falsify.network import Graph, read
-from ranum_falsify.search.scan import find_strange
+from ranum_falsify.search.scan import find_runtime_only
 from ranum_falsify.search.search import Region
 from tests.network.building import parse
 from tests.search.search_kit import context, found, search, valid_in_box
@@ -27,7 +27,8 @@ def points_of(graph: Graph, near: float) -> list[np.ndarray]:
     assert isinstance(region, Region)
     with given.confirmer:
         return [
-            x.numpy() for (x,) in find_strange(given, region, [[torch.full(region.boxes[0].lower[None].shape, near)]])
+            x.numpy()
+            for (x,) in find_runtime_only(given, region, [[torch.full(region.boxes[0].lower[None].shape, near)]])
         ]
 
 

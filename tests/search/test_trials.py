@@ -10,7 +10,7 @@ from ranum_falsify.network import Graph, read
 from ranum_falsify.replay.replayer import Replayer
 from ranum_falsify.search import scan
 from ranum_falsify.search.operator_search import OperatorSearch
-from ranum_falsify.search.scan import find_telling
+from ranum_falsify.search.scan import find_revealing
 from tests.network.building import parse
 from tests.search.search_kit import context, found, search, valid_in_box
 
@@ -46,7 +46,7 @@ def points_of(graph: Graph, near: list[float]) -> list[np.ndarray]:
     region = next(given.regions())
     shape = (1, *region.boxes[0].lower.shape)
     with given.confirmer:
-        return [x.numpy() for (x,) in find_telling(given, region, [[torch.full(shape, value)] for value in near])]
+        return [x.numpy() for (x,) in find_revealing(given, region, [[torch.full(shape, value)] for value in near])]
 
 
 @pytest.mark.parametrize("text", [SHOWN, SWALLOWED], ids=["shown", "swallowed"])
@@ -91,8 +91,8 @@ def test_of_inputs_that_show_the_same_few_are_told() -> None:
     model = parse("g (float x) => (float y) { l = Log(x) y = Tanh(l) }")
     samples = np.array([1, 0, 2, -1] * 10, np.float32)
     with Replayer(model) as replayer:
-        told = replayer.find_telling({"x": samples}, 60.0)
-        assert replayer.find_telling({"x": samples}, 0.0) == []
+        told = replayer.find_revealing({"x": samples}, 60.0)
+        assert replayer.find_revealing({"x": samples}, 0.0) == []
     assert told and set(samples[told]) <= {0.0, -1.0} and len(told) < 16
 
 
@@ -100,4 +100,4 @@ def test_divisions_that_end_a_process_are_not_run() -> None:
     model = parse("g (int32[1] a, int32[1] b) => (int32[1] y) { y = Div(a, b) }")
     samples = {"a": np.array([[8], [-(2**31)], [7]] * 2, np.int32), "b": np.array([[2], [-1], [0]] * 2, np.int32)}
     with Replayer(model) as replayer:
-        assert {1, 2} <= {position % 3 for position in replayer.find_telling(samples, 60.0)}
+        assert {1, 2} <= {position % 3 for position in replayer.find_revealing(samples, 60.0)}

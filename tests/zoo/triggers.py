@@ -17,7 +17,7 @@ import onnx
 from numpy.typing import ArrayLike, NDArray
 from onnx import helper, numpy_helper
 
-from ranum_falsify.building import BoxedVariable
+from ranum_falsify.model_builder import BoxedVariable
 from ranum_falsify.replay.operator_facts import operator_facts
 from ranum_falsify.replay.worker import InspectedModel, Operators, Setting
 from ranum_falsify.zoo.builder import Architecture

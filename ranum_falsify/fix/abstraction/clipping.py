@@ -16,9 +16,9 @@ from ranum_falsify.config import RUNTIMES, ProveConfig, Runtime
 from ranum_falsify.deadline import NEVER, Deadline, OutOfTime
 from ranum_falsify.domain import IntervalAnalysis
 from ranum_falsify.fix.abstraction.costs import rate_elements
+from ranum_falsify.fix.abstraction.maximal_box import BoxExpansion
 from ranum_falsify.fix.abstraction.partial import PartialAnalysis
 from ranum_falsify.fix.abstraction.ranges import KeptRange, Ranges, is_same
-from ranum_falsify.fix.abstraction.widening import Widening
 from ranum_falsify.network import Graph
 from ranum_falsify.network.order import topological_order
 from ranum_falsify.operators.support.conditions import conditions_of, gradient_conditions
@@ -140,7 +140,7 @@ class _Task:
         with suppress(OutOfTime):
             if proves(self._whole):
                 return ()
-            for finding in Widening(self._whole, holds, proves, self._rate_elements).findings():
+            for finding in BoxExpansion(self._whole, holds, proves, self._rate_elements).findings():
                 best = finding.ranges
         if best is None:
             return None

@@ -22,7 +22,7 @@ from dnnv.properties.parser.dnnp.parser import Py2PropertyTransformer, SymbolFac
 from dnnv.properties.parser.errors import ParserError
 
 from ranum_falsify.errors import PropertyError, RanumFalsifyError
-from ranum_falsify.network.guards import OversizeError, content_of
+from ranum_falsify.network.resource_limits import OversizeError, content_of
 from ranum_falsify.properties.language import vnnlib
 from ranum_falsify.properties.language.walk import subexpressions
 from ranum_falsify.starting import pause_collector

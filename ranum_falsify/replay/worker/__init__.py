@@ -43,7 +43,7 @@ def service() -> Callable[[str, Any], Any]:
             raise RuntimeError("no model is loaded")
         levels = loaded[0]
         if command == "tell":
-            return levels.find_telling(*argument)
+            return levels.find_revealing(*argument)
         answers = {"run": levels.run, "outputs": levels.outputs, "plain": levels.run_plain}
         return answers[command](argument)
 

@@ -13,7 +13,7 @@ import numpy as np
 from .graph import GOOD, Status, Value, find_bad, find_statuses, status_of
 from .model import STOP, STOPPED, InspectedModel, Look
 from .session import Session, Setting, write_optimised
-from .trials import find_telling
+from .trials import find_revealing
 
 Finding = dict[str, Any]  # what `ranum_falsify.replay.replayer.Finding` holds
 
@@ -100,14 +100,14 @@ class Levels:
         findings = look.findings | added
         return [findings[k] for k in self._written.order if k in findings] if added else list(findings.values())
 
-    def find_telling(self, samples: Mapping[str, np.ndarray], seconds: float) -> list[int]:
+    def find_revealing(self, samples: Mapping[str, np.ndarray], seconds: float) -> list[int]:
         """Return a few of many inputs on which an output, or without optimisations any tensor, is not finite.
 
         Args:
             samples: the inputs by name, `(count, *shape)`.
             seconds: after this time no further input is run.
         """
-        return find_telling(samples, (self._find_bad_ends, self._written.find_bad), seconds)
+        return find_revealing(samples, (self._find_bad_ends, self._written.find_bad), seconds)
 
     def _find_bad_ends(self, feeds: Mapping[str, np.ndarray]) -> dict[str, Status]:
         """Return the outputs that are not finite at the default level, with their status; `STOP` where it stops."""

@@ -200,7 +200,7 @@ class InspectedModel:
                 found[k] = self._stop_finding(k, feeds, values)
                 continue
             # Computed infinities that no input can change are constants, such as an attention mask.
-            good = dict.fromkeys(stored, GOOD) if self._operators.computes(self._nodes[k]) else {}
+            good = dict.fromkeys(stored, GOOD) if self._operators.originates_nonfinite(self._nodes[k]) else {}
             finding = self._find_invalid(k, feeds, values, {**known, **good} if good else known, varies=k in varying)
             if finding is not None:
                 found[k] = finding
@@ -213,7 +213,7 @@ class InspectedModel:
         stored = {name for name, (nan, _) in self.constants.items() if nan}
         for k in self.order if stored else ():
             holding = {name for name in self._reads[k] if known.get(name, GOOD)[0]}
-            if holding and holding <= stored and not self._operators.computes(self._nodes[k]):
+            if holding and holding <= stored and not self._operators.originates_nonfinite(self._nodes[k]):
                 stored.update(name for name in self._nodes[k].output if known.get(name, GOOD)[0])
         return stored
 
@@ -319,7 +319,9 @@ class InspectedModel:
             reached = reached.union(*(live.get(name, ()) for name in self._nodes[k].output))
             if reached:
                 reaches[k] = reached
-                leaves_out = bad.isdisjoint(self._nodes[k].output) and not self._operators.computes(self._nodes[k])
+                leaves_out = bad.isdisjoint(self._nodes[k].output) and not self._operators.originates_nonfinite(
+                    self._nodes[k]
+                )
                 for name in self._reads[k]:
                     if leaves_out and name in bad:
                         continue

@@ -84,7 +84,7 @@ class Operators:
             return True
         return any(self.may_refuse(child, is_stored) for graph in subgraphs(node) for child in graph.node)
 
-    def computes(self, node: onnx.NodeProto) -> bool:
+    def originates_nonfinite(self, node: onnx.NodeProto) -> bool:
         """Tell whether it is one of those that can be the first to be invalid, and no subgraph."""
         return _key(node) in self.fallible and not any(True for _ in subgraphs(node))
 

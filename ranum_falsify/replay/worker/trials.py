@@ -17,7 +17,7 @@ Show = Callable[[Mapping[str, np.ndarray]], Mapping[str, Status]]
 """Runs one input; returns the status of each tensor that is not finite."""
 
 
-def find_telling(samples: Mapping[str, np.ndarray], runs: Sequence[Show], seconds: float) -> list[int]:
+def find_revealing(samples: Mapping[str, np.ndarray], runs: Sequence[Show], seconds: float) -> list[int]:
     """Return the positions of the inputs on which a tensor is not finite, a few of those that show the same.
 
     Args:

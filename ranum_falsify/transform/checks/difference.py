@@ -39,11 +39,11 @@ from ranum_falsify.properties.problem.reduce import reduce
 from ranum_falsify.search.result import Answer
 from ranum_falsify.search.starts import Box
 from ranum_falsify.transform.checks.comparing import Tolerance
-from ranum_falsify.transform.checks.driving import drive
+from ranum_falsify.transform.checks.extreme_inputs import drive
 from ranum_falsify.transform.checks.inputs import Box as Ranges
 from ranum_falsify.transform.checks.joining import Allowance, Joined, join
-from ranum_falsify.transform.checks.numbering import Numbering
 from ranum_falsify.transform.checks.samples import SampleFault
+from ranum_falsify.transform.checks.value_numbering import Numbering
 from ranum_falsify.transform.guarantee import Guarantee
 from ranum_falsify.transform.model import has_external_data, to_proto
 

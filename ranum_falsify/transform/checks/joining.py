@@ -15,7 +15,7 @@ import onnx_ir as ir
 from onnx import TensorProto, helper, numpy_helper
 
 from ranum_falsify.network.nesting import attribute_graphs, names_read
-from ranum_falsify.transform.checks.numbering import Numbering, without_functions
+from ranum_falsify.transform.checks.value_numbering import Numbering, without_functions
 from ranum_falsify.transform.model import to_proto
 
 Allowance = tuple[float, float]

@@ -17,7 +17,7 @@ import onnx_ir as ir
 
 from ranum_falsify.errors import ReplayCrashError, ReplayError, ReplayTimeoutError
 from ranum_falsify.replay.replayer import Finding, Replay, Replayer
-from ranum_falsify.transform.checks.wide import WideModel
+from ranum_falsify.transform.checks.float64_reference import WideModel
 from ranum_falsify.transform.model import copy_model, has_external_data, tensors_of, to_proto
 
 _FILE = "weights"

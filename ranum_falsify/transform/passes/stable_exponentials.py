@@ -26,7 +26,7 @@ from ranum_falsify.transform.passes.expressions import (
     square_of,
     unwrap,
 )
-from ranum_falsify.transform.passes.kept_reductions import kept_reduction, quotient_of
+from ranum_falsify.transform.passes.keepdims_quotients import kept_reduction, quotient_of
 from ranum_falsify.transform.passes.log_forms import opposite, softmax_axis
 from ranum_falsify.transform.passes.stable_parts import StableForm, number, softplus, times
 from ranum_falsify.transform.registry import Counterpart, register

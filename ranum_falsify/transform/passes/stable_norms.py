@@ -32,7 +32,7 @@ from ranum_falsify.transform.passes.expressions import (
     square_of,
     squares_of,
 )
-from ranum_falsify.transform.passes.kept_reductions import is_kept, kept_value, quotient_of
+from ranum_falsify.transform.passes.keepdims_quotients import is_kept, kept_value, quotient_of
 from ranum_falsify.transform.passes.stable_parts import StableForm, narrowed, number, scaled_norm, times
 from ranum_falsify.transform.registry import Counterpart, register
 

@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ranum_falsify.building import ModelBuilder
 from ranum_falsify.config import ProveConfig
 from ranum_falsify.deadline import Deadline
 from ranum_falsify.fix.abstraction.clipping import find_clips, list_clippable, narrow
 from ranum_falsify.fix.abstraction.ranges import KeptRange
+from ranum_falsify.model_builder import ModelBuilder
 from ranum_falsify.network import Graph, read
 from ranum_falsify.properties.language.parse import parse_dnnp
 from ranum_falsify.properties.problem.problem import Problem

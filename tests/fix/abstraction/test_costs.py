@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from ranum_falsify.building import ModelBuilder
 from ranum_falsify.domain import Interval
 from ranum_falsify.fix.abstraction.costs import rate_elements
+from ranum_falsify.model_builder import ModelBuilder
 from ranum_falsify.network import read
 from ranum_falsify.properties.language.parse import parse_dnnp
 from ranum_falsify.properties.problem.problem import Problem

@@ -10,11 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ranum_falsify.domain.error_bounds import accumulation, double_share, growth, unit
 from ranum_falsify.domain.interval import Interval, dtype_range
 from ranum_falsify.domain.rounding import flush, round_outward
 from ranum_falsify.domain.rules.matrix.bilinear import bilinear, is_known, stretch
 from ranum_falsify.domain.rules.matrix.integers import EXACT, largest_of
-from ranum_falsify.domain.slack import accumulation, double_share, growth, unit
 
 
 def matrix_product(
@@ -139,7 +139,7 @@ def sum_scaled(product: Interval, alpha: float, bias: Interval | None, beta: flo
     if not product.is_floating:
         return _wrap_sum(parts, product)
     low, high = parts[0].lower, parts[0].upper
-    nan = product.nan
+    nan = product.nan or (not alpha and product.may_be_infinite)
     for part in parts[1:]:
         opposite = ((low == -math.inf) & (part.upper == math.inf)) | ((high == math.inf) & (part.lower == -math.inf))
         nan = nan or bool(opposite.any())
