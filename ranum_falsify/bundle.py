@@ -1,4 +1,4 @@
-"""What comes along with the package: DNNV and DNNF as they were released, and examples.
+"""Bundled files: DNNV and DNNF as they were released, and examples.
 
 A wheel holds them in `bundled/`; in a checkout, `setup.py` puts DNNV and DNNF beside their hashes.  They stay in a
 folder of their own, so that an environment's own DNNV, or none, is left as it is.

@@ -1,4 +1,4 @@
-"""What files hold: their hashes, whether they are compressed, whether others belong to them.
+"""Facts about files: their hashes, whether they are compressed, whether others belong to them.
 
 This imports nothing that takes long, for commands that hand out work and do none.
 """

@@ -1,4 +1,4 @@
-"""How the field of a settings class is an option, as `Annotated` metadata, and how words become its value.
+"""Marks of options: `Annotated` metadata of a settings class's fields, and how words become their values.
 
 The rest is said by the field itself: its name is the option's unless `names` has others, its type says what values it
 takes, its default is the option's, and its line in the docstring of the class is the help.

@@ -1,4 +1,4 @@
-"""What keeps starts and ends short: libraries bring in, and leave behind, hundreds of thousands of objects."""
+"""Shorter starts and ends, although libraries bring in, and leave behind, hundreds of thousands of objects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What users give as a box, as a range for each input of a model."""
+"""Boxes as users give them, resolved to a range for each input of a model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where things are kept from one run to the next."""
+"""Cache folders that persist between runs."""
 
 from __future__ import annotations
 

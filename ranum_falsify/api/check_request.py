@@ -1,4 +1,4 @@
-"""What `check` asks about a model."""
+"""The question that `check` asks about a model."""
 
 from __future__ import annotations
 

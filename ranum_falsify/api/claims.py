@@ -1,4 +1,4 @@
-"""Whether the counterexample of a suite's record shows what it claims, on ONNX Runtime.
+"""Replay of a suite's counterexamples: does each show its claim on ONNX Runtime?
 
 A record may come from a stranger, and it names files. So only data are opened, and only what is byte for byte what the
 record is of; properties that are programs are not run.

@@ -1,4 +1,4 @@
-"""What inputs range over where users do not say: by element type, by what reads them, by name."""
+"""Default ranges of inputs: by element type, by the operators that read them, by name."""
 
 from __future__ import annotations
 

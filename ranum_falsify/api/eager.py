@@ -1,4 +1,4 @@
-"""What PyTorch itself makes of inputs: the user's own module runs on them, and every operator is watched."""
+"""The user's own module run by PyTorch on given inputs, with every operator watched."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which operators of a PyTorch module bounds of its export cover as PyTorch itself computes them.
+"""Fidelity of exports: the operators of a PyTorch module whose bounds also cover PyTorch's own kernels.
 
 PyTorch's exporter takes operators apart by formulas that its kernels need not follow: `logcumsumexp` from a maximum of
 all elements, linear interpolation as `a + w (b - a)`, `atan2` from a rounded quotient.  What is listed here was held

@@ -1,4 +1,4 @@
-"""What answers the instances of a suite, each in a process of its own: a module for `ranum_falsify.suite.server`."""
+"""Answers to a suite's instances, each in a process of its own: a module for `ranum_falsify.suite.server`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a property and models to a problem."""
+"""Problems from a property and models."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a page draws of an answer."""
+"""Drawings of an answer, as data for its page."""
 
 from __future__ import annotations
 

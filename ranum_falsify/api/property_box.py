@@ -1,4 +1,4 @@
-"""What the inputs of one model range over, as a property says it."""
+"""The box of one model's inputs, as a property states it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What concrete inputs show again, and the lines that say so."""
+"""Replay of concrete inputs, and the lines that report it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the functions of the Python API return."""
+"""Results of the Python API's functions."""
 
 from __future__ import annotations
 

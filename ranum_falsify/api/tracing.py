@@ -1,4 +1,4 @@
-"""What torch.onnx is given to export: a module's call on plain tensors, with its backward pass where asked for."""
+"""The callable given to torch.onnx: a module's call on plain tensors, with its backward pass where asked for."""
 
 from __future__ import annotations
 

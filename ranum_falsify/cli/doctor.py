@@ -1,4 +1,4 @@
-"""What proofs depend on here: the processor, the libraries and what was measured of their kernels."""
+"""The report of `doctor`: processor, libraries and the measurements of their kernels, on which proofs depend."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the process ends: by signals, after cleaning up; and when its command is done."""
+"""The end of the process: by signals, after cleaning up; and when its command is done."""
 
 from __future__ import annotations
 

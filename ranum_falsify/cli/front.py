@@ -1,4 +1,4 @@
-"""From words to a command with its options; help, and what is said where there is no command."""
+"""The front of the command line: words to a command with its options, help, and the answer without a command."""
 
 from __future__ import annotations
 

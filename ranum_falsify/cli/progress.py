@@ -1,4 +1,4 @@
-"""How far a command has got, on standard error."""
+"""Progress of a command, on standard error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From the files that the user names to a problem."""
+"""Problems from the files that the user names."""
 
 from __future__ import annotations
 

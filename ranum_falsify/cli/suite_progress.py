@@ -1,4 +1,4 @@
-"""How far a suite has got, on standard error."""
+"""Progress of a suite, on standard error."""
 
 from __future__ import annotations
 

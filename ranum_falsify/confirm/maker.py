@@ -1,4 +1,4 @@
-"""From a property to unit tests for each operator that is not proved."""
+"""Unit tests from a property, for each operator that is not proved."""
 
 from __future__ import annotations
 

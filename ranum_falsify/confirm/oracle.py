@@ -1,4 +1,4 @@
-"""Whether concrete inputs make an operator invalid, by ONNX Runtime or by autograd at ONNX Runtime's values."""
+"""The oracle for concrete inputs: an operator is invalid by ONNX Runtime, or by autograd at ONNX Runtime's values."""
 
 from __future__ import annotations
 

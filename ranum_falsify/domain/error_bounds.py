@@ -1,4 +1,4 @@
-"""How much bounds are widened, and why that is enough: every constant of that kind, with its derivation.
+"""Error bounds: every constant by which bounds are widened, with its derivation.
 
 Notation: u is the unit roundoff of a type, half the distance from 1 to the next larger number.  An operation of IEEE
 754 that neither overflows nor underflows gives (a op b)(1 + d) with |d| <= u (IEEE 754-2019, sections 4.3 and 5.4;

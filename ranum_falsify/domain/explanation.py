@@ -1,4 +1,4 @@
-"""How an operand came to its bounds: the chain of operators back to an input, and by how much each widened them."""
+"""Explanations of an operand's bounds: the operators back to an input, and by how much each widened them."""
 
 from __future__ import annotations
 

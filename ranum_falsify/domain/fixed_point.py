@@ -62,7 +62,7 @@ def find_invariant(step: Step, initial: States, most: int | None) -> States | No
 
 
 def _narrow(step: Step, initial: States, states: States) -> States:
-    """Return bounds within an invariant that hold, too: those of what its own step leaves."""
+    """Narrow an invariant once: meet it with the step applied to it."""
     after = step(states)
     if after is None:
         return states

@@ -1,4 +1,4 @@
-"""What a rule knows besides the bounds of the operands."""
+"""The context of a rule: its node, and bounds of the surroundings."""
 
 from __future__ import annotations
 

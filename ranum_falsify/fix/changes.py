@@ -1,4 +1,4 @@
-"""What was changed, in words: of ONNX, of PyTorch and of TensorFlow."""
+"""Changes in words: of ONNX, of PyTorch and of TensorFlow."""
 
 from __future__ import annotations
 

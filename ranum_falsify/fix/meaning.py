@@ -1,4 +1,4 @@
-"""What a model means: its formula in real numbers, from ONNX's own reference evaluator on numbers of many digits.
+"""The meaning of a model: its formula in real numbers, from ONNX's reference evaluator on numbers of many digits.
 
 Doubles are not enough: the logarithm of a probability of 1e-400 is -921, and 1 - p is 0 for a p that is not 1.
 """

@@ -1,4 +1,4 @@
-"""What a repair costs: by how much it changes outputs, and how many operations it adds."""
+"""Costs of a repair: by how much it changes outputs, and how many operations it adds."""
 
 from __future__ import annotations
 

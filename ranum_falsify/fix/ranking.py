@@ -1,4 +1,4 @@
-"""Which of several repairs is the best."""
+"""Ranking of repairs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is repaired: a model and the property that it is to keep."""
+"""The subject of a repair: a model, and the property that it is to keep."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What runs in the child process of `ranum_falsify.network.blackbox`: ONNX Runtime evaluates single nodes.
+"""The worker of `ranum_falsify.network.blackbox`: ONNX Runtime evaluates single nodes in a child process.
 
 The commands are ``load`` ({"key", "model"}), which returns type and shape of each output, and ``run`` ({"key",
 "samples", "seconds"}), which returns the outputs of each sample, or why ONNX Runtime refuses it.

@@ -1,4 +1,4 @@
-"""What builds an operation graph from an ONNX graph, as its branches and loops see it."""
+"""Interface by which branches and loops build parts of an operation graph."""
 
 from __future__ import annotations
 

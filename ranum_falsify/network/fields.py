@@ -1,4 +1,4 @@
-"""From an ONNX node to the fields of a graph node, by the operator's schema at the model's opset."""
+"""Fields of a graph node from an ONNX node, by the operator's schema at the model's opset."""
 
 from __future__ import annotations
 

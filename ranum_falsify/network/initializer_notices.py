@@ -1,4 +1,4 @@
-"""What a user should know of the numbers that a model stores."""
+"""Notices on the numbers that a model stores."""
 
 from __future__ import annotations
 

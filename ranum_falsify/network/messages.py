@@ -1,4 +1,4 @@
-"""What ONNX Runtime says, on one line, and numbers for people."""
+"""Messages of ONNX Runtime on one line, and numbers for people."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ONNX Runtime makes of a model before it runs it: the graph that its optimiser writes.
+"""The graph that ONNX Runtime's optimiser writes, and which runs in place of a model.
 
 At its default level ONNX Runtime folds, merges and replaces operators, with other constants, roundings and element
 types than the model has.  It does so in a child process here, because a malformed model can crash it; one child serves

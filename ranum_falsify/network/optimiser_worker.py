@@ -1,4 +1,4 @@
-"""What runs in the child process of `ranum_falsify.network.optimised`: ONNX Runtime rewrites models, or runs them.
+"""The worker of `ranum_falsify.network.optimised`: ONNX Runtime rewrites models, or runs them, in a child process.
 
 The commands are ``optimise`` ({"source", "target"}, two paths; see `_optimise` for the answers), ``load`` ({"name",
 "source", "plain"}), ``run`` ({"name", "points", "seconds"}), which runs what was loaded by that name, and ``unload``.

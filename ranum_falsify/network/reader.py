@@ -71,7 +71,7 @@ def read(
 
 
 def read_inputs(source: Path | str | onnx.ModelProto, *, dims: Mapping[str, int] | None = None) -> Graph:
-    """Read what a model takes, as a graph whose outputs are its first input.
+    """Return a graph of the model's inputs alone; its output is the first of them.
 
     Args:
         source: A file or a loaded model.

@@ -1,4 +1,4 @@
-"""What an operation graph holds: named inputs and outputs, and tensors of known shapes."""
+"""Named inputs and outputs of an operation graph, and tensors of known shapes."""
 
 from __future__ import annotations
 

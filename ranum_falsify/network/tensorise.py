@@ -1,4 +1,4 @@
-"""What is not a numeric tensor, resolved before a model is read: strings, maps, sequences and optionals.
+"""Strings, maps, sequences and optionals, turned into numeric tensors before a model is read.
 
 Nothing that is asked of a model depends on what strings say, on which key of a map a number stands, or on the list that
 a tensor is an item of.  So a model is read without them:

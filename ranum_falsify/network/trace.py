@@ -1,4 +1,4 @@
-"""What the reader knows about each tensor while it builds a graph."""
+"""The reader's knowledge of each tensor while it builds a graph."""
 
 from __future__ import annotations
 

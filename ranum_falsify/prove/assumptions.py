@@ -1,4 +1,4 @@
-"""What a verdict rests on, as frozen values."""
+"""Assumptions of a verdict, as frozen values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one interval analysis says about the conditions of a graph's operators."""
+"""Conditions of a graph's operators, checked by one interval analysis."""
 
 from __future__ import annotations
 

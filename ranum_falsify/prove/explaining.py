@@ -1,4 +1,4 @@
-"""How the operands of a problem's nodes came to their bounds, and what stands around these nodes."""
+"""Explanations of the bounds of a problem's operands, and the graph around its nodes."""
 
 from __future__ import annotations
 

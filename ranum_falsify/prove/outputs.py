@@ -1,4 +1,4 @@
-"""What valid operators leave open: outputs that hand on what no operator makes, and derivatives."""
+"""Non-finite outputs that no operator caused (stored constants), and derivatives that are not finite."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which nodes must stay in float32 when a network is converted to half precision."""
+"""Nodes that must stay in float32 when a network is converted to half precision."""
 
 from __future__ import annotations
 

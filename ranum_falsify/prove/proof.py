@@ -1,4 +1,4 @@
-"""What was proved, as frozen values."""
+"""Proofs, as frozen values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a problem to a proof: interval analysis first, then linear bounds and splitting of the inputs' box."""
+"""The prover: interval analysis first, then linear bounds and splitting of the inputs' box."""
 
 from __future__ import annotations
 

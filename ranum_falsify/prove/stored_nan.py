@@ -1,4 +1,4 @@
-"""How far NaN that a model stores may get; bounds leave it out."""
+"""The reach of NaN that a model stores; bounds leave it out."""
 
 from __future__ import annotations
 

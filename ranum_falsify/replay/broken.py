@@ -1,4 +1,4 @@
-"""Which condition an operator breaks at what it reads."""
+"""The condition that an operator breaks at given operands."""
 
 from __future__ import annotations
 

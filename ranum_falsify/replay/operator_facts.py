@@ -1,4 +1,4 @@
-"""What rows say about operators, as plain data for a process that does not import this package."""
+"""Facts about operators from their rows, as plain data for a process that does not import this package."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a verdict rests on, as text."""
+"""Assumptions of a verdict, as text."""
 
 from __future__ import annotations
 

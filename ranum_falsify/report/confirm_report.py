@@ -1,4 +1,4 @@
-"""What `confirm` reports: lines for people, one object as JSON."""
+"""The report of `confirm`: lines for people, one object as JSON."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _MOST_FILES = 3
 
 @dataclass(frozen=True, kw_only=True)
 class Standing:
-    """What the report as a whole says and rests on.
+    """The verdict of the report, and its assumptions.
 
     Attributes:
         runtimes: Runtimes that a proof covers; none where none was tried.

@@ -1,4 +1,4 @@
-"""What CI systems show of runs: findings, each at a place; SARIF, GitHub and GitLab have them in forms of their own."""
+"""Findings for CI systems, each at a place; SARIF, GitHub and GitLab have them in forms of their own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `fix` reports: lines for people, one object as JSON."""
+"""The report of `fix`: lines for people, one object as JSON."""
 
 from __future__ import annotations
 

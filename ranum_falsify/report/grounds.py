@@ -1,4 +1,4 @@
-"""What a verdict rests on, as JSON reports hold it; docs/json.md explains it."""
+"""Grounds of a verdict in JSON reports; docs/json.md explains them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a page draws of a run: the graph around operators, how their bounds came about, and counterexamples."""
+"""Drawings of a run: the graph around operators, how their bounds came about, and counterexamples."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where counterexamples go; nothing here imports more than the standard library."""
+"""Paths of counterexamples; nothing here imports more than the standard library."""
 
 from __future__ import annotations
 

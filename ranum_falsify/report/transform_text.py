@@ -1,4 +1,4 @@
-"""What `transform` and `simplify` show."""
+"""The text of `transform` and `simplify`."""
 
 from __future__ import annotations
 

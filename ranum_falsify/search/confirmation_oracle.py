@@ -1,4 +1,4 @@
-"""Who says what concrete inputs show: ONNX Runtime, or PyTorch where the answer is about it alone."""
+"""The oracle that confirms concrete inputs: ONNX Runtime, or PyTorch where the question is about it alone."""
 
 from __future__ import annotations
 

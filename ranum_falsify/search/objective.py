@@ -1,4 +1,4 @@
-"""From a problem to what descent makes negative: margins of targets or of clauses, on a batch."""
+"""Objectives of descent: margins of a problem's targets or clauses, on a batch."""
 
 from __future__ import annotations
 

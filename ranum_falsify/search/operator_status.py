@@ -1,4 +1,4 @@
-"""What is known about an operator, by a proof or by a replay."""
+"""The status of an operator, by a proof or by a replay."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def describe_status(target: Target, proof: Proof) -> OperatorResult:
 
 
 def is_shadowed(target: Target, proof: Proof, found: Collection[tuple[int, str]]) -> bool:
-    """Tell whether ONNX Runtime insists on the condition of a target, and only a failure that is known may break it.
+    """Tell whether a target can fail only behind a violation already found, and ONNX Runtime enforces its condition.
 
     Args:
         target: The target.

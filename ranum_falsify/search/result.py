@@ -1,4 +1,4 @@
-"""What a run found, as frozen values."""
+"""Results of a run, as frozen values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What both searches share: boxes, budget, randomness, and the candidates with the most promising first."""
+"""Common parts of both searches: boxes, budget, randomness, and the candidates with the most promising first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the search knows about one of its targets, and what it observes there: margins, and crossings to bisect."""
+"""The search's state of one target: its margins, and crossings to bisect."""
 
 from __future__ import annotations
 

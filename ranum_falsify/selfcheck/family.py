@@ -1,4 +1,4 @@
-"""Which family of kernels runs on this machine."""
+"""The family of kernels that runs on this machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which versions were measured on which families of processors: with this program, and by users on their machines."""
+"""Measured versions by family of processors: with this program, and by users on their machines."""
 
 from __future__ import annotations
 

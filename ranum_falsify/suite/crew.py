@@ -1,4 +1,4 @@
-"""Who answers tasks: workers of this machine, or of a cluster."""
+"""Crews that answer tasks: workers of this machine, or of a cluster."""
 
 from __future__ import annotations
 

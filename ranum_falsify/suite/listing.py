@@ -1,4 +1,4 @@
-"""What suites list: our `suite.toml`, VNN-COMP's `instances.csv`, and DNNV's lists of problems."""
+"""Lists of instances: our `suite.toml`, VNN-COMP's `instances.csv`, and DNNV's lists of problems."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which instances of a suite run, in which order, and what identifies them."""
+"""The plan of a suite: the instances that run, their order, and their identities."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an instance came to: a line of `results.jsonl`."""
+"""The record of an instance: a line of `results.jsonl`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a suite leaves: `results.jsonl`, a line for each instance done, and `results.csv`, VNN-COMP's columns."""
+"""Result files of a suite: `results.jsonl`, a line for each instance done, and `results.csv`, VNN-COMP's columns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a worker is asked to do for an instance, and what it answers."""
+"""Tasks of a worker, one for each instance, and its answers."""
 
 from __future__ import annotations
 

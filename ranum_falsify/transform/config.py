@@ -1,4 +1,4 @@
-"""What a transformation is asked for, as frozen values."""
+"""Settings of a transformation, as frozen values."""
 
 from __future__ import annotations
 

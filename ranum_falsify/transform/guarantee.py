@@ -1,4 +1,4 @@
-"""What a pass promises of the model that it makes."""
+"""Guarantees that a pass gives for the model that it makes."""
 
 from __future__ import annotations
 

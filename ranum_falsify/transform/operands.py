@@ -1,4 +1,4 @@
-"""What `check` and `rewrite` of a pass ask of operands: rank, lengths, axes, constants, element type, opset."""
+"""Operands of a pass, as its `check` and `rewrite` ask: rank, lengths, axes, constants, element type, opset."""
 
 from __future__ import annotations
 

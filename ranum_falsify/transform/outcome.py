@@ -1,4 +1,4 @@
-"""What came of running passes."""
+"""Outcomes of passes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What would be proved of a model in other operators: stable forms that are equal in real arithmetic.
+"""Proofs of a model spelled in other operators: stable forms that are equal in real arithmetic.
 
 A verdict is about the model that users run.  So what is found here changes none: it says of an operator that is not
 proved with which passes it would be.

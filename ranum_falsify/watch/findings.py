@@ -1,4 +1,4 @@
-"""What a recorded step says: which operators fail first, which only hand on what failed, and how near limits are."""
+"""Findings in a recorded step: operators that fail first, those that pass a failure on, and distances to limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far PyTorch's operators are from what makes an operand invalid, as the rows of ONNX's operators say it."""
+"""Distances of PyTorch's operators to invalid operands, as the rows of ONNX's operators state them."""
 
 from __future__ import annotations
 

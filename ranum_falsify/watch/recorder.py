@@ -1,4 +1,4 @@
-"""What a step of training runs: every operator of PyTorch, with the ends of what it writes and the line it is of."""
+"""A recorded step of training: every operator of PyTorch, with the extremes of its results and its line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What to write in place of the lines by which a step failed, as `check` proves it around the step's batch."""
+"""Remedies for the lines by which a step failed, as `check` proves them around the step's batch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the developers of a program did about a defect, and the model with that change."""
+"""Changes that the developers of a program made about a defect, and the model with that change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the programs of the zoo train on: data as they draw them, without any search."""
+"""Training data of the zoo's programs, drawn as they draw them, without any search."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ exit status: 0 all unsat (the property holds), 1 one is sat (violated), 2 usage 
 
     @classmethod
     def finish(cls, values: Values, typed: Collection[str]) -> Values:
-        """Keep apart what was given, which overrides the options of instances; what is not given does not."""
+        """Record which options were given; only these override an instance's own."""
         values = super().finish(values, typed)
         return values | {"given": to_keywords(values)}
 

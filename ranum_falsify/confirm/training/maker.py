@@ -1,4 +1,4 @@
-"""From a task to training data: what is tried, in which order, and for how long."""
+"""Training data from a task: the searches that are tried, their order and their time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What trains: a network with weights as inputs, its loss, the data that it reads, and the operator that is to fail."""
+"""Training tasks: a network with weights as inputs, its loss, its data, and the operator that is to fail."""
 
 from __future__ import annotations
 

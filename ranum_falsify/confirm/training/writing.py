@@ -1,4 +1,4 @@
-"""What a search for training data leaves: arrays, a model, and a pytest file that trains by itself."""
+"""Files of a search for training data: arrays, a model, and a pytest file that trains by itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far the kernels of each runtime stray from the functions that they approximate."""
+"""Errors of each runtime's kernels, against the functions that they approximate."""
 
 from ranum_falsify.domain.kernels.envelopes import EXACT, Envelope, envelope, find_envelope, sums_in_half
 from ranum_falsify.domain.kernels.records import Record, families, measured_versions, use_here, use_measured

@@ -1,4 +1,4 @@
-"""How far the kernels of each runtime stray from the functions that they approximate.
+"""Error envelopes of each runtime's kernels, around the functions that they approximate.
 
 `scripts/measure_kernels.py` measures, on one family of processors after the other; bounds cover all families that have
 a record.

@@ -1,4 +1,4 @@
-"""How the boxes of branch and bound are bounded and cut: the bounds of a batch of them, and where each one is halved.
+"""Boxes of branch and bound: bounds of a batch of them, and the places at which each one is halved.
 
 The steps of the graph are those of the whole box, whose bounds on rounding hold for every part of it.
 """

@@ -1,4 +1,4 @@
-"""How an operator depends on its operands, as a row says it: linearly, or along a curve with linear bounds."""
+"""Declarations by which a row says how its operator depends on its operands: linearly, or along a curve."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ class Relaxation(ABC):
         return Slopes(y.lower_slope, y.upper_slope), Slopes(y.lower_slope, y.upper_slope)
 
     def tilt(self, low: Tensor, high: Tensor, slopes: Slopes) -> Lines:
-        """Return lines that hold as those of `lines` do, with chosen slopes where there is anything to choose.
+        """Return sound lines with the given slopes wherever the relaxation leaves the slope free.
 
         Derivatives with respect to the slopes are those of the offsets at the points that decide them.
 

@@ -158,7 +158,7 @@ _LEAST = 2.0**-90
 
 @dataclass(frozen=True)
 class Represented:
-    """The numbers that the integers of a tensor stand for which is quantised over the range of its elements and 0.
+    """Real values of a tensor that was quantised dynamically, over [min(x, 0), max(x, 0)].
 
     The scale of zeros alone is 1, but their integers are the zero point: products of scale and integers are small,
     although bounds of either are not.

@@ -1,4 +1,4 @@
-"""How much the elements of a tensor matter for the validity of operators, by the derivatives of their margins."""
+"""Costs of a tensor's elements for the validity of operators, by the derivatives of their margins."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which of two tensors is never the larger one, by how they are computed: shares of a whole, unions and what they hold.
+"""Comparisons of two tensors by how they are computed, a <= b: shares of a whole, unions and their parts.
 
 `sum(p * t)` is at most `sum(p)` where t lies in [0, 1], and an intersection at most each of the sets that it is of.
 """
@@ -392,7 +392,7 @@ def _is_equal(a: View, b: View) -> bool:
 
 
 def bound_difference(site: Site, a: Interval, b: Interval) -> Interval | None:
-    """Bound a - b from below where b is never more than a: a range, a union without what both parts have."""
+    """Bound a - b from below by 0 where b <= a is proved: max - min, |A| + |B| - |A and B|."""
     if not is_fit(a, b) or not _are_computed(site) or a.extremes[0] >= b.extremes[1]:
         return None
     whole, part = (view_of(site, field, site.shape) for field in fields_of(site.op))

@@ -1,4 +1,4 @@
-"""Which constants that operators make matter: a network may compute infinity or NaN, and choose other numbers.
+"""Computed constants that matter: a network may make infinity or NaN, and then choose other numbers.
 
 `Where(x < 8, x, Log(x / 8))` of a stored x that has a zero discards what is infinite, as the position buckets of T5 do.
 Elements are followed through operators that work element by element, and through choices by stored conditions; another

@@ -127,7 +127,7 @@ def _total_by_node(site: Site, field: Field, x: Interval, dims: list[int], depth
 
 
 def _total_of_cast(site: Site, op: Operation, dims: list[int], rank: int, depth: int) -> float:
-    """Return what integers add up to, or how many of some tests are true."""
+    """Bound the sum of a Cast: of integers, or the number of true comparisons."""
     inner = fields_of(op)[0]
     while (cast := is_a(inner, "Cast")) is not None and cast.to == onnx.TensorProto.BOOL:
         inner = fields_of(cast)[0]

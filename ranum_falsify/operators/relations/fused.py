@@ -67,7 +67,7 @@ def _widen(site: Site, x: Interval, beside: Field) -> Interval:
 
 
 def error_inside(site: Site, beside: Field, dtype: torch.dtype) -> float:
-    """Return the error, relative to a summand, of adding it inside the sum of products beside it; 0 if that is none."""
+    """Return the relative rounding error of a summand that may be folded into the matrix product next to it; else 0."""
     op = is_a(beside, *_PRODUCTS)
     terms = 0 if op is None else _terms(site, op)
     return growth(terms, dtype, stepwise=site.roundings_within(terms, dtype) > 0) if terms else 0.0
@@ -189,7 +189,7 @@ _INTEGERS, _SCALE, _ZERO = range(3)
 
 
 def find_represented(site: Site, integers: Field, scale: Field, zero: Field) -> Represented | None:
-    """Return the numbers that integers stand for which a node quantised together with their scale and zero point."""
+    """Return the real values represented by the integers of a DynamicQuantizeLinear; None if it is none."""
     found = _find_quantiser(integers, _INTEGERS)
     if found is None or any(_find_quantiser(f, i) is not found for f, i in ((scale, _SCALE), (zero, _ZERO))):
         return None

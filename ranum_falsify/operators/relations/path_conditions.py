@@ -290,7 +290,7 @@ def _narrow_type(x: Interval, dtype: torch.dtype) -> Interval:
 
 
 def _find_alone(site: Site, op: Operation) -> Field:
-    """Return what a node reads where that is a single number, which it hands on as it is."""
+    """Return the operand if it has one element and the node only reshapes it."""
     read = fields_of(op)[0] if is_a(op, *_MOVING, *_REDUCING) else None
     x, y = site.find_known(read), site.find_known(op)
     if x is None or y is None or rounds_apart(site, x) or x.dtype is not y.dtype:

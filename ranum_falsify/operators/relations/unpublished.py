@@ -1,4 +1,4 @@
-"""What PyTorch computes by kernels of which nothing is known: of a module, and of a network on CUDA."""
+"""Kernels of PyTorch of which nothing is known: those of a module, and those of a network on CUDA."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def view_of(site: Site, field: Field, shape: tuple[int, ...] | None = None) -> V
 
 
 def operand_views(site: Site, view: View) -> list[View] | None:
-    """Return the views of what an elementwise node reads that stand at the places of a view of it, constants included.
+    """Return, for a view of an elementwise node's output, the corresponding views of its operands, constants included.
 
     Absent operands are left out.
     """

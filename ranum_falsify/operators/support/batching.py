@@ -1,4 +1,4 @@
-"""Which operators keep the samples of a batch apart along dimension 0, and how they run on such a batch.
+"""Batches along dimension 0: the operators that keep samples apart, and how they run on them.
 
 A model of batch size 1 runs on a batch along dimension 0 if every operator does: then no per-sample dispatch is needed.
 A rule is told, for each operand, its shape in the model and whether its dimension 0 (of size 1 there) is the batch; it

@@ -1,4 +1,4 @@
-"""What must hold for an operator to be valid, said once for proofs, branches and checks; what ONNX Runtime takes."""
+"""Conditions under which an operator is valid, said once for proofs, branches and checks; and ONNX Runtime's own."""
 
 from __future__ import annotations
 

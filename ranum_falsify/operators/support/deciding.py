@@ -1,4 +1,4 @@
-"""Which conditions of an operator are proved: by the bounds of what it reads, or by the cells of a tensor before it."""
+"""Proofs of an operator's conditions: by bounds of its operands, or by the cells of a tensor before it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What rows have in common, said once for each family: `operator` with some of its arguments given.
+"""Families of rows: `operator` with some of its arguments given.
 
 A row says the rest, or says otherwise: only random operators draw, and only on LSTM and GRU does ONNX Runtime hide NaN.
 """

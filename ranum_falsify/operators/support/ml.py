@@ -1,4 +1,4 @@
-"""What the rows of `ai.onnx.ml` have in common: attributes, and what models make of their scores at the end."""
+"""Common parts of the rows of `ai.onnx.ml`: attributes, and the last steps from scores to results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where each output element of a resized axis reads, and with which weights.
+"""Sampling of a resized axis: the elements that each output reads, and their weights.
 
 Follows the formulas of https://onnx.ai/onnx/operators/onnx__Resize.html; coordinates are float32 as in ONNX Runtime,
 since a rounding decides which neighbour is the nearest.

@@ -1,3 +1,3 @@
-"""What a property becomes: boxes of inputs, applications of networks, targets."""
+"""Problems made from properties: boxes of inputs, applications of networks, targets."""
 
 __all__: list[str] = []

@@ -1,4 +1,4 @@
-"""What a property becomes: input boxes, network applications, and margins on a batch of inputs."""
+"""The problem of a property: input boxes, network applications, and margins on a batch of inputs."""
 
 from __future__ import annotations
 

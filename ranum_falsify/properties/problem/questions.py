@@ -1,4 +1,4 @@
-"""What the words of the vocabulary ask of an application of a network."""
+"""Questions about an application of a network, in the words of the vocabulary."""
 
 from __future__ import annotations
 

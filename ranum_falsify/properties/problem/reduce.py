@@ -1,4 +1,4 @@
-"""From a DNNP property and its networks to a `Problem`."""
+"""Reduction of a DNNP property and its networks to a `Problem`."""
 
 from __future__ import annotations
 

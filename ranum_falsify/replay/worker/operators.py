@@ -1,4 +1,4 @@
-"""What the parent's rows say about operators; a child process imports none of them."""
+"""Facts about operators from the parent's rows; a child process imports none of these."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a run stops, because ONNX Runtime refuses to go on or the process would end."""
+"""Stops of a run: ONNX Runtime refuses to go on, or the process would end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far kernels stray, measured: the functions to any precision, the operands that are run, the errors found."""
+"""Measurement of kernels: functions to any precision, the operands that are run, the errors found."""
 
 from ranum_falsify.selfcheck.measuring.products import rounds_half_sums
 from ranum_falsify.selfcheck.measuring.sweep import EVERYTHING, Measurement, Sweep, make_record, measure

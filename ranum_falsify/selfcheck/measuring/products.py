@@ -1,4 +1,4 @@
-"""How a runtime adds up products in half precision: in float32, or rounded to it on the way."""
+"""Accumulation of half-precision products in a runtime: in float32, or rounded to half on the way."""
 
 from __future__ import annotations
 

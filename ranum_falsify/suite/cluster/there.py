@@ -1,4 +1,4 @@
-"""What runs in Dask's workers: each of their threads has a worker of ours, which stays warm."""
+"""The code in Dask's workers: each of their threads has a worker of ours, which stays warm."""
 
 from __future__ import annotations
 

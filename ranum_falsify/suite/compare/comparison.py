@@ -1,4 +1,4 @@
-"""What two results say of the same instances."""
+"""Comparison of two results of the same instances."""
 
 from __future__ import annotations
 

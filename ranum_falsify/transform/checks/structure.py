@@ -1,4 +1,4 @@
-"""What must hold of a rewritten model before it is run: it is well formed, and looks the same from outside."""
+"""Structural checks of a rewritten model before it is run: well formed, and the same from outside."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What lowerings are built of: slices, reshapes, reductions, and the greater of two tensors."""
+"""Building blocks of lowerings: slices, reshapes, reductions, and the greater of two tensors."""
 
 from __future__ import annotations
 

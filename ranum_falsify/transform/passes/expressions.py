@@ -294,7 +294,7 @@ class Wrapped:
 
 
 def unwrap(value: ir.Value, dtype: ir.DataType) -> Wrapped:
-    """Return what a value is, less what moves it and what casts it from one floating type to another.
+    """Strip data movement and float-to-float casts from a value.
 
     Args:
         value: The value.

@@ -1,4 +1,4 @@
-"""What stable forms are built from, in each element type and opset."""
+"""Building blocks of stable forms, in each element type and opset."""
 
 from __future__ import annotations
 

@@ -1,3 +1,3 @@
-"""What is known of the programs besides their models, by model or defect."""
+"""Facts about the programs besides their models, by model or defect."""
 
 __all__: list[str] = []

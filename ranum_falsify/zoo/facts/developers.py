@@ -1,4 +1,4 @@
-"""What the developers of the programs did about their defects, by the study of RANUM (ICSE 2023)."""
+"""Changes that the developers of the programs made about their defects, by the study of RANUM (ICSE 2023)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the programs train their models."""
+"""Training settings of the programs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What classical models make of their rows and scores: normalised rows, logistic functions, softmaxes, probits."""
+"""Rows and scores of classical models: normalised rows, logistic functions, softmaxes, probits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What decoders of texts do with tokens and their scores: windows, and n-grams that must not come again."""
+"""Tokens and scores in text decoders: windows, and n-grams that must not come again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What names stand for in a query: elements of inputs and outputs.
+"""Names in a query: elements of inputs and outputs.
 
 Version 1 declares each element, X_3 or Y_0, and means one network, N; elements are counted in row-major order, through
 all inputs, or all outputs, in the order of the model.  Version 2 declares networks with their tensors.
