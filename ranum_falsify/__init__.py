@@ -8,10 +8,9 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from ranum_falsify.starting import pause_collector
+from ranum_falsify.process.starting import pause_collector
 from ranum_falsify.version import __version__
 
 # ONNX Runtime 1.31 tells its makers how it is used, and keeps a database for it, unless this is set when it is
@@ -44,10 +43,10 @@ if TYPE_CHECKING:
         UpstreamMissingError,
         UsageError,
     )
-    from ranum_falsify.fix.repair import Repair
+    from ranum_falsify.monitor.watching import FailedStep, Watch, WatchWarning, watch
     from ranum_falsify.network.source import Source
-    from ranum_falsify.transform.outcome import PassReport, PostconditionError
-    from ranum_falsify.watch.watching import FailedStep, Watch, WatchWarning, watch
+    from ranum_falsify.repair.repair import Repair
+    from ranum_falsify.rewrite.outcome import PassReport, PostconditionError
 
 __all__ = [
     "BackendError",
@@ -105,10 +104,10 @@ _HOMES = {
     "ranum_falsify.api.replaying": ("ReplayReport", "replay"),
     "ranum_falsify.api.result": ("LineChange", "Mended", "OperatorReport", "Result"),
     "ranum_falsify.api.transforming": ("Transformation", "transform"),
-    "ranum_falsify.fix.repair": ("Repair",),
+    "ranum_falsify.repair.repair": ("Repair",),
     "ranum_falsify.network.source": ("Source",),
-    "ranum_falsify.transform.outcome": ("PassReport", "PostconditionError"),
-    "ranum_falsify.watch.watching": ("FailedStep", "Watch", "WatchWarning", "watch"),
+    "ranum_falsify.rewrite.outcome": ("PassReport", "PostconditionError"),
+    "ranum_falsify.monitor.watching": ("FailedStep", "Watch", "WatchWarning", "watch"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -130,18 +129,3 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
-
-
-class _Package(ModuleType):
-    """This package: functions that are called like one of its folders stay what `ranum_falsify.<name>` means.
-
-    Python makes a folder an attribute of its package when it is imported; `from ranum_falsify.prove import ...` does
-    not look there.
-    """
-
-    def __setattr__(self, name: str, value: object) -> None:
-        if not (name in _HOME_OF and isinstance(value, ModuleType)):
-            super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Package

@@ -28,8 +28,8 @@ rect { fill: #182533; stroke: #3f6c9c; }
 PARTS = {
     "cli": "asking, telling",
     "zoo": "real defects",
-    "confirm": "testing, mending",
-    "decide": "proof and search",
+    "witness": "testing, mending",
+    "verify": "proof and search",
     "properties": "the question",
     "selfcheck": "this machine",
     "operators": "operators, bounds",

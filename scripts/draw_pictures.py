@@ -21,7 +21,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "docs" / "pictures"
-PARTS = ROOT / "ranum_falsify" / "report" / "page_parts"
+PARTS = ROOT / "ranum_falsify" / "results" / "page_parts"
 # network -> what it is asked
 PICTURES = {
     "l2_normalise": ("--box", "-1", "1"),
@@ -78,7 +78,7 @@ def recorded(name: str) -> dict[str, Any]:
 def draw(names: Iterable[str]) -> Iterator[tuple[str, str]]:
     """Yield the picture of each network."""
     sys.path.insert(0, str(ROOT))
-    from tests.report.browser import Browser
+    from tests.results.browser import Browser
 
     with tempfile.TemporaryDirectory() as folder, Browser(Path(folder)) as browser:
         for name in names:

@@ -21,7 +21,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "docs" / "pictures"
-DRAWS = ROOT / "ranum_falsify" / "report" / "plots.py"
+DRAWS = ROOT / "ranum_falsify" / "results" / "plots.py"
 _EXAMPLE = re.compile(
     r"^```python title=\"likelihood.py\"\n(.*?)^```\n.*?^```python\n(.*?)^```", re.MULTILINE | re.DOTALL
 )

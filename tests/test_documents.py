@@ -11,10 +11,10 @@ import pytest
 
 import ranum_falsify
 from ranum_falsify import errors
-from ranum_falsify.report.page import make_page
+from ranum_falsify.results.page import make_page
 from tests.snippets import ROOT, RUN, Session, blocks, matches, rerun
 
-PAGE_PARTS = ROOT / "ranum_falsify" / "report" / "page_parts"
+PAGE_PARTS = ROOT / "ranum_falsify" / "results" / "page_parts"
 PAGES = [*(ROOT / name for name in ("README.md", "CONTRIBUTING.md")), *sorted((ROOT / "docs").glob("*.md"))]
 
 every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)

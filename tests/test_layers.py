@@ -17,20 +17,18 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"checker"}),
     frozenset(
         {
-            "model_builder",
             "bundle",
-            "file_content",
+            "config",
             "contexts",
-            "deadline",
-            "upstream",
             "errors",
             "escaping",
+            "file_content",
             "lazy",
+            "model_builder",
             "option_marks",
-            "config",
+            "process",
             "saving",
-            "starting",
-            "thread_turns",
+            "upstream",
             "version",
         }
     ),
@@ -40,17 +38,15 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"operators"}),
     frozenset({"selfcheck"}),
     frozenset({"properties"}),
-    frozenset({"prove", "replay"}),
-    frozenset({"search"}),
-    frozenset({"decide"}),
-    frozenset({"transform"}),
-    frozenset({"fix"}),
-    frozenset({"confirm"}),
+    frozenset({"verify"}),
+    frozenset({"rewrite"}),
+    frozenset({"repair"}),
+    frozenset({"witness"}),
     frozenset({"zoo"}),
     frozenset({"suite"}),
-    frozenset({"report"}),
+    frozenset({"results"}),
     frozenset({"api", "testing"}),
-    frozenset({"watch"}),
+    frozenset({"monitor"}),
     frozenset({"cli"}),
 )
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
@@ -63,15 +59,16 @@ ABOVE_ALL = frozenset({"", "__main__"})
 ROOMS: dict[str, tuple[str, ...]] = {
     "operators": ("support", "relations", "rows"),
     "properties": ("language", "formula", "problem"),
+    "verify": ("replay", "prove", "search"),
     "domain/rules": ("support",),
 }
 
 # Child processes start without the package, because importing it would cost
 # seconds and a malformed model may crash them.
 STAND_ALONE = frozenset(
-    {"network/child_server.py", "network/optimiser_worker.py"}
+    {"process/child_server.py", "network/optimiser_worker.py"}
     | {
-        f"replay/worker/{name}.py"
+        f"verify/replay/worker/{name}.py"
         for name in "__init__ divisions graph levels model operators recurrent session stops trials".split()
     }
 )
@@ -264,16 +261,16 @@ def test_no_two_classes_have_one_name() -> None:
         ("network/reader.py", "import ranum_falsify.network.order", 0),
         ("network/reader.py", "from ranum_falsify import __version__", 1),
         ("network/reader.py", "from ranum_falsify import operators", 1),
-        ("network/reader.py", "import ranum_falsify.search.search", 1),
+        ("network/reader.py", "import ranum_falsify.verify.search.search", 1),
         ("network/reader.py", "def f():\n    from ranum_falsify.cli import main", 1),
         ("network/reader.py", "import ranum_falsify.__main__", 1),
         ("config.py", "import ranum_falsify.network", 1),
         ("errors.py", "import ranum_falsify.upstream", 0),
-        ("cli/__init__.py", "import ranum_falsify.search, ranum_falsify.network", 0),
+        ("cli/__init__.py", "import ranum_falsify.verify.search, ranum_falsify.network", 0),
         ("__init__.py", "from ranum_falsify.cli import main", 0),
-        ("replay/worker/model.py", "import ranum_falsify.errors", 1),
-        ("replay/worker/model.py", "import onnxruntime", 0),
-        ("search/search.py", "import ranum_falsify_other.cli", 0),
+        ("verify/replay/worker/model.py", "import ranum_falsify.errors", 1),
+        ("verify/replay/worker/model.py", "import onnxruntime", 0),
+        ("verify/search/search.py", "import ranum_falsify_other.cli", 0),
     ],
 )
 def test_the_layer_check_sees_faults(relative: str, source: str, faults: int) -> None:

@@ -16,12 +16,12 @@ from ranum_falsify.api.models import ModelLike
 from ranum_falsify.api.module_tests import confirm_module
 from ranum_falsify.api.properties import PropertyLike, property_of
 from ranum_falsify.config import ConfirmConfig, HalfPrecision
-from ranum_falsify.confirm.unit_test import write_arrays
 from ranum_falsify.errors import UsageError
 from ranum_falsify.escaping import escape, json_text
-from ranum_falsify.report.confirm_report import TestedOperator, lines, summary
-from ranum_falsify.report.progress import FollowLike, follow
+from ranum_falsify.results.confirm_report import TestedOperator, lines, summary
+from ranum_falsify.results.progress import FollowLike, follow
 from ranum_falsify.saving import Content, make_folder, save_together
+from ranum_falsify.witness.unit_test import write_arrays
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)

@@ -22,7 +22,7 @@ from ranum_falsify.api.sizes import UNREAD, ask_each, join_answers, list_sizes
 from ranum_falsify.api.timekeeper import Exit, TimeUp, time_limit
 from ranum_falsify.config import Options
 from ranum_falsify.errors import UsageError
-from ranum_falsify.report.progress import follow
+from ranum_falsify.results.progress import follow
 
 F = TypeVar("F", bound=Callable[..., Any])
 P = ParamSpec("P")

@@ -15,16 +15,16 @@ from ranum_falsify.api.loading import BoundProblem, load
 from ranum_falsify.api.models import ModelLike
 from ranum_falsify.api.properties import PropertyLike, property_of
 from ranum_falsify.config import RUNTIMES, FixConfig, Runtime
-from ranum_falsify.deadline import Deadline
 from ranum_falsify.errors import UsageError
-from ranum_falsify.fix.repair import Kind, Repair
-from ranum_falsify.fix.repairing import Repairing, Repairs
-from ranum_falsify.fix.subject import RepairSubject
 from ranum_falsify.network import read
 from ranum_falsify.network.string_inputs import string_inputs
+from ranum_falsify.process.deadline import Deadline
 from ranum_falsify.properties.problem.problem import Problem
-from ranum_falsify.report.progress import FollowLike, follow
-from ranum_falsify.search.search import Progress
+from ranum_falsify.repair.repair import Kind, Repair
+from ranum_falsify.repair.repairing import Repairing, Repairs
+from ranum_falsify.repair.subject import RepairSubject
+from ranum_falsify.results.progress import FollowLike, follow
+from ranum_falsify.verify.search.search import Progress
 
 _ANY = "any"
 

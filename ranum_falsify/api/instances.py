@@ -30,9 +30,9 @@ from ranum_falsify.errors import RanumFalsifyError, SaveError
 from ranum_falsify.model_builder import ModelBuilder
 from ranum_falsify.network.optimised import optimiser
 from ranum_falsify.network.resource_limits import memory_limit
-from ranum_falsify.report.places import SUFFIX, base_of
-from ranum_falsify.report.plain import as_json
-from ranum_falsify.report.run_report import make_report
+from ranum_falsify.results.places import SUFFIX, base_of
+from ranum_falsify.results.plain import as_json
+from ranum_falsify.results.run_report import make_report
 from ranum_falsify.suite.instance import Instance
 from ranum_falsify.suite.record import Status
 from ranum_falsify.suite.task import Answered, Task

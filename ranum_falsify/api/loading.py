@@ -18,8 +18,8 @@ from ranum_falsify.network.resource_limits import TOO_MUCH_MEMORY
 from ranum_falsify.properties.language.parse import parameters_of
 from ranum_falsify.properties.problem.problem import Problem
 from ranum_falsify.properties.problem.reduce import reduce
-from ranum_falsify.prove.assumptions import Sources
-from ranum_falsify.report.counterexample import Origin
+from ranum_falsify.results.counterexample import Origin
+from ranum_falsify.verify.prove.assumptions import Sources
 
 _EMPTY = "no input satisfies the conditions on the inputs, whatever the network computes: the box is empty"
 

@@ -19,11 +19,11 @@ from ranum_falsify.api.models import Model, load_model
 from ranum_falsify.api.operand_words import find_words
 from ranum_falsify.api.result import Result
 from ranum_falsify.config import Options
-from ranum_falsify.deadline import Deadline
 from ranum_falsify.errors import UsageError
 from ranum_falsify.network import Graph
 from ranum_falsify.network.functions import first_line
-from ranum_falsify.search.result import KIND_NAMES, Answer, Counterexample, OperatorResult
+from ranum_falsify.process.deadline import Deadline
+from ranum_falsify.verify.search.result import KIND_NAMES, Answer, Counterexample, OperatorResult
 
 
 def check_module(

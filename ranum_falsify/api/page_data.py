@@ -7,11 +7,11 @@ from typing import Any
 
 from ranum_falsify.api.loading import BoundProblem
 from ranum_falsify.config import ProveConfig, SearchConfig
-from ranum_falsify.deadline import Deadline
 from ranum_falsify.errors import is_out_of_memory
-from ranum_falsify.prove.explaining import NodeSurroundings, surroundings
-from ranum_falsify.report.illustration import as_json
-from ranum_falsify.search.result import Answer
+from ranum_falsify.process.deadline import Deadline
+from ranum_falsify.results.illustration import as_json
+from ranum_falsify.verify.prove.explaining import NodeSurroundings, surroundings
+from ranum_falsify.verify.search.result import Answer
 
 _MOST_OPERATORS = 12
 ILLUSTRATION_SECONDS = 4.0

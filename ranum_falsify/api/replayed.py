@@ -19,17 +19,17 @@ from ranum_falsify.network.messages import show_number
 from ranum_falsify.network.model_file import free_model
 from ranum_falsify.network.string_inputs import string_inputs
 from ranum_falsify.properties.formula.terms import NetworkCall, ValidityGoal
-from ranum_falsify.replay.broken import find_broken
-from ranum_falsify.replay.confirmer import Confirmer, is_in_question
-from ranum_falsify.replay.gradients import steep_in_torch, steep_point
-from ranum_falsify.replay.replayer import Finding, Replayer
-from ranum_falsify.report.arrays import check_arrays
-from ranum_falsify.report.iterations import describe_iterations, group_iterations
-from ranum_falsify.report.text import describe_kind, finding_lines
-from ranum_falsify.search.operator_status import describe_failing, describe_shown, describe_steep
-from ranum_falsify.search.result import Oracle
-from ranum_falsify.search.torch_replay import TorchFailure, find_failing_in_torch, runtimes_of
+from ranum_falsify.results.arrays import check_arrays
+from ranum_falsify.results.iterations import describe_iterations, group_iterations
+from ranum_falsify.results.text import describe_kind, finding_lines
 from ranum_falsify.validity import Constraint
+from ranum_falsify.verify.replay.broken import find_broken
+from ranum_falsify.verify.replay.confirmer import Confirmer, is_in_question
+from ranum_falsify.verify.replay.gradients import steep_in_torch, steep_point
+from ranum_falsify.verify.replay.replayer import Finding, Replayer
+from ranum_falsify.verify.search.operator_status import describe_failing, describe_shown, describe_steep
+from ranum_falsify.verify.search.result import Oracle
+from ranum_falsify.verify.search.torch_replay import TorchFailure, find_failing_in_torch, runtimes_of
 
 _OF_TORCH = ("torch", "module", "autograd-torch")
 """Oracles that are PyTorch."""

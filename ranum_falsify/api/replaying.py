@@ -30,12 +30,12 @@ from ranum_falsify.escaping import escape
 from ranum_falsify.network import Graph
 from ranum_falsify.network.nesting import attribute_graphs
 from ranum_falsify.network.precision import convert_precision
-from ranum_falsify.replay.replayer import Finding
-from ranum_falsify.report.arrays import load_array
-from ranum_falsify.report.assignment import read_assignment
-from ranum_falsify.report.assumptions import describe_replay
-from ranum_falsify.report.counterexample import Description, Entry, Origin, describe_groups, read
-from ranum_falsify.report.places import is_assignment
+from ranum_falsify.results.arrays import load_array
+from ranum_falsify.results.assignment import read_assignment
+from ranum_falsify.results.assumptions import describe_replay
+from ranum_falsify.results.counterexample import Description, Entry, Origin, describe_groups, read
+from ranum_falsify.results.places import is_assignment
+from ranum_falsify.verify.replay.replayer import Finding
 
 Inputs = Mapping[str, np.ndarray | Path]
 """Arrays or their files by ONNX input name; the name "" stands for the only input."""

@@ -15,13 +15,13 @@ from ranum_falsify.api.loading import BoundProblem
 from ranum_falsify.api.sources import find_sources
 from ranum_falsify.api.timekeeper import TimeUp, time_limit
 from ranum_falsify.config import ProveConfig, SearchConfig
-from ranum_falsify.deadline import Deadline
-from ranum_falsify.decide import falsify
-from ranum_falsify.prove.assumptions import assumptions_of
-from ranum_falsify.prove.precision import KeepList, Node, float32_nodes
-from ranum_falsify.prove.prover import Prover
-from ranum_falsify.search.result import Answer, OperatorResult
-from ranum_falsify.search.search import Progress
+from ranum_falsify.process.deadline import Deadline
+from ranum_falsify.verify.decide import falsify
+from ranum_falsify.verify.prove.assumptions import assumptions_of
+from ranum_falsify.verify.prove.precision import KeepList, Node, float32_nodes
+from ranum_falsify.verify.prove.prover import Prover
+from ranum_falsify.verify.search.result import Answer, OperatorResult
+from ranum_falsify.verify.search.search import Progress
 
 _PATIENCE = 0.5
 """Seconds beyond the timeout, at which nothing that goes on looks at the clock, before an alarm ends it."""
@@ -109,7 +109,7 @@ def _try_rewrites(loaded: BoundProblem, result: Answer, config: ProveConfig, dea
     wanted = {(operator.network, operator.node) for operator in result.operators if operator.verdict != "proved"}
     if not wanted:
         return result
-    from ranum_falsify.transform.proving import prove_after_rewriting  # imports onnxscript
+    from ranum_falsify.rewrite.proving import prove_after_rewriting  # imports onnxscript
 
     began = time.monotonic()
     found = prove_after_rewriting(

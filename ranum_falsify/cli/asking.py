@@ -21,26 +21,26 @@ from ranum_falsify.cli.progress import show_progress
 from ranum_falsify.cli.reports import write_reports
 from ranum_falsify.cli.streams import complain, verdict_stands
 from ranum_falsify.cli.usage import PROGRAM
-from ranum_falsify.report import text
-from ranum_falsify.report.counterexample import Origin, Saved, save
-from ranum_falsify.report.explanation import explanation
-from ranum_falsify.report.forms import record_of
-from ranum_falsify.report.listing import list_operators
-from ranum_falsify.report.places import Base
-from ranum_falsify.report.plain import as_json
-from ranum_falsify.report.precision import as_text
-from ranum_falsify.report.run_report import make_report
+from ranum_falsify.process.starting import pause_collector
+from ranum_falsify.results import text
+from ranum_falsify.results.counterexample import Origin, Saved, save
+from ranum_falsify.results.explanation import explanation
+from ranum_falsify.results.forms import record_of
+from ranum_falsify.results.listing import list_operators
+from ranum_falsify.results.places import Base
+from ranum_falsify.results.plain import as_json
+from ranum_falsify.results.precision import as_text
+from ranum_falsify.results.run_report import make_report
 from ranum_falsify.saving import save_together
-from ranum_falsify.search.result import Answer
-from ranum_falsify.starting import pause_collector
 from ranum_falsify.suite.instance import Instance
 from ranum_falsify.suite.record import InstanceRecord
+from ranum_falsify.verify.search.result import Answer
 
 if TYPE_CHECKING:
     from ranum_falsify.api.loading import BoundProblem
     from ranum_falsify.api.result import Result
     from ranum_falsify.config import Options
-    from ranum_falsify.prove.precision import KeepList
+    from ranum_falsify.verify.prove.precision import KeepList
 
 STATUS = {"holds": 0, "violated": 1, "unknown": 3}
 """Exit status by verdict."""
@@ -74,7 +74,7 @@ def ask(
     """
     reporter = _Reporter(options, asked, base_for(options), gather)
     if options.backends != ("pgd",):
-        from ranum_falsify.search.attacks import check_backends  # imports torch
+        from ranum_falsify.verify.search.attacks import check_backends  # imports torch
 
         check_backends(options)
     with pause_collector():  # takes longer than some timeouts
@@ -105,7 +105,7 @@ def _show(options: AskOptions, loaded: BoundProblem | None, reporter: _Reporter)
     if options.explain is None:
         say(list_operators(loaded.problem))
     else:
-        from ranum_falsify.prove.explaining import histories, list_varying  # imports torch
+        from ranum_falsify.verify.prove.explaining import histories, list_varying  # imports torch
 
         shown = loaded.problem, options.explain, options
         say(explanation(histories(*shown), list_varying(*shown)))

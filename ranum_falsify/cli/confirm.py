@@ -19,11 +19,11 @@ from ranum_falsify.cli.progress import show_progress
 from ranum_falsify.cli.reading import load_files
 from ranum_falsify.cli.streams import complain, verdict_stands
 from ranum_falsify.cli.usage import PROGRAM
-from ranum_falsify.confirm.unit_test import write_arrays
 from ranum_falsify.errors import UsageError
 from ranum_falsify.escaping import json_text
-from ranum_falsify.report.confirm_report import lines, list_files, summary
+from ranum_falsify.results.confirm_report import lines, list_files, summary
 from ranum_falsify.saving import save_together
+from ranum_falsify.witness.unit_test import write_arrays
 
 _REPORT = "confirm.json"
 

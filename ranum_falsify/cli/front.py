@@ -118,7 +118,7 @@ def _summarise(settings: type) -> str:
 
 
 def _print_long_help(parser: Parser) -> None:
-    from ranum_falsify.search.attacks import available  # imports torch
+    from ranum_falsify.verify.search.attacks import available  # imports torch
 
     parser.app.help_print([])
     say(["back ends:", *(f"  {line}" for line in available())])

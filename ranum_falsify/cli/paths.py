@@ -10,7 +10,7 @@ from ranum_falsify.cli.options.search import AskOptions
 from ranum_falsify.cli.parser import list_options
 from ranum_falsify.errors import UsageError, reason_of
 from ranum_falsify.option_marks import MODEL, MODELS
-from ranum_falsify.report.places import Base, base_of, is_assignment
+from ranum_falsify.results.places import Base, base_of, is_assignment
 
 
 def check_paths(options: object) -> None:

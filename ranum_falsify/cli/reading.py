@@ -13,7 +13,7 @@ from ranum_falsify.errors import PropertyError, UsageError
 if TYPE_CHECKING:
     from ranum_falsify.api.loading import BoundProblem
     from ranum_falsify.api.property_box import PropertyBox
-    from ranum_falsify.transform.vnnlib_export import StatedProperty
+    from ranum_falsify.rewrite.vnnlib_export import StatedProperty
 
 
 def load_files(
@@ -98,7 +98,7 @@ def state_file(
     from ranum_falsify.api.loading import load  # imports torch
     from ranum_falsify.api.properties import load_property, network_of
     from ranum_falsify.api.samples import load_networks
-    from ranum_falsify.transform.vnnlib_export import state_property
+    from ranum_falsify.rewrite.vnnlib_export import state_property
 
     prop = load_property(property_path, parameters=parameters, vnnlib=vnnlib or None)
     try:

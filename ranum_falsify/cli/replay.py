@@ -29,7 +29,7 @@ def run(options: ReplayOptions) -> int:
         property=options.property_path,
         vnnlib=options.vnnlib,
         parameters=options.parameters,
-        playback=ReplaySettings(
+        settings=ReplaySettings(
             outputs_alone=options.fail_on == "output",
             threads=options.processors or 1,
             reading=partial(memory_limit, options.memory),
@@ -46,7 +46,7 @@ def run(options: ReplayOptions) -> int:
 
 
 def _replay_step(path: Path) -> int:
-    from ranum_falsify.watch.saved import replay_step  # imports torch
+    from ranum_falsify.monitor.saved import replay_step  # imports torch
 
     lines, again = replay_step(path)
     with verdict_stands():

@@ -20,8 +20,8 @@ from ranum_falsify.network.tensors import torch_threads
 from ranum_falsify.properties.language.parse import parse_dnnp
 from ranum_falsify.properties.problem.problem import Problem
 from ranum_falsify.properties.problem.reduce import reduce
-from ranum_falsify.prove.proof import Proof
-from ranum_falsify.prove.prover import Prover
+from ranum_falsify.verify.prove.proof import Proof
+from ranum_falsify.verify.prove.prover import Prover
 from ranum_falsify.zoo.builder import Architecture
 from ranum_falsify.zoo.model import Defect, ZooModel
 

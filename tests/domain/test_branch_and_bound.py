@@ -7,7 +7,6 @@ import pytest
 import torch
 
 import ranum_falsify.operators  # noqa: F401 - fills the registry
-from ranum_falsify.deadline import Deadline
 from ranum_falsify.domain import Interval
 from ranum_falsify.domain.linear import branching
 from ranum_falsify.domain.linear.affine_composition import condense
@@ -17,6 +16,7 @@ from ranum_falsify.domain.linear.branch_and_bound import split_and_bound
 from ranum_falsify.domain.linear.functionals import Functional, LinearBounds
 from ranum_falsify.model_builder import ModelBuilder
 from ranum_falsify.network import Graph, read
+from ranum_falsify.process.deadline import Deadline
 
 
 def _network(seed: int, activation: str = "Relu", shape: tuple[int, ...] = (1, 3)) -> Graph:

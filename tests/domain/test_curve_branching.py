@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 
 import ranum_falsify.operators  # noqa: F401 - fills the registry
-from ranum_falsify.deadline import Deadline
 from ranum_falsify.domain import Interval
 from ranum_falsify.domain.linear import branch_and_bound
 from ranum_falsify.domain.linear.bounds import LinearAnalysis
@@ -24,6 +23,7 @@ from ranum_falsify.domain.linear.curve_branching import CurveBranching, find_thr
 from ranum_falsify.domain.linear.functionals import Functional, LinearBounds
 from ranum_falsify.model_builder import ModelBuilder
 from ranum_falsify.network import Graph, read
+from ranum_falsify.process.deadline import Deadline
 
 SIZES = (3, 4, 4)
 

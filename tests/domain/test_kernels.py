@@ -22,7 +22,7 @@ from ranum_falsify.domain.rules.support import real_functions as functions
 from ranum_falsify.model_builder import ModelBuilder
 from ranum_falsify.network import Graph, read, spec_of
 from ranum_falsify.operators.support.deciding import is_proved
-from ranum_falsify.replay.replayer import Replayer
+from ranum_falsify.verify.replay.replayer import Replayer
 from tests.domain.kernel_subjects import (
     DTYPES,
     REFERENCES,

@@ -13,7 +13,7 @@ import ranum_falsify as rf
 from ranum_falsify.errors import ModelError, UnsupportedOperatorError
 from ranum_falsify.network import read
 from ranum_falsify.network.tensorise import has_others, lower
-from ranum_falsify.replay.replayer import Replayer
+from ranum_falsify.verify.replay.replayer import Replayer
 from tests.network.building import session, unchecked
 
 X = np.arange(12, dtype=np.float32).reshape(4, 3)

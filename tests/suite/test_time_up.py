@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from ranum_falsify import decide
-from ranum_falsify.api import instances, running
+from ranum_falsify.api import instances, run
 from ranum_falsify.api.timekeeper import TimeUp
 from ranum_falsify.suite.instance import Instance
 from ranum_falsify.suite.task import Task
+from ranum_falsify.verify import decide
 from tests.cli.workshop import LOG, Workshop
 
 
@@ -47,7 +47,7 @@ def test_a_counterexample_survives_it(workshop: Workshop, monkeypatch: pytest.Mo
 
 
 def test_an_instance_is_out_of_time(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
-    ring_in(monkeypatch, running, "falsify")
+    ring_in(monkeypatch, run, "falsify")
     assert instances.answer(make_task(workshop.model(LOG))).status == "timeout"
 
 

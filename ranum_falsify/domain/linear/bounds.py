@@ -20,7 +20,6 @@ from dnnv.nn.operations import Input, OutputSelect
 from torch import Tensor
 
 from ranum_falsify.config import RUNTIMES, Runtime
-from ranum_falsify.deadline import NEVER, Deadline
 from ranum_falsify.domain.analysis import IntervalAnalysis, Visited
 from ranum_falsify.domain.error_bounds import TOTALS_SHARE
 from ranum_falsify.domain.interval import Interval
@@ -33,6 +32,7 @@ from ranum_falsify.domain.linear.slope_optimisation import ASCENT_PASSES, ascend
 from ranum_falsify.domain.linear.steps import CurveStep
 from ranum_falsify.domain.rounding import round_outward
 from ranum_falsify.network import Graph, spec_of
+from ranum_falsify.process.deadline import NEVER, Deadline
 
 WORK = 2e9
 """Multiplications for the bounds of intermediate tensors: two to four seconds of one core."""

@@ -14,13 +14,13 @@ import torch
 from dnnv.nn import Operation
 from torch import Tensor
 
-from ranum_falsify.deadline import Deadline
 from ranum_falsify.domain.linear.backsubstitution import BoxBatch, Program
 from ranum_falsify.domain.linear.bounds import LinearAnalysis
 from ranum_falsify.domain.linear.branching import Boxes, Branching, Decision, InputBranching, halve, join, take
 from ranum_falsify.domain.linear.curve_branching import CurveBranching, find_thresholds
 from ranum_falsify.domain.linear.functionals import Functional, LinearBounds
 from ranum_falsify.lazy import cached_property
+from ranum_falsify.process.deadline import Deadline
 
 _FEW_INPUTS = 32
 """Input elements that vary, at most, where cutting them one after another decides more than cutting inside."""

@@ -51,7 +51,7 @@ def import_all() -> None:
     import ranum_falsify.cli.confirm
     import ranum_falsify.cli.falsify
     import ranum_falsify.cli.replay
-    import ranum_falsify.decide
+    import ranum_falsify.verify.decide
     import ranum_falsify.network.precision
     import ranum_falsify.operators
     import ranum_falsify.properties.problem.reduce
