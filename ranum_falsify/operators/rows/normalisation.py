@@ -380,7 +380,7 @@ def _group_normalization(op: Operation, x: Tensor, scale: Tensor, bias: Tensor) 
     if op.version >= 21:
         return normal * align_channels(scale, x.ndim) + align_channels(bias, x.ndim)
     groups = normal.reshape(x.shape[0], op.num_groups, -1)
-    return (groups * scale[:, None] + bias[:, None]).reshape(x.shape)
+    return (groups * scale.reshape(-1, 1) + bias.reshape(-1, 1)).reshape(x.shape)
 
 
 def _group_rows(op: Operation, dtype: torch.dtype, runtimes: tuple[Runtime, ...], size: int) -> RowFunction | None:

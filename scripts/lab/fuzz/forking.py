@@ -47,16 +47,6 @@ def import_all() -> None:
     """Import everything that the command imports, once."""
     import torch
 
-    import ranum_falsify.api.run
-    import ranum_falsify.cli.confirm
-    import ranum_falsify.cli.falsify
-    import ranum_falsify.cli.replay
-    import ranum_falsify.verify.decide
-    import ranum_falsify.network.precision
-    import ranum_falsify.operators
-    import ranum_falsify.properties.problem.reduce
-    import ranum_falsify.selfcheck  # noqa: F401
-
     torch.set_num_threads(1)
     _warm_up()
     gc.collect()

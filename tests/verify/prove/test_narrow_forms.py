@@ -61,6 +61,8 @@ SEVERAL: list[Operand] = [np.zeros((5, 1), np.uint8), np.array(0.01, np.float32)
 SEVERAL += [np.full(2, 0.003, np.float32), np.array(9, np.uint8)]
 PRODUCT: list[Operand] = [Spread((1, 3), np.uint8), np.ones((3, 2), np.int8), np.array(0.5, np.float32)]
 PRODUCT += [np.full(2, 0.5, np.float32), None, None]
+BATCH: list[Operand] = [np.ones((1, 1, 3), np.uint8), np.ones((1, 3, 2), np.int8), *PRODUCT[2:]]
+BATCH += [np.full(2, 0.5, np.float32)]
 FLAT: list[Operand] = [*PRODUCT[:3], np.full((1, 1), 0.5, np.float32), None, None]
 PAIRS = np.zeros((2, 1, 3, 1), np.int64)
 ROWS = np.zeros((2, 1), np.int64)
@@ -76,6 +78,7 @@ REFUSED = {
         form("Split", np.arange(6.0), opset=7, split=[6, 0]), outputs=3, constants=frozenset({0})
     ),
     "where ONNX Runtime ignores it": form("Gemm", Spread((2, 0)), Spread((0, 4)), Spread((4,)), beta=2.0),
+    "ONNX Runtime scales the bias, too": form("MatMulIntegerToFloat", *BATCH, domain=MICROSOFT),
     "elements than the product has columns": form("MatMulIntegerToFloat", *FLAT, domain=MICROSOFT),
     "more dimensions than the product": form(
         "MatMulIntegerToFloat", *PRODUCT, np.ones((1, 1, 2), np.float32), domain=MICROSOFT

@@ -71,6 +71,8 @@ def multiply_integers(
         raise ValueError("scales or zero points have more or fewer elements than the product has columns")
     if bias is not None and bias.ndim > sums.ndim:
         raise ValueError("the bias has more dimensions than the product, which ONNX Runtime does not take on")
+    if bias is not None and b_scale.numel() > 1 and 2 < b.ndim != b_scale.ndim:
+        raise ValueError("scales by column of a batch have fewer dimensions: ONNX Runtime scales the bias, too")
     return (total if bias is None else total + bias).float()
 
 
