@@ -10,6 +10,8 @@ IMAGE = Spread((2, 4, 3, 2))
 PAIR = [Spread((4,)), Spread((4,))]
 STATISTICS = [*PAIR, Spread((4,)), Spread((4,), low=0.1)]
 
+HALVES = [Spread((4,), np.float16, low=0.1) for _ in STATISTICS]
+
 
 def case(op_type: str, name: str, inputs: list[Any], *, opset: int = 21, outputs: Any = 1, **rest: Any) -> OperatorCase:
     given = {key: rest.pop(key) for key in ("gradient", "oracle", "tolerance") if key in rest}
@@ -23,6 +25,7 @@ CASES = [
     case("BatchNormalization", "epsilon", [IMAGE, *STATISTICS], opset=9, epsilon=0.1),
     case("BatchNormalization", "14", [IMAGE, *STATISTICS], opset=14),
     case("BatchNormalization", "2d", [Spread((3, 4)), *STATISTICS], opset=15),
+    case("BatchNormalization", "half", [Spread((3, 4)), *HALVES], opset=15),
     case("BatchNormalization", "training", [IMAGE, *STATISTICS], opset=15, training_mode=1, outputs=3, momentum=0.7),
     case("InstanceNormalization", "plain", [IMAGE, *PAIR]),
     case("InstanceNormalization", "1d", [Spread((2, 4, 5)), *PAIR], epsilon=0.01, opset=7),

@@ -39,15 +39,17 @@ def batch_normalisation(
     """Bound (x - mean) * scale / sqrt(variance + epsilon) + bias, factored in any way or fused into a convolution."""
     if not site.op.epsilon >= 0:
         return replace(Interval.top(x.shape, x.dtype), nan=True)
-    rank = len(x.shape)
-    gain, shift, centre, spread = (_numbers(values, rank) for values in (scale, bias, mean, variance))
+    rank, parameters = len(x.shape), (scale, bias, mean, variance)
+    gain, shift, centre, spread = (_numbers(values, rank) for values in parameters)
+    # Parameters of a type with fewer digits have the factor rounded to it.
+    roundoff = max(unit(values.dtype) for values in (x, *parameters))
     spread = [end + site.op.epsilon for end in spread]
     errors = [2 * unit(variance.dtype) * (abs(end) + tiny(variance.dtype)) for end in spread]
     smallest = least_positive(torch.float64)
     roots = [1 / np.sqrt(np.maximum(end, smallest)) for end in (spread[1] + errors[1], spread[0] - errors[0])]
     factors = [end * root for end in gain for root in roots]
     factor = reduce(np.minimum, factors), reduce(np.maximum, factors)
-    if not x.is_scalar:
+    if not x.is_scalar and roundoff == unit(x.dtype):
         known = [tuple(torch.as_tensor(end) for end in ends) for ends in (factor, shift, centre)]
         if (fast := _affine(x, *known)) is not None:
             return fast
@@ -55,7 +57,7 @@ def batch_normalisation(
     points = [end * side for end in (low - centre[1], high - centre[0]) for side in factor]
     largest, *others = (np.maximum(abs(ends[0]), abs(ends[1])) for ends in (factor, (low, high), centre, shift))
     sizes = (others[0] + others[1]) * largest + others[2]
-    error = 16 * unit(x.dtype) * sizes + 4 * tiny(x.dtype) * (2 + largest)
+    error = 16 * roundoff * sizes + 4 * tiny(x.dtype) * (2 + largest)
     ends = reduce(np.minimum, points) + shift[0] - error, reduce(np.maximum, points) + shift[1] + error
     # Numbers that overflow float64 may become NaN.
     ends = np.where(np.isnan(ends[0]), -np.inf, ends[0]), np.where(np.isnan(ends[1]), np.inf, ends[1])
