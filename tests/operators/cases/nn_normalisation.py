@@ -25,7 +25,7 @@ CASES = [
     case("BatchNormalization", "epsilon", [IMAGE, *STATISTICS], opset=9, epsilon=0.1),
     case("BatchNormalization", "14", [IMAGE, *STATISTICS], opset=14),
     case("BatchNormalization", "2d", [Spread((3, 4)), *STATISTICS], opset=15),
-    case("BatchNormalization", "half", [Spread((3, 4)), *HALVES], opset=15),
+    case("BatchNormalization", "half", [Spread((3, 4)), *HALVES], opset=15, tolerance=(5e-3, 5e-3)),
     case("BatchNormalization", "training", [IMAGE, *STATISTICS], opset=15, training_mode=1, outputs=3, momentum=0.7),
     case("InstanceNormalization", "plain", [IMAGE, *PAIR]),
     case("InstanceNormalization", "1d", [Spread((2, 4, 5)), *PAIR], epsilon=0.01, opset=7),
