@@ -143,3 +143,12 @@ def test_an_exponential_behind_dynamically_quantised_layers_is_proved() -> None:
     model.graph.node[-1].output[0] = "t"
     model.graph.node.append(onnx.helper.make_node("Exp", ["t"], ["y"], "exp"))
     assert rf.check(model, box=(-0.5, 0.5), n_starts=0).verdict == "holds"
+
+
+def test_differences_of_integers_of_32_bits_lie_in_the_bounds_wrapped_or_not() -> None:
+    text = """g (int32[1, 6] x) => (float[1, 6] y) <float[1, 2] s = {1, 2}, int32[1, 2] z = {2000000000, -2000000000}>
+        { y = DequantizeLinear <axis = 1, block_size = 3> (x, s, z) }"""
+    model, x = parse(text, opset=21), np.array([[-2e9, -1e9, 5, 2e9, 1e9, 5]], np.int32)
+    (bounds,) = IntervalAnalysis(read(model)).run([Interval.point(torch.from_numpy(x))])
+    (given,) = session(model).run(None, {"x": x})
+    assert bounds is not None and bool(bounds.encloses(torch.from_numpy(given)).all())

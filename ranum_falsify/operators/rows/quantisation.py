@@ -126,7 +126,8 @@ def _steps(op: Operation, x: Interval, scale: Interval) -> Tensor:
 def dequantized_bounds(site: Site, x: Interval, scale: Interval, zero_point: Interval | None) -> Interval:
     """Bound a product with a scale, and what ONNX Runtime makes of several pairs of quantisation and dequantisation."""
     x, scale, zero_point = _unmerge_blocks(site.op, x, scale, zero_point)
-    if zero_point is not None and x.dtype is torch.int32 and _may_wrap(x, zero_point):
+    wraps = zero_point is not None and x.dtype is torch.int32 and _may_wrap(x, zero_point)
+    if wraps:
         x, zero_point = Interval.top(x.shape, x.dtype), None
     zeros = (None, None) if zero_point is None else (zero_point.upper, zero_point.lower)
     # Rounding is monotone: the rounded corners bound the rounded products.  What is not rounded to half precision is
@@ -139,7 +140,9 @@ def dequantized_bounds(site: Site, x: Interval, scale: Interval, zero_point: Int
             for size in (scale.lower, scale.upper)
         ]
     )
-    y = round_bounds(points.amin(0).double(), points.amax(0).double(), site.dtype, x.shape)
+    # Where scales are those of blocks, ONNX Runtime's differences have more bits, and do not wrap.
+    low, high = (end.double() * (2 if wraps else 1) for end in (points.amin(0), points.amax(0)))
+    y = round_bounds(low, high, site.dtype, x.shape)
     if "onnxruntime" in site.runtimes and not x.is_floating:
         for first in _find_merged(site.op):
             y = y.hull(_quantise_once(site, y, first))
