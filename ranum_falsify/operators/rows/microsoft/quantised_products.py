@@ -86,8 +86,10 @@ def _find_refusal(
         whole = math.prod(shape) == 1 and len(shape) <= most
         if not whole and (shape[-1:] != columns or len(shape) > rank or (len(shape) > 1 and shape[-2] != 1)):
             return "scales or zero points have more or fewer elements than the product has columns"
-    if bias is not None and len(bias.shape) > rank:
-        return "the bias has more dimensions than the product, which ONNX Runtime does not take on"
+    rows = a.shape[-2] if len(a.shape) > 1 else 1
+    spread = () if bias is None else tuple(bias.shape[:-1])
+    if len(spread) >= rank or any(size not in (1, rows) for size in spread[-1:]):
+        return "the bias has more dimensions or rows than the product, which ONNX Runtime does not take on"
     if bias is not None and math.prod(b_scale.shape) > 1 and 2 < len(b.shape) != len(b_scale.shape):
         return "scales by column of a batch have fewer dimensions: ONNX Runtime scales the bias, too"
     return ""
