@@ -80,7 +80,7 @@ REFUSED = {
     "where ONNX Runtime ignores it": form("Gemm", Spread((2, 0)), Spread((0, 4)), Spread((4,)), beta=2.0),
     "ONNX Runtime scales the bias, too": form("MatMulIntegerToFloat", *BATCH, domain=MICROSOFT),
     "elements than the product has columns": form("MatMulIntegerToFloat", *FLAT, domain=MICROSOFT),
-    "more dimensions than the product": form(
+    "more dimensions or rows than the product": form(
         "MatMulIntegerToFloat", *PRODUCT, np.ones((1, 1, 2), np.float32), domain=MICROSOFT
     ),
     "several values": form("Constant", value_int=7, value_floats=[2.0]),
