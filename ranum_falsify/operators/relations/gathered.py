@@ -7,7 +7,6 @@ import math
 import torch
 from dnnv.nn import Operation
 
-from ranum_falsify.config import CUDA
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.site import Site
 from ranum_falsify.operators.relations.matching import Field, fields_of, is_a, is_same, kind, source
@@ -21,10 +20,9 @@ def what_was_added(site: Site, x: Interval, indices: Interval) -> Interval | Non
     A sum of such numbers is not nearer to 0 than any of them, however it is rounded and in whatever order.  The threads
     of ONNX Runtime's `ScatterND` do not wait for each other: they may lose all but one, and not the one in question.
     """
-    if CUDA in site.runtimes:  # atomic additions there take denormal numbers for 0
-        return None
     writer = is_a(fields_of(site.op)[0], _WRITERS[kind(site.op)])
-    if writer is None or not x.is_floating or not x.size or getattr(writer, "reduction", None) != "add":
+    is_added = getattr(writer, "reduction", None) == "add" and not site.flushes
+    if writer is None or not x.is_floating or not x.size or not is_added:
         return None
     before, places, added = fields_of(writer)
     initial, updates = site.find_known(before), site.find_known(added)

@@ -19,7 +19,6 @@ from dnnv.nn import Operation
 from dnnv.nn.operations import Gather
 from torch import Tensor
 
-from ranum_falsify.config import CUDA
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.linear.forms import Affine
 from ranum_falsify.domain.rules.indexing import scatter, scatter_anywhere, unbounded
@@ -163,11 +162,6 @@ def _gather_nd_bounds(site: Site, x: Interval, indices: Interval) -> Interval:
     return rearrange(whole, lambda bound: bound.reshape(stored), shape)
 
 
-def _flushes(site: Site) -> bool:
-    """Tell whether sums take denormal numbers for 0, as CUDA's atomic addition does (`atom` in its PTX ISA)."""
-    return CUDA in site.runtimes
-
-
 def _cancels(x: Interval, updates: Interval, reduction: str | None) -> bool:
     """Tell whether infinities may meet in sums or products."""
     return reduction in ("add", "mul") and (x.may_be_infinite or updates.may_be_infinite)
@@ -180,10 +174,10 @@ def _scatter_elements_bounds(site: Site, x: Interval, indices: Interval, updates
     if _cancels(x, updates, reduction):
         return unbounded(site)
     if not indices.is_point:
-        return scatter_anywhere(x, updates, reduction, indices.shape[axis], flushes=_flushes(site))
+        return scatter_anywhere(x, updates, reduction, indices.shape[axis], flushes=site.flushes)
     positions = _wrap(indices.expand()[0], x.shape[axis]).long().movedim(axis, 0)
     rows, written = (operand.move(lambda bound: bound.movedim(axis, 0)) for operand in (x, updates))
-    y = scatter(rows, positions, written, reduction, flushes=_flushes(site))
+    y = scatter(rows, positions, written, reduction, flushes=site.flushes)
     return replace(y.move(lambda bound: bound.movedim(0, axis)), nan=y.nan, overflows=y.overflows)
 
 
@@ -195,13 +189,13 @@ def _scatter_nd_bounds(site: Site, x: Interval, indices: Interval, updates: Inte
         return unbounded(site)
     count = math.prod(indices.shape[:-1])
     if not indices.is_point:
-        return scatter_anywhere(x, updates, reduction, count, flushes=_flushes(site))
+        return scatter_anywhere(x, updates, reduction, count, flushes=site.flushes)
     sizes, rest = x.shape[:depth], math.prod(x.shape[depth:])
     flat = _flatten_index(indices.expand()[0], sizes).reshape(-1, 1).expand(-1, rest)
     rows, written = reshape(x, (math.prod(sizes), rest)), reshape(updates, (count, rest))
     # Threads of ONNX Runtime read and write an element at once: of 1,000 updates of one, as few as half arrive.
-    may_lose = "onnxruntime" in site.runtimes
-    y = scatter(rows, flat, written, reduction, may_lose=may_lose, flushes=_flushes(site))
+    lossy = "onnxruntime" in site.runtimes
+    y = scatter(rows, flat, written, reduction, may_lose=lossy, flushes=site.flushes)
     return replace(reshape(y, x.shape), nan=y.nan, overflows=y.overflows)
 
 
