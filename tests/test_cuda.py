@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import math
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from ranum_falsify.domain.kernels.records import FOLDER, Record, read_record, re
 from ranum_falsify.report.assumptions import scope
 from ranum_falsify.search.device import batch_limit
 from ranum_falsify.selfcheck.subjects import SUBJECTS, Subject
+from tests.cli.test_app import environment
 from tests.network.building import parse
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -189,13 +192,18 @@ def test_what_has_no_published_error_is_left_open_by_name(text: str, named: str)
     assert "no error is published of " in notice and named in notice
 
 
-def test_products_in_tf32_are_left_open() -> None:
-    torch.set_float32_matmul_precision("high")
-    try:
-        result = prove(LOSS)
-    finally:
-        torch.set_float32_matmul_precision("highest")
-    assert result.verdict == "unknown" and any("TF32" in notice for notice in result.answer.notices)
+@pytest.mark.few(1)
+@pytest.mark.parametrize("name", ["float32_matmul_precision", "fp32_precision"])
+def test_products_in_tf32_are_left_open(name: str) -> None:
+    """PyTorch has an older setting and a newer one, and refuses to tell the older where the newer was used."""
+    code = {
+        "float32_matmul_precision": "torch.set_float32_matmul_precision('high')",
+        "fp32_precision": "torch.backends.cuda.matmul.fp32_precision = 'tf32'",
+    }[name]
+    lines = ["import torch", "from tests.test_cuda import LOSS, prove", code, "print(prove(LOSS))"]
+    command = [sys.executable, "-c", "\n".join(lines)]
+    done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout.startswith("unknown") and "MatMul" in done.stdout and "TF32" in done.stdout
 
 
 class Attention(torch.nn.Module):

@@ -109,8 +109,8 @@ def describe_unpublished(graph: Graph) -> str:
             return f"{spec.op_type} {op.name} by a single number, whose reciprocal may be rounded first"
         if spec.op_type in _CONVOLUTIONS and torch.backends.cudnn.enabled:
             return f"{spec.op_type} {op.name} by cuDNN, which torch.backends.cudnn.enabled = False does without"
-        if spec.op_type in _PRODUCTS and torch.get_float32_matmul_precision() != "highest":
-            return f"{spec.op_type} {op.name} with operands in TF32 or bfloat16, which this process allows"
+        if spec.op_type in _PRODUCTS and torch.backends.cuda.matmul.fp32_precision not in ("none", "ieee"):
+            return f"{spec.op_type} {op.name} with operands in TF32, which this process allows"
     return _describe_fused(graph)
 
 
