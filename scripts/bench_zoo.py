@@ -73,7 +73,8 @@ def choose_models(given: argparse.Namespace) -> tuple[ZooModel, ...]:
     Raises:
         ZooError: There is no such model.
     """
-    return (*MODELS, *FUZZED) if given.only is None else tuple(dict.fromkeys(model_of(name) for name in given.only))
+    everything = MODELS if given.emulate else (*MODELS, *FUZZED)
+    return everything if given.only is None else tuple(dict.fromkeys(model_of(name) for name in given.only))
 
 
 def measure(model: ZooModel, record: dict[str, Any], given: argparse.Namespace) -> None:

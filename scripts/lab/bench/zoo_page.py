@@ -187,7 +187,7 @@ def _emulated(models: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         return
     defects = {f: {k: d for of in known if f in of for k, d in of[f]["defects"].items()} for f in families}
     twins = {f: [of[f]["twin"] for of in known if f in of] for f in families}
-    runs = {f: [min(twin["runs"].values(), default=0) for twin in twins[f]] for f in families}
+    runs = {f: [twin["inputs"] for twin in twins[f]] for f in families}
     failing = {f: [k for k, d in defects[f].items() if d["fail"] or d["beside"]] for f in families}
     others = {f: [k for k in defects[f] if k not in failing[f]] for f in families}
     rows = {
