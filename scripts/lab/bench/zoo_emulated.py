@@ -11,11 +11,11 @@ import numpy as np
 
 from lab.kernels.emulator import MACHINES, Emulator
 from ranum_falsify.config import ConfirmConfig
-from ranum_falsify.confirm.exposed import Watched, expose_operators, make_repeatable, watch_operator
-from ranum_falsify.confirm.maker import TestMaker
-from ranum_falsify.confirm.unit_test import Trigger
 from ranum_falsify.network.optimised import model_with_all_inputs
 from ranum_falsify.properties.formula.terms import Variable
+from ranum_falsify.witness.exposed import Watched, expose_operators, make_repeatable, watch_operator
+from ranum_falsify.witness.maker import TestMaker
+from ranum_falsify.witness.unit_test import Trigger
 from ranum_falsify.zoo.detect import problem_of
 from ranum_falsify.zoo.model import ZooModel
 from tests.domain.boxes import Box, points
