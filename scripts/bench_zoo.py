@@ -7,6 +7,7 @@ Writes benchmarks/zoo.json after every model, continues where it stopped, and wr
 
     scripts/bench_zoo.py
     scripts/bench_zoo.py --only 3 --parts tests --folder /tmp
+    scripts/bench_zoo.py --emulate neon neon_fp16 sve     # needs qemu-aarch64 and scripts/make_arm64.py
 """
 
 from __future__ import annotations
@@ -24,8 +25,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from lab.bench.pages import write_pages
 from lab.bench.zoo_changes import changes
+from lab.bench.zoo_emulated import emulated
 from lab.bench.zoo_records import write
 from lab.bench.zoo_runs import detection, precision, ranges, twins, unit_tests
+from lab.kernels.emulator import MACHINES
 from ranum_falsify.config import ConfirmConfig
 from ranum_falsify.errors import RanumFalsifyError
 from ranum_falsify.results.versions import versions
@@ -38,6 +41,8 @@ _PARTS = ("detection", "ranges", "twins", "precision", "developers", "tests", "r
 
 _ATTEMPTS = 2
 """Seeds from which an open operator is searched, if the first finds nothing."""
+_EMULATED, _INPUTS = 3, 100
+"""How many counterexamples are replayed on emulated processors, and on how many inputs twins run there."""
 
 
 def facts(given: argparse.Namespace) -> dict[str, Any]:
@@ -68,7 +73,8 @@ def choose_models(given: argparse.Namespace) -> tuple[ZooModel, ...]:
     Raises:
         ZooError: There is no such model.
     """
-    return (*MODELS, *FUZZED) if given.only is None else tuple(dict.fromkeys(model_of(name) for name in given.only))
+    everything = MODELS if given.emulate else (*MODELS, *FUZZED)
+    return everything if given.only is None else tuple(dict.fromkeys(model_of(name) for name in given.only))
 
 
 def measure(model: ZooModel, record: dict[str, Any], given: argparse.Namespace) -> None:
@@ -84,6 +90,12 @@ def measure(model: ZooModel, record: dict[str, Any], given: argparse.Namespace) 
         record["precision"] = precision(model, config=config)
         failing = sum(tried["triggered"] or tried["by_hand"] for tried in record["precision"])
         print(f"{model.id} precision: {failing} of {len(record['precision'])} open operators fail", flush=True)
+    played = record.get("emulated", {})
+    if families := [family for family in given.emulate if given.again or family not in played]:
+        nodes = tuple(defect.node for defect in model.defects)
+        config = ConfirmConfig(runs=_EMULATED, timeout=given.timeout, nodes=nodes, span=False)
+        record["emulated"] = played | emulated(model, families, config=config, inputs=_INPUTS)
+        print(f"{model.id} emulated: {record['emulated']}", flush=True)
     for defect, known in zip(model.defects, record["defects"], strict=True):
         is_wanted = "developers" in given.parts and defect.developer_fix is not None
         if is_wanted and (given.again or "developers" not in known):
@@ -111,12 +123,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", metavar="ID", help="models or defects; all by default")
     parser.add_argument("--parts", nargs="+", choices=_PARTS, default=list(_PARTS))
+    parser.add_argument(
+        "--emulate",
+        nargs="+",
+        default=[],
+        choices=[family for family, machine in MACHINES.items() if "onnxruntime" in machine.libraries],
+        help="families of processors on which ONNX Runtime runs counterexamples and twins; nothing else is measured",
+    )
     parser.add_argument("--runs", type=int, default=10)
     parser.add_argument("--timeout", type=float, default=10.0, help="seconds of one run's search")
     parser.add_argument("-p", "--processors", type=int, default=1)
     parser.add_argument("--folder", type=Path, default=_ROOT / "benchmarks", help="where zoo.json and zoo.md go")
     parser.add_argument("--again", action="store_true", help="measure anew what is known")
     given = parser.parse_args(argv)
+    given.parts = [] if given.emulate else given.parts
     try:
         wanted = choose_models(given)
     except RanumFalsifyError as error:

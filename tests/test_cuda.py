@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import importlib
 import math
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +20,7 @@ from ranum_falsify.domain.kernels.records import FOLDER, Record, read_record, re
 from ranum_falsify.results.assumptions import scope
 from ranum_falsify.selfcheck.subjects import SUBJECTS, Subject
 from ranum_falsify.verify.search.device import batch_limit
+from tests.cli.test_app import environment
 from tests.network.building import parse
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -132,14 +136,51 @@ def test_beyond_the_published_error_proofs_hold(limit: float) -> None:
     assert prove(text, 20.0).verdict == "holds"
 
 
+CONVOLUTION = "g (float[1, 1, 4] x) => (float[1, 1, 3] y) <float[1, 1, 2] w = {1, 1}> { [c] p = Conv(x, w) y = Exp(p) }"
+
+
+@pytest.mark.usefixtures("no_cudnn")
+def test_without_cudnn_convolutions_are_products_of_matrices() -> None:
+    assert prove(CONVOLUTION).verdict == "holds"
+
+
+@pytest.mark.parametrize(
+    ("shape", "body"),
+    [
+        ("[2, 2]", "r = RandomUniformLike(x) y = Exp(r)"),
+        ("[2, 2]", "r = RandomNormalLike(x) y = Exp(r)"),
+        ("", "s = LogSoftmax<axis = 1>(x) y = NegativeLogLikelihoodLoss(s, t)"),
+        ("", "y = SoftmaxCrossEntropyLoss(x, t)"),
+        ("[2, 2]", "i = Cast<to = 7>(x) f = Cast<to = 1>(i) y = Exp(f)"),
+        ("[2, 2]", "w = ScatterElements<axis = 1>(x, j, x) y = Exp(w)"),
+        ("[2, 2]", 'w = ScatterElements<axis = 1, reduction = "add">(x, j, x) y = Exp(w)'),
+    ],
+)
+def test_what_is_documented_is_proved(shape: str, body: str) -> None:
+    stored = "int64[2] t = {0, 1}, int64[2, 2] j = {0, 0, 1, 0}"
+    assert prove(f"g (float[2, 2] x) => (float{shape} y) <{stored}> {{ {body} }}").verdict == "holds"
+
+
+def test_atomic_sums_take_denormal_numbers_for_0() -> None:
+    text = """g (float[1] x) => (float[1] y) <int64[1] i = {0}, float[1] least = {1.2e-38}> {
+        w = ScatterElements<axis = 0, reduction = "add">(least, i, x) y = Log(w)
+    }"""
+    options: dict[str, Any] = {"box": (1e-39, 2e-39), "n_starts": 4, "timeout": 10, "self_check": False}
+    verdicts = [rf.check(parse(text, 22), runtime=runtime, **options).verdict for runtime in ("torch", CUDA)]
+    assert verdicts == ["holds", "unknown"]
+
+
 @pytest.mark.parametrize(
     ("text", "named"),
     [
-        ("g (float[1, 1, 4] x) => (float[1, 1, 3] y) <float[1, 1, 2] w = {1, 1}> { y = Conv(x, w) }", "Conv"),
+        (CONVOLUTION, "Conv c by cuDNN, which torch.backends.cudnn.enabled = False does without"),
         ("g (float[2] x) => (float[2] y) { y = Gelu(x) }", "Gelu"),
         ("g (float16[2] x) => (float16[2] y) { y = Exp(x) }", "kernels of float16"),
         ("g (float[2] x) => (float[2] y) <float k = {3}> { y = Div(x, k) }", "by a single number"),
-        ("g (float[2] x) => (int64[2] y) { y = Cast<to = 7>(x) }", "Cast"),
+        (
+            'g (float[2] x) => (float[2] y) <int64[2] i = {0, 0}> { y = ScatterElements<reduction = "mul">(x, i, x) }',
+            "Sc",
+        ),
         ("g (float[2] x) => (float[2] y) { y = Mish(x) }", "Mish"),
         ("g (float[2] x) => (float[2] y) { y = Selu(x) }", "Selu"),
     ],
@@ -151,13 +192,18 @@ def test_what_has_no_published_error_is_left_open_by_name(text: str, named: str)
     assert "no error is published of " in notice and named in notice
 
 
-def test_products_in_tf32_are_left_open() -> None:
-    torch.set_float32_matmul_precision("high")
-    try:
-        result = prove(LOSS)
-    finally:
-        torch.set_float32_matmul_precision("highest")
-    assert result.verdict == "unknown" and any("TF32" in notice for notice in result.answer.notices)
+@pytest.mark.few(1)
+@pytest.mark.parametrize("name", ["float32_matmul_precision", "fp32_precision"])
+def test_products_in_tf32_are_left_open(name: str) -> None:
+    """PyTorch has an older setting and a newer one, and refuses to tell the older where the newer was used."""
+    code = {
+        "float32_matmul_precision": "torch.set_float32_matmul_precision('high')",
+        "fp32_precision": "torch.backends.cuda.matmul.fp32_precision = 'tf32'",
+    }[name]
+    lines = ["import torch", "from tests.test_cuda import LOSS, prove", code, "print(prove(LOSS))"]
+    command = [sys.executable, "-c", "\n".join(lines)]
+    done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout.startswith("unknown") and "MatMul" in done.stdout and "TF32" in done.stdout
 
 
 class Attention(torch.nn.Module):
@@ -175,8 +221,27 @@ class Silu(torch.nn.Module):
         return torch.exp(torch.nn.functional.silu(x))
 
 
+class Loss(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.Conv1d(3, 3, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        scores = torch.amax(self.layer(x[0]), 2)
+        return torch.nn.functional.cross_entropy(scores, torch.tensor([0, 2]))
+
+
+@pytest.fixture
+def no_cudnn() -> Iterator[None]:
+    with torch.backends.cudnn.flags(enabled=False):
+        yield
+
+
 @pytest.mark.few(3)
-@pytest.mark.parametrize(("module", "open_"), [(Attention(), "CastLike"), (InverseRoot(), "aten.rsqrt"), (Silu(), "")])
+@pytest.mark.usefixtures("no_cudnn")
+@pytest.mark.parametrize(
+    ("module", "open_"), [(Attention(), "CastLike"), (InverseRoot(), "aten.rsqrt"), (Silu(), ""), (Loss(), "")]
+)
 def test_modules_are_proved_where_their_kernels_are_those_that_the_exporter_writes(
     module: torch.nn.Module, open_: str
 ) -> None:

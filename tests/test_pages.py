@@ -48,6 +48,10 @@ def test_what_records_promise() -> None:
     hazardous = json.loads((FOLDER / "repairs.json").read_text())["hazardous"]
     assert len(hazardous) == 60 and all(model["standing"] == "proved" for model in hazardous)
     assert all(model["stated_loss"] for model in hazardous if model["lost"] > 1e-3)
+    emulated = [
+        of for model in json.loads((FOLDER / "zoo.json").read_text())["models"] for of in model["emulated"].values()
+    ]
+    assert len(emulated) == 3 * 76 and all(of["twin"]["proved"] and not of["twin"]["faults"] for of in emulated)
 
 
 @pytest.mark.few(2)

@@ -11,7 +11,7 @@ import torch
 from dnnv.nn import Operation
 from dnnv.nn.utils import TensorDetails
 
-from ranum_falsify.config import RUNTIMES, Runtime
+from ranum_falsify.config import CUDA, RUNTIMES, Runtime
 from ranum_falsify.domain.error_bounds import PRODUCT_ROUNDINGS
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.kernels.envelopes import EXACT, Envelope, envelope, sums_in_half
@@ -62,6 +62,11 @@ class Site:
     def dtype(self) -> torch.dtype:
         """Element type of the first output that is read."""
         return torch_dtype(self._first.dtype)
+
+    @property
+    def flushes(self) -> bool:
+        """Whether what is added at positions takes denormal numbers for 0, as CUDA does (`atom` in its PTX ISA)."""
+        return CUDA in self.runtimes
 
     def envelope(self, function: str, dtype: torch.dtype | None = None) -> Envelope:
         """Return the error of the kernels of a function, by ONNX name, for operands of a dtype (the output's)."""

@@ -67,5 +67,8 @@ def _capability() -> str:
 
 
 def _cpuinfo(field: str) -> str:
-    lines = _CPUINFO.read_text(errors="replace").splitlines() if _CPUINFO.exists() else []
+    try:
+        lines = _CPUINFO.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:  # other systems have none, and some containers hide it
+        return ""
     return next((line.partition(":")[2].strip() for line in lines if line.partition(":")[0].strip() == field), "")

@@ -27,7 +27,18 @@ from ranum_falsify.verify.prove.checked import Checked, check
 from tests.domain.boxes import Array, Feeds
 from tests.network.building import session
 
-__all__ = ["Held", "Place", "SessionOf", "Setting", "Subject", "Verdict", "conditions", "executed", "tensor_of"]
+__all__ = [
+    "Held",
+    "Place",
+    "SessionOf",
+    "Setting",
+    "Subject",
+    "Verdict",
+    "conditions",
+    "executed",
+    "load_here",
+    "tensor_of",
+]
 
 _ASCENT = 1e8
 """Multiplications that linear analyses of subjects may spend on better slopes."""
@@ -165,8 +176,8 @@ class Subject:
         shown = _with_all_outputs(model)
         self.exposed = self.graph if len(self.graph.nodes) == 1 else read(shown, strict=strict)
         self.runtimes: dict[str, Any] = {
-            "onnxruntime": _session(sessions.get("onnxruntime", _loaded), shown, optimised=False),
-            "onnxruntime-optimised": _session(sessions.get("onnxruntime", _loaded), model, optimised=True),
+            "onnxruntime": _session(sessions.get("onnxruntime", load_here), shown, optimised=False),
+            "onnxruntime-optimised": _session(sessions.get("onnxruntime", load_here), model, optimised=True),
             "torch": lambda feeds: _evaluated(self.exposed, feeds, "cpu"),
         }
         if torch.cuda.is_available():
@@ -261,7 +272,7 @@ def _session(load: SessionOf, model: onnx.ModelProto, *, optimised: bool) -> Any
     return lambda feeds: run(dict(feeds))
 
 
-def _loaded(model: bytes, optimised: bool) -> Callable[[Any], Any]:
+def load_here(model: bytes, optimised: bool) -> Callable[[Any], Any]:
     made = session(model, optimised=optimised)
     names = [output.name for output in made.get_outputs()]
     # Strings are numbers in the graph that is analysed, and numbers of float8 are bytes in NumPy.

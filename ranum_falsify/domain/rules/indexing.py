@@ -20,7 +20,13 @@ _EXACT = 2.0**53
 
 
 def scatter(
-    x: Interval, index: Tensor, updates: Interval, reduction: str | None, *, may_lose: bool = False
+    x: Interval,
+    index: Tensor,
+    updates: Interval,
+    reduction: str | None,
+    *,
+    may_lose: bool = False,
+    flushes: bool = False,
 ) -> Interval:
     """Return bounds of a tensor after writes at known positions of its first dimension.
 
@@ -31,6 +37,7 @@ def scatter(
         updates: Bounds of the values to write.
         reduction: None, "none", "add", "mul", "max" or "min".
         may_lose: Whether all but one of several updates of one element may be lost, as where they run in parallel.
+        flushes: Whether sums may take denormal numbers for 0.
     """
     x, updates = _split(x), _split(updates)
     if reduction in (None, "none"):
@@ -51,7 +58,7 @@ def scatter(
     )
     touched = count > 0
     if reduction == "add":
-        result = _sum(x, index, updates, count, may_lose=may_lose)
+        result = _sum(x, index, updates, count, may_lose=may_lose, flushes=flushes)
     elif may_lose and bool((count > 1).any()):
         result = scatter_anywhere(x, updates, reduction, int(count.max()))
     else:
@@ -60,7 +67,9 @@ def scatter(
     return replace(result, lower=low, upper=torch.where(touched, result.upper, x.upper))
 
 
-def scatter_anywhere(x: Interval, updates: Interval, reduction: str | None, most: int) -> Interval:
+def scatter_anywhere(
+    x: Interval, updates: Interval, reduction: str | None, most: int, *, flushes: bool = False
+) -> Interval:
     """Return bounds of a tensor after writes at positions that depend on the input.
 
     Args:
@@ -68,6 +77,7 @@ def scatter_anywhere(x: Interval, updates: Interval, reduction: str | None, most
         updates: Bounds of the values to write.
         reduction: See :func:`scatter`.
         most: How many updates one element may receive.
+        flushes: See :func:`scatter`.
     """
     if not updates.size:
         return x
@@ -82,7 +92,8 @@ def scatter_anywhere(x: Interval, updates: Interval, reduction: str | None, most
     (low, high), (least, greatest) = x.doubles(), one.doubles()
     if reduction == "add":
         size = torch.maximum(low.abs(), high.abs()) + most * torch.maximum(least.abs(), greatest.abs())
-        return _enclose(low + most * least.clamp(max=0), high + most * greatest.clamp(min=0), size, most, x)
+        low, high = low + most * least.clamp(max=0), high + most * greatest.clamp(min=0)
+        return _enclose(low, high, size, most, x, flushes=flushes)
     factor = torch.maximum(least.abs(), greatest.abs()).clamp(min=1) ** most
     # Updates may overflow among themselves, whatever the element is.
     size = (torch.maximum(low.abs(), high.abs()) * factor).nan_to_num(nan=math.inf)
@@ -101,7 +112,7 @@ def _reduce(x: Tensor, index: Tensor, updates: Tensor, how: str, *, own: bool) -
     return result.bool() if kind is torch.bool else restore(result, kind)
 
 
-def _sum(x: Interval, index: Tensor, updates: Interval, count: Tensor, *, may_lose: bool) -> Interval:
+def _sum(x: Interval, index: Tensor, updates: Interval, count: Tensor, *, may_lose: bool, flushes: bool) -> Interval:
     (low, high), (fewest, most) = x.doubles(), updates.doubles()
     size = torch.maximum(low.abs(), high.abs())
     size = size.scatter_add(0, index, torch.maximum(fewest.abs(), most.abs()))
@@ -109,7 +120,7 @@ def _sum(x: Interval, index: Tensor, updates: Interval, count: Tensor, *, may_lo
         low, high = low + _least_sum(index, fewest, low), high - _least_sum(index, -most, high)
     else:
         low, high = low.scatter_add(0, index, fewest), high.scatter_add(0, index, most)
-    return _enclose(low, high, size, int(count.max()) if count.numel() else 0, x)
+    return _enclose(low, high, size, int(count.max()) if count.numel() else 0, x, flushes=flushes)
 
 
 def _least_sum(index: Tensor, updates: Tensor, like: Tensor) -> Tensor:
@@ -119,13 +130,14 @@ def _least_sum(index: Tensor, updates: Tensor, like: Tensor) -> Tensor:
     return falling + zeros.scatter_reduce(0, index, updates, "amin", include_self=False).clamp(min=0)
 
 
-def _enclose(low: Tensor, high: Tensor, size: Tensor, terms: int, x: Interval) -> Interval:
+def _enclose(low: Tensor, high: Tensor, size: Tensor, terms: int, x: Interval, *, flushes: bool) -> Interval:
     """Return bounds of sums of `terms` updates and an element, whose magnitudes add up to `size`."""
     if not x.is_floating:
         return _truncate(low, high, size, x)
     # One addition is rounded correctly; float64 has to account for its own rounding.
     error = size * ((gamma(terms, x.dtype) if terms > 1 else 0.0) + gamma(terms + 1, torch.float64))
-    error = error.nan_to_num(nan=math.inf)
+    # Either operand of an addition, and its result.
+    error = error.nan_to_num(nan=math.inf) + (3 * terms * tiny(x.dtype) if flushes else 0.0)
     lower, upper = low - error, high + error
     lower, upper = torch.where(low >= 0, lower.clamp(min=0), lower), torch.where(high <= 0, upper.clamp(max=0), upper)
     y = round_outward(lower, upper, x.dtype, x.shape)

@@ -21,7 +21,8 @@ def what_was_added(site: Site, x: Interval, indices: Interval) -> Interval | Non
     of ONNX Runtime's `ScatterND` do not wait for each other: they may lose all but one, and not the one in question.
     """
     writer = is_a(fields_of(site.op)[0], _WRITERS[kind(site.op)])
-    if writer is None or not x.is_floating or not x.size or getattr(writer, "reduction", None) != "add":
+    is_added = getattr(writer, "reduction", None) == "add" and not site.flushes
+    if writer is None or not x.is_floating or not x.size or not is_added:
         return None
     before, places, added = fields_of(writer)
     initial, updates = site.find_known(before), site.find_known(added)

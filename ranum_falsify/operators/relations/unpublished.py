@@ -12,6 +12,7 @@ from dnnv.nn import Operation
 from ranum_falsify.config import CUDA
 from ranum_falsify.domain.kernels import find_envelope
 from ranum_falsify.network import Graph, OperatorSpec, spec_of
+from ranum_falsify.network.narrow import NARROW
 from ranum_falsify.network.nesting import has_subgraphs, nodes_with_branches
 from ranum_falsify.network.tensors import is_floating, torch_dtype
 from ranum_falsify.operators.relations.matching import kind
@@ -31,17 +32,21 @@ _CHOOSING = frozenset(
     )
 )
 _ROUNDED = frozenset(("Add", "Div", "LeakyRelu", "Mul", "PRelu", "Sub", "Sum"))
-_PRODUCTS = frozenset(("Gemm", "MatMul"))
+_CONVOLUTIONS = frozenset(("Conv", "ConvTranspose"))
+_PRODUCTS = _CONVOLUTIONS | {"Gemm", "MatMul"}
 _SUMS = frozenset(
     (
-        *("AveragePool", "GlobalAveragePool", "LogSoftmax", "ReduceL1", "ReduceLogSum", "ReduceMean", "ReduceSum"),
-        *("ReduceSumSquare", "Softmax"),
+        *("AveragePool", "GlobalAveragePool", "LogSoftmax", "NegativeLogLikelihoodLoss", "ReduceL1", "ReduceLogSum"),
+        *("ReduceMean", "ReduceSum", "ReduceSumSquare", "Softmax", "SoftmaxCrossEntropyLoss"),
     )
 )
-"""Operators that move and choose numbers, that round as IEEE 754 asks, and that add up, in any order.
+_WRITING = frozenset(("ScatterElements", "ScatterND"))
+_DRAWING = frozenset(("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"))
+"""Operators that move and choose numbers, that round as IEEE 754 asks, that add up and write, in any order, and that
+draw.
 
-Convolutions are missing: cuDNN chooses among algorithms, Winograd's and Fourier transforms among them, of which it
-publishes no error, and takes TF32 by default.
+Draws are cuRAND's: uniform ones lie in (0, 1], of which DistributionTemplates.h of PyTorch makes [0, 1); normal ones
+come from these by Box and Muller's formula.
 """
 
 _TYPES = (torch.float32, torch.float64)
@@ -56,11 +61,12 @@ _TARGET = re.compile(r"target=torch\.ops\.(aten\.\w+)")
 _AS_EXPORTED = frozenset(
     """
     abs acos acosh add addmm alias amax amin argmax argmin asin asinh atan atanh avg_pool2d bmm cat ceil clamp clamp_max
-    clamp_min clone contiguous cos cosh detach div dropout elu eq erf exp expand flatten floor full gather ge gt
-    hardswish index_select leaky_relu le lift_fresh_copy linear log log_sigmoid log_softmax lt matmul max max_pool2d
-    maximum mean min minimum mm mul ne neg permute pow prelu reciprocal relu repeat reshape round rsub select sigmoid
-    sign silu sin sinh slice softmax softplus split split_with_sizes sqrt squeeze stack sub sum t tan tanh transpose
-    unbind unsqueeze view where _log_softmax _softmax _to_copy
+    clamp_min clone contiguous conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d convolution cos
+    cosh cross_entropy_loss detach div dropout elu eq erf exp expand flatten floor full gather ge gt hardswish
+    index_select le leaky_relu lift_fresh_copy linear log log_sigmoid log_softmax lt matmul max max_pool2d maximum mean
+    min minimum mm mul ne neg nll_loss permute pow prelu reciprocal relu repeat reshape round rsub scalar_tensor scatter
+    scatter_add select sigmoid sign silu sin sinh slice softmax softplus split split_with_sizes sqrt squeeze stack sub
+    sum t tan tanh transpose unbind unsqueeze view where _log_softmax _softmax _to_copy
     """.split()
 )
 """PyTorch's operators that bounds of what its exporter writes cover on CUDA, too.
@@ -101,8 +107,10 @@ def describe_unpublished(graph: Graph) -> str:
             return f"{spec.op_type} {op.name}"
         if kind(op) == "Div" and _is_multiplied(op):
             return f"{spec.op_type} {op.name} by a single number, whose reciprocal may be rounded first"
-        if spec.op_type in _PRODUCTS and torch.get_float32_matmul_precision() != "highest":
-            return f"{spec.op_type} {op.name} with operands in TF32 or bfloat16, which this process allows"
+        if spec.op_type in _CONVOLUTIONS and torch.backends.cudnn.enabled:
+            return f"{spec.op_type} {op.name} by cuDNN, which torch.backends.cudnn.enabled = False does without"
+        if spec.op_type in _PRODUCTS and torch.backends.cuda.matmul.fp32_precision not in ("none", "ieee"):
+            return f"{spec.op_type} {op.name} with operands in TF32, which this process allows"
     return _describe_fused(graph)
 
 
@@ -121,9 +129,11 @@ def _describe_fused(graph: Graph) -> str:
 
 
 def _is_published(op: Operation, spec: OperatorSpec, dtypes: set[torch.dtype]) -> bool:
-    if kind(op) == "Cast":  # integers beyond the range of their type are not what they are on a CPU
-        return bool(op.to in (1, 9, 11))
-    known = _MOVING | _CHOOSING | _ROUNDED | _PRODUCTS | _SUMS
+    if kind(op) == "Cast":  # bounds are the whole type where numbers lie beyond the range of integers
+        return op.to not in NARROW
+    if spec.op_type in _WRITING and op.reduction not in (None, "none", "add"):
+        return False
+    known = _MOVING | _CHOOSING | _ROUNDED | _PRODUCTS | _SUMS | _WRITING | _DRAWING
     own = () if spec.op_type in known else (spec.op_type,)
     return all(find_envelope(name, dtype, CUDA) is not None for name in (*own, *spec.kernel) for dtype in dtypes)
 

@@ -174,10 +174,10 @@ def _scatter_elements_bounds(site: Site, x: Interval, indices: Interval, updates
     if _cancels(x, updates, reduction):
         return unbounded(site)
     if not indices.is_point:
-        return scatter_anywhere(x, updates, reduction, indices.shape[axis])
+        return scatter_anywhere(x, updates, reduction, indices.shape[axis], flushes=site.flushes)
     positions = _wrap(indices.expand()[0], x.shape[axis]).long().movedim(axis, 0)
     rows, written = (operand.move(lambda bound: bound.movedim(axis, 0)) for operand in (x, updates))
-    y = scatter(rows, positions, written, reduction)
+    y = scatter(rows, positions, written, reduction, flushes=site.flushes)
     return replace(y.move(lambda bound: bound.movedim(0, axis)), nan=y.nan, overflows=y.overflows)
 
 
@@ -189,12 +189,13 @@ def _scatter_nd_bounds(site: Site, x: Interval, indices: Interval, updates: Inte
         return unbounded(site)
     count = math.prod(indices.shape[:-1])
     if not indices.is_point:
-        return scatter_anywhere(x, updates, reduction, count)
+        return scatter_anywhere(x, updates, reduction, count, flushes=site.flushes)
     sizes, rest = x.shape[:depth], math.prod(x.shape[depth:])
     flat = _flatten_index(indices.expand()[0], sizes).reshape(-1, 1).expand(-1, rest)
     rows, written = reshape(x, (math.prod(sizes), rest)), reshape(updates, (count, rest))
     # Threads of ONNX Runtime read and write an element at once: of 1,000 updates of one, as few as half arrive.
-    y = scatter(rows, flat, written, reduction, may_lose="onnxruntime" in site.runtimes)
+    lossy = "onnxruntime" in site.runtimes
+    y = scatter(rows, flat, written, reduction, may_lose=lossy, flushes=site.flushes)
     return replace(reshape(y, x.shape), nan=y.nan, overflows=y.overflows)
 
 

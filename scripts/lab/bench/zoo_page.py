@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from lab.bench.zoo_developers import developers
@@ -71,6 +71,7 @@ def page(measured: Mapping[str, Any], system_tests: str = " | ") -> str:
         *_detection(models),
         *_ranges(models),
         *_twins(models),
+        *_emulated(models),
         "## By defect\n",
         *_table(models),
         *developers(models),
@@ -176,6 +177,45 @@ def _twins(models: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     yield f"| | {' | '.join(PLACES)} |"
     yield "|---" * (len(PLACES) + 1) + "|"
     yield f"| proved | {' | '.join(f'{sum(p in of for of in known)} of {len(known)}' for p in PLACES)} |\n"
+
+
+def _emulated(models: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield what ONNX Runtime makes of counterexamples and twins on processors of ARM64, by family."""
+    known = [model["emulated"] for model in models if "emulated" in model]
+    families = list(dict.fromkeys(family for of in known for family in of))
+    if not families:
+        return
+    defects = {f: {k: d for of in known if f in of for k, d in of[f]["defects"].items()} for f in families}
+    twins = {f: [of[f]["twin"] for of in known if f in of] for f in families}
+    runs = {f: [twin["inputs"] for twin in twins[f]] for f in families}
+    failing = {f: [k for k, d in defects[f].items() if d["fail"] or d["beside"]] for f in families}
+    others = {f: [k for k in defects[f] if k not in failing[f]] for f in families}
+    rows = {
+        "defects of which a counterexample fails there": [f"{len(failing[f])} of {len(defects[f])}" for f in families],
+        "counterexamples that fail there": [_count_failing(defects[f].values()) for f in families],
+        "twins without a number that is outside of its bounds or not finite": [
+            f"{sum(not twin['faults'] for twin in twins[f])} of {len(twins[f])}" for f in families
+        ],
+        "inputs that they ran on; the fewest, the median": [
+            f"{sum(runs[f])}; {min(runs[f])}, {statistics.median(runs[f]):.0f}" for f in families
+        ],
+    }
+    yield (
+        "On ARM64, as `qemu-aarch64` emulates it, ONNX Runtime runs counterexamples that were found on x86-64, and the "
+        "twins on ends, corners and other points of their boxes, weights included, with and without optimisations, "
+        "while some seconds allow.\n"
+    )
+    yield f"| | {' | '.join(families)} |"
+    yield "|---" * (len(families) + 1) + "|"
+    yield from (f"| {name} | {' | '.join(cells)} |" for name, cells in rows.items())
+    yield ""
+    for family in (f for f in families if others[f]):
+        yield f"Valid with {family} on all counterexamples, and beside them: {', '.join(others[family])}.\n"
+
+
+def _count_failing(defects: Iterable[Mapping[str, int]]) -> str:
+    known = list(defects)
+    return f"{sum(d['fail'] for d in known)} of {sum(d['tests'] for d in known)}"
 
 
 def _list_flagged(analysis: Mapping[str, Any]) -> list[str]:

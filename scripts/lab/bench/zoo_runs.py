@@ -10,10 +10,12 @@ from typing import Any
 
 import numpy as np
 import onnx
+import torch
 
 from lab.bench.session import plain_session
 from lab.bench.zoo_hand import fails_by_hand
 from ranum_falsify.config import ARM64, CUDA, RUNTIMES, ConfirmConfig, Runtime, SearchConfig
+from ranum_falsify.properties.problem.problem import Problem
 from ranum_falsify.properties.problem.targets import targets_of
 from ranum_falsify.verify.decide import falsify
 from ranum_falsify.witness.maker import Question, TestMaker
@@ -24,7 +26,8 @@ from ranum_falsify.zoo.model import Defect, ZooModel
 
 __all__ = ["PLACES", "detection", "precision", "ranges", "twins", "unit_tests"]
 
-PLACES: tuple[Runtime, ...] = (*(name for pair in ARM64.items() for name in pair), CUDA)
+WITHOUT_CUDNN = f"{CUDA} without cuDNN"
+PLACES: tuple[Runtime, ...] = (*(name for pair in ARM64.items() for name in pair), CUDA, WITHOUT_CUDNN)
 """The libraries, each on the processors whose kernels are known."""
 
 _TWIN_SECONDS = 20.0
@@ -76,8 +79,13 @@ def _open_on(model: ZooModel, architecture: Architecture) -> dict[str, list[Runt
 def twins(model: ZooModel) -> list[Runtime]:
     """Return the runtimes for which a model's twin is proved."""
     problem = problem_of(model, model.architecture(safe=True), safe=True)
-    configs = {runtime: SearchConfig(runtime=runtime, n_starts=0, timeout=_TWIN_SECONDS) for runtime in PLACES}
-    return [runtime for runtime, config in configs.items() if falsify(problem, config).verdict == "holds"]
+    return [place for place in PLACES if _is_proved(problem, place)]
+
+
+def _is_proved(problem: Problem, place: str) -> bool:
+    config = SearchConfig(runtime=place.split()[0], n_starts=0, timeout=_TWIN_SECONDS)
+    with torch.backends.cudnn.flags(enabled=place != WITHOUT_CUDNN):
+        return falsify(problem, config).verdict == "holds"
 
 
 def precision(model: ZooModel, *, config: ConfirmConfig) -> list[dict[str, Any]]:
