@@ -233,6 +233,16 @@ def test_a_norm_keeps_its_epsilon() -> None:
     assert apply_pass(find_pass("stable_norm"), made).model is None, "what it makes needs no repair"
 
 
+def test_a_root_mean_square_without_epsilon_is_proved() -> None:
+    text = "g (float[2, 3] x, float[3] s) => (float[2, 3] y) { y = RMSNormalization<epsilon = 0.0>(x, s) }"
+    made = rewritten("stable_layer_normalization", model_of(text, 23))
+    x, s = np.array([[3e-25, 0, 4e-25], [0, 0, 0]], np.float32), np.array([1, 2, 3], np.float32)
+    exact = np.array([[0.6, 0, 2.4], [0, 0, 0]]) * np.sqrt(3)
+    np.testing.assert_allclose(run(made, {"x": x, "s": s})[0], exact, rtol=1e-6)
+    proto = ir.to_proto(made).SerializeToString()
+    assert rf.check(proto, box=(-5, 5), n_starts=0, prove_timeout=0.0, self_check=False).verdict == "holds"
+
+
 def test_a_cross_entropy_may_have_any_weights() -> None:
     text = """g (float[3] x, float[3] t, float[3] u) => (float[3] y) { one = Constant<value_float = 1.0>()
         p = Sigmoid(x) q = Sub(one, p) l = Log(p) m = Log(q) s = Sub(u, one) a = Mul(t, l) b = Mul(s, m)
