@@ -1,7 +1,7 @@
 """Compare the time of the interval analysis with one inference of ONNX Runtime on the same model, batch 1.
 
     python scripts/bench_domain.py [--parts residual encoder ...] [--models FOLDER] [--rounds 7]
-        [--threads 2] [--cpu] [--profile]
+        [--threads 2] [--cpu] [--profile] [--record]
 
 A measurement is a whole analysis, with the proof of every condition, by new analyses over graphs that have been read
 before: of the model as written and, if it differs, of what ONNX Runtime's optimiser makes of it.  Rounds alternate with
@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import cProfile
 import gzip
+import itertools
 import pstats
 import sys
 import threading
@@ -29,6 +30,7 @@ import psutil
 import torch
 
 from lab.bench.large import encoder, residual_network
+from lab.bench.tables import Table, add_record_option, command_of
 from lab.bench.timing import load_text, time_pairs
 from ranum_falsify.config import RUNTIMES
 from ranum_falsify.domain import Interval, IntervalAnalysis
@@ -110,8 +112,9 @@ def parts(names: Sequence[str] | None) -> Iterator[Part]:
 
 
 def files(folder: Path) -> list[Path]:
-    """Return the models in a folder, gzipped or not."""
-    return sorted([*folder.rglob("*.onnx"), *folder.rglob("*.onnx.gz")])
+    """Return the first model, gzipped or not, of each folder in a folder."""
+    found = sorted([*folder.rglob("*.onnx"), *folder.rglob("*.onnx.gz")], reverse=True)
+    return sorted({path.parent: path for path in found}.values())
 
 
 def measure_found(paths: Sequence[Path]) -> Iterator[Part]:
@@ -170,8 +173,14 @@ def growth(run: Callable[[], object]) -> int:
     return most[0]
 
 
-def measure(part: Part, rounds: int, profile: bool, clock: Callable[[], float]) -> None:
-    """Print one line, and where the time goes if asked."""
+_COLUMNS = (
+    *("model", "analysis ms", "inference ms", "ratio", "least - greatest", "aim", "memory MB", "of weights"),
+    *("to the analysis as written", "optimiser s", "proved"),
+)
+
+
+def measure(part: Part, rounds: int, profile: bool, clock: Callable[[], float], table: Table) -> None:
+    """Add a row, and print where the time goes if asked."""
     graph = part.graph()
     box = part.box(graph)
     began = time.perf_counter()
@@ -193,12 +202,15 @@ def measure(part: Part, rounds: int, profile: bool, clock: Callable[[], float]) 
     )
     proved, nodes = analyse(graph, box)
     reached = times.ratio <= part.most or (times.ours <= _SMALL and not part.free)
-    print(
-        f"{part.name:48} {times.ours * 1e3:9.1f} ms {times.theirs * 1e3:8.1f} ms {times.ratio:6.2f} "
-        f"({times.spread[0]:.2f}-{times.spread[1]:.2f}, aim {part.most}) {'ok  ' if reached else 'MISS'} "
-        f"{grown / 2**20:7.1f} MB {grown / max(weights, 1):5.2f} of weights  "
-        f"{both.ratio:5.2f} x as written, optimiser {optimiser:.2f} s  {proved}/{nodes} proved",
-        flush=True,
+    table.add(
+        part.name,
+        *(f"{seconds * 1e3:.1f}" for seconds in (times.ours, times.theirs)),
+        f"{times.ratio:.2f}",
+        f"{times.spread[0]:.2f} - {times.spread[1]:.2f}",
+        f"{part.most}{'' if reached else ', missed'}",
+        f"{grown / 2**20:.1f}",
+        *(f"{number:.2f}" for number in (grown / max(weights, 1), both.ratio, optimiser)),
+        f"{proved} of {nodes}",
     )
     if profile:
         profiler = cProfile.Profile()
@@ -210,11 +222,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the benchmark."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--parts", nargs="*", choices=["residual", "free", "encoder", "fused"])
-    parser.add_argument("--models", type=Path, help="folder of further models")
+    parser.add_argument("--models", type=Path, help="folder of further models; the first of each folder is measured")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--profile", action="store_true", help="print where the time goes")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--cpu", action="store_true", help="measure processor time, for a machine that others use too")
+    add_record_option(parser)
     options = parser.parse_args(argv)
     paths = files(options.models) if options.models else []
     if not paths and (options.models or options.parts == []):
@@ -224,11 +237,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     torch.set_num_threads(options.threads)
     clock = time.process_time if options.cpu else time.perf_counter
     print(f"{options.threads} threads, {load_text()}, {time.strftime('%Y-%m-%d')}")
-    print(f"{'':48} {'analysis':>12} {'inference':>11} {'ratio':>6}")
-    for part in parts(options.parts) if options.parts != [] else ():
-        measure(part, options.rounds, options.profile, clock)
-    for part in measure_found(paths):
-        measure(part, options.rounds, options.profile, clock)
+    table = Table("domain", _COLUMNS, command=command_of(__file__, argv))
+    chosen = parts(options.parts) if options.parts != [] else ()
+    for part in itertools.chain(chosen, measure_found(paths)):
+        measure(part, options.rounds, options.profile, clock, table)
     return 0
 
 

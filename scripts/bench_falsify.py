@@ -24,6 +24,7 @@ import torch
 from lab.bench import CASES, Case, Paired, load_text, time_pairs
 from lab.bench.dnnf_run import DnnfRun
 from lab.bench.ours import CPU, OurRun
+from lab.bench.tables import Table, add_record_option, command_of
 from lab.bench.timing import seconds_of
 
 __all__ = ["main"]
@@ -87,29 +88,33 @@ def _target(bare_step: float) -> float:
     return 1.3 if bare_step >= 5e-3 else 2.0
 
 
-def table_a(names: Sequence[str], settings: Settings) -> None:
-    """Print a line per case."""
+def table_a(names: Sequence[str], settings: Settings, command: str) -> None:
+    """Add a row per case."""
     print(f"(a) {settings.starts} starts: the search divided by a bare PyTorch loop\n")
-    print("| model | batched | steps | bare step ms | our step ms | ratio | least - greatest | aim |")
-    print("|---|---|---|---|---|---|---|---|")
+    columns = ("model", "batched", "steps", "bare step ms", "our step ms", "ratio", "least - greatest", "aim")
+    table = Table("search", columns, command=command)
     for name in names:
         case = CASES[name]()
         with OurRun(case, settings.starts) as run:
             steps, found = compare_with_bare(case, run, settings)
             low, high = found.spread
-            print(
-                f"| {case.name} | {run.mode} | {steps} | {found.theirs / steps * 1e3:.2f} | "
-                f"{found.ours / steps * 1e3:.2f} | {found.ratio:.2f} | {low:.2f} - {high:.2f} | "
-                f"{_target(found.theirs / steps):.1f} |",
-                flush=True,
+            table.add(
+                case.name,
+                run.mode,
+                str(steps),
+                *(f"{seconds / steps * 1e3:.2f}" for seconds in (found.theirs, found.ours)),
+                f"{found.ratio:.2f}",
+                f"{low:.2f} - {high:.2f}",
+                f"{_target(found.theirs / steps):.1f}",
             )
 
 
-def table_b(names: Sequence[str], settings: Settings) -> None:
-    """Print a line per case that DNNF can run."""
+def table_b(names: Sequence[str], settings: Settings, command: str) -> None:
+    """Add a row per case that DNNF can run."""
     measured = f"{settings.dnnf_starts} starts x {settings.dnnf_steps} steps measured and scaled"
     print(f"\n(b) DNNF's pgd divided by the search, {settings.starts} starts x {settings.steps} steps ({measured})\n")
-    print("| model | DNNF | DNNF s | ours s | times faster | least - greatest | aim |\n|---|---|---|---|---|---|---|")
+    columns = ("model", "DNNF", "DNNF s", "ours s", "times faster", "least - greatest", "aim")
+    table = Table("search, DNNF", columns, keys=2, command=command)
     for name in names:
         case = CASES[name]()
         with OurRun(case, settings.starts) as run:
@@ -117,11 +122,14 @@ def table_b(names: Sequence[str], settings: Settings) -> None:
             for released in (True, False):
                 found = compare_with_dnnf(case, run, settings, released=released)
                 low, high = found.spread
-                aim = f"{DNNF_CASES[name]:.0f} " if released else ""
-                print(
-                    f"| {case.name} | {'as released' if released else 'comparison repaired'} | {found.ours:.1f} | "
-                    f"{found.theirs:.3f} | {found.ratio:.3g} | {low:.3g} - {high:.3g} | {aim}|",
-                    flush=True,
+                table.add(
+                    case.name,
+                    "as released" if released else "comparison repaired",
+                    f"{found.ours:.1f}",
+                    f"{found.theirs:.3f}",
+                    f"{found.ratio:.3g}",
+                    f"{low:.3g} - {high:.3g}",
+                    f"{DNNF_CASES[name]:.0f}" if released else "",
                 )
 
 
@@ -137,15 +145,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--dnnf-steps", type=int, default=10)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads(), help="threads of torch, on all sides")
     parser.add_argument("--no-dnnf", action="store_true", help="leave table (b) out")
+    add_record_option(parser)
     given = parser.parse_args(argv)
+    command = command_of(__file__, argv)
     torch.set_num_threads(given.threads)
     settings = Settings(given.starts, given.steps, given.rounds, given.seconds, given.dnnf_starts, given.dnnf_steps)
     names = given.case or list(CASES)
     print(f"torch {torch.__version__}, {given.threads} threads, {load_text()}, medians of {given.rounds} pairs\n")
-    table_a(names, settings)
+    table_a(names, settings, command)
     for_dnnf = [name for name in names if name in DNNF_CASES]
     if for_dnnf and not given.no_dnnf:
-        table_b(for_dnnf, settings)
+        table_b(for_dnnf, settings, command)
     return 0
 
 

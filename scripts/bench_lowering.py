@@ -28,6 +28,7 @@ import torch
 
 from lab.bench import lirpa
 from lab.bench.lowered_models import MODELS, Example
+from lab.bench.tables import Table, add_record_option, command_of
 from ranum_falsify.rewrite.config import TransformConfig
 from ranum_falsify.rewrite.passes.chains import CHAINS
 from ranum_falsify.rewrite.runner import transform
@@ -77,6 +78,7 @@ def run(model: onnx.ModelProto, x: np.ndarray) -> np.ndarray:
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--match", default="", metavar="REGEX", help="only models whose names it is found in")
+    add_record_option(parser)
     given = parser.parse_args(argv)
     wanted = {name: make for name, make in MODELS.items() if re.search(given.match, name)}
     if not wanted:
@@ -85,7 +87,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not lirpa.is_installed():
         print(f"nothing is measured: auto_LiRPA is not installed; {lirpa.INSTALL}", file=sys.stderr)
         return 2
-    print("| model | as it is | nodes | after the passes | nodes |\n|---|---|---|---|---|")
+    columns = ("model", "as it is", "nodes", "after the passes", "nodes")
+    table = Table("lowering", columns, command=command_of(__file__, argv))
     helped = refused = 0
     for name, make in wanted.items():
         torch.manual_seed(0)
@@ -96,7 +99,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         after = judge(lowered, x, expected)
         refused += before != "read"
         helped += before != "read" and after == "read"
-        print(f"| {name} | {before} | {len(model.graph.node)} | {after} | {len(lowered.graph.node)} |", flush=True)
+        table.add(name, before, str(len(model.graph.node)), after, str(len(lowered.graph.node)))
     print(f"\n{helped} of {refused} models that it does not read as they are, it reads after the passes")
     return 0
 

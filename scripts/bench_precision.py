@@ -25,6 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import numpy as np
 
 import ranum_falsify.operators  # noqa: F401 - fills the registry
+from lab.bench.tables import Table, add_record_option, command_of
 from ranum_falsify.config import SearchConfig
 from ranum_falsify.errors import RanumFalsifyError
 from ranum_falsify.network import Graph, read
@@ -53,7 +54,7 @@ def statement(graph: Graph) -> str:
     return text
 
 
-def line(path: Path, key: tuple[str, str], given: argparse.Namespace) -> str:
+def cells(path: Path, key: tuple[str, str], given: argparse.Namespace) -> Sequence[str]:
     """Return the row of one model."""
     began = time.monotonic()
     graph = read(path, dims=MODELS[key], fixed=FIXED.get(key))
@@ -69,7 +70,7 @@ def line(path: Path, key: tuple[str, str], given: argparse.Namespace) -> str:
     ]
     names = ", ".join(f"`{name}`" for name in new[:_SHOWN]) + (f" and {len(new) - _SHOWN} more" if new[_SHOWN:] else "")
     seconds = time.monotonic() - began
-    return f"| {'/'.join(key)} | {counts(single)} | {counts(half)} | {names or '-'} | {seconds:.0f} |"
+    return "/".join(key), counts(single), counts(half), names or "-", f"{seconds:.0f}"
 
 
 def counts(result: Answer) -> str:
@@ -85,6 +86,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--timeout", type=float, default=20.0, metavar="SECONDS", help="for each run")
     parser.add_argument("--n_starts", type=int, default=20, metavar="N")
     parser.add_argument("--match", default="", metavar="REGEX", help="only models whose name matches")
+    add_record_option(parser)
     given = parser.parse_args(argv)
     wanted = {key: _ROOT / "models" / "/".join(key) for key in MODELS if re.search(given.match, "/".join(key))}
     there = {key: path for key, path in wanted.items() if path.exists()}
@@ -92,13 +94,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         reason = "none of the models is there; run scripts/fetch_models" if wanted else "no model has such a name"
         print(f"--match {given.match!r}: {reason}", file=sys.stderr)
         return 2
-    print(f"| model | float32: proved / violated / open | {given.dtype} | violated in {given.dtype} only | s |")
-    print("|---|---|---|---|---|")
+    columns = (
+        *("model", "float32: proved / violated / open", given.dtype),
+        *(f"violated in {given.dtype} only", "s"),
+    )
+    table = Table("precision", columns, command=command_of(__file__, argv))
     for key, path in there.items():
         try:
-            print(line(path, key, given), flush=True)
+            table.add(*cells(path, key, given))
         except RanumFalsifyError as error:
-            print(f"| {'/'.join(key)} | {error} | | | |", flush=True)
+            table.add("/".join(key), str(error), "", "", "")
     return 0
 
 

@@ -1,6 +1,6 @@
 """Measure what starts cost: commands, and what comes before the first attack step.
 
-    python scripts/bench_startup.py [OTHER] [--rounds 5]
+    python scripts/bench_startup.py [OTHER] [--rounds 5] [--record]
 
 With another checkout, such as the one before a change, processor time from the start of the process to its end, child
 processes included, of both in turn:
@@ -38,6 +38,7 @@ import onnx
 from lab.bench import CASES, load_text
 from lab.bench.checkout import ROOT, run_in
 from lab.bench.models import deep
+from lab.bench.tables import Table, add_record_option, command_of
 from lab.bench.timing import seconds_of, time_pairs
 from lab.networks.builder import NetworkBuilder, draw_weights, make_generator
 from ranum_falsify.network import read
@@ -138,24 +139,24 @@ def starts(folder: Path) -> dict[str, tuple[list[str | Path], int, str]]:
     }
 
 
-def compare_starts(other: Path, folder: Path, rounds: int) -> None:
-    """Print what commands cost in another checkout and in this one.
+def compare_starts(other: Path, folder: Path, rounds: int, command: str = "") -> None:
+    """Print what commands cost in another checkout and in this one, and record it where that is asked for.
 
     Raises:
         RuntimeError: A command failed.
     """
-    print("| what | before | now | ratio | aim |\n|---|---|---|---|---|")
-    for what, (command, wanted, aim) in starts(folder).items():
+    table = Table("start, commands", ("what", "before", "now", "ratio", "aim"), command=command)
+    for what, (words, wanted, aim) in starts(folder).items():
 
-        def cost(checkout: Path, command: list[str | Path] = command, wanted: int = wanted) -> float:
-            seconds, status = run_in(checkout, command)
+        def cost(checkout: Path, words: list[str | Path] = words, wanted: int = wanted) -> float:
+            seconds, status = run_in(checkout, words)
             if status != wanted:
-                raise RuntimeError(f"{' '.join(map(str, command))}: exit status {status} in {checkout}")
+                raise RuntimeError(f"{' '.join(map(str, words))}: exit status {status} in {checkout}")
             return seconds
 
         cost(ROOT), cost(other)  # compiles the modules, and checks the kernels
         pair = time_pairs(lambda: cost(ROOT), lambda: cost(other), rounds)
-        print(f"| {what} | {pair.theirs:.2f} | {pair.ours:.2f} | {pair.ratio:.2f} | {aim} |", flush=True)
+        table.add(what, *(f"{number:.2f}" for number in (pair.theirs, pair.ours, pair.ratio)), aim)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -163,22 +164,25 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("other", type=Path, nargs="?", help="a checkout to compare what commands cost with")
     parser.add_argument("--rounds", type=int, default=5, help="runs per figure")
+    add_record_option(parser)
     options = parser.parse_args(argv)
+    command = command_of(__file__, argv)
     rounds: int = options.rounds
     print(f"{load_text()}, medians of {rounds}\n")
     if options.other is not None:
         with tempfile.TemporaryDirectory() as name:
-            compare_starts(options.other.resolve(), Path(name), rounds)
+            compare_starts(options.other.resolve(), Path(name), rounds, command)
         return 0
-    print("| what | seconds | aim |\n|---|---|---|")
+    table = Table("start", ("what", "seconds", "aim"), command=command)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         attack, torch = startup(folder, rounds)
-        print(f"| process start to first attack step, 1 MB model | {attack:.2f} | 3.0 |")
-        print(f"| of that, start of Python and import of torch alone | {torch:.2f} | |", flush=True)
+        table.add("process start to first attack step, 1 MB model", f"{attack:.2f}", "3.0")
+        table.add("of that, start of Python and import of torch alone", f"{torch:.2f}", "")
         parsed, converted = measure_reading(folder, rounds)
-        print(f"| reading and conversion, 1,000 nodes, 5 MB | {parsed:.2f} + {converted:.3f} | 1.0 |", flush=True)
-        print(f"| parsing and reduction of a property, 150,528 elements | {reduction(folder, rounds):.3f} | 0.5 |")
+        table.add("reading and conversion, 1,000 nodes, 5 MB", f"{parsed:.2f} + {converted:.3f}", "1.0")
+        reduced = reduction(folder, rounds)
+        table.add("parsing and reduction of a property, 150,528 elements", f"{reduced:.3f}", "0.5")
     return 0
 
 

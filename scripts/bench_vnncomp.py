@@ -1,6 +1,7 @@
 """Decide the instances of a VNN-COMP benchmark folder and compare with the known verdicts.
 
     python scripts/bench_vnncomp.py FOLDER [--family acasxu ...] [--expected sat] [--timeout 60] [--count 24] [--cpu]
+        [--record]
 
 FOLDER holds one folder per family, each with `expected.csv` (columns onnx, vnnlib, expected) and the files that it
 names, gzipped or not.  Seconds count from opening the files to the confirmed counterexample or the proof; starting
@@ -15,11 +16,17 @@ import statistics
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import ranum_falsify as rf
+from lab.bench.tables import Table, add_record_option, command_of
 from lab.bench.vnncomp import Instance, choose_instances, spread_over_families
+
+_COLUMNS = (
+    *("family", "expected", "instances", "violated", "holds", "wrong"),
+    *("median s of those decided", "slowest s"),
+)
 
 
 def run(instance: Instance, given: argparse.Namespace) -> tuple[str, float]:
@@ -57,6 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments.add_argument(
         "--cpu", action="store_true", help="measure processor time, for a machine that others use too"
     )
+    add_record_option(arguments)
     given = arguments.parse_args(argv)
     try:
         found = choose_instances(given.folder, given.family, given.expected)
@@ -69,24 +77,25 @@ def main(argv: Sequence[str] | None = None) -> int:
         verdict, seconds = run(instance, given)
         rows.setdefault((instance.family, instance.expected), []).append((verdict, seconds))
         print(f"{instance.family} {instance.name}: {verdict} ({instance.expected}) {seconds:.2f} s", flush=True)
-    wrong = sum(_is_wrong(expected, v) for (_, expected), results in rows.items() for v, _ in results)
-    print("\n" + "\n".join(_table(rows)) + f"\n\nwrong: {wrong} of {sum(map(len, rows.values()))}")
+    print()
+    name = "vnncomp, search" if given.prove_timeout == 0 else "vnncomp"
+    wrong = _tabulate(rows, Table(name, _COLUMNS, keys=2, command=command_of(__file__, argv)))
+    print(f"\nwrong: {wrong} of {sum(map(len, rows.values()))}")
     return 1 if wrong else 0
 
 
-def _is_wrong(expected: str, verdict: str) -> bool:
-    return verdict == {"sat": "holds", "unsat": "violated"}.get(expected)
-
-
-def _table(rows: Mapping[tuple[str, str], Sequence[tuple[str, float]]]) -> Iterator[str]:
-    yield "| family | expected | instances | violated | holds | median s of those decided | slowest s |"
-    yield "|---|---|---|---|---|---|---|"
+def _tabulate(rows: Mapping[tuple[str, str], Sequence[tuple[str, float]]], table: Table) -> int:
+    """Add a row for each family and known verdict; return how many verdicts contradict the known ones."""
+    wrong = 0
     for (family, expected), results in sorted(rows.items()):
         counts = Counter(verdict for verdict, _ in results)
         times = [seconds for verdict, seconds in results if verdict != "unknown"]
         median, slowest = (f"{statistics.median(times):.2f}", f"{max(times):.2f}") if times else ("", "")
-        decided = f"{counts['violated']} | {counts['holds']}"
-        yield f"| {family} | {expected} | {len(results)} | {decided} | {median} | {slowest} |"
+        contrary = counts[{"sat": "holds", "unsat": "violated"}.get(expected, "")]
+        numbers = (len(results), counts["violated"], counts["holds"], contrary)
+        table.add(family, expected, *map(str, numbers), median, slowest)
+        wrong += contrary
+    return wrong
 
 
 if __name__ == "__main__":

@@ -33,7 +33,8 @@ def record(name: str, id_: str, part: str = "models") -> dict[str, Any]:
 
 def test_pages_are_those_of_the_records() -> None:
     texts = dict(script("lab.bench.pages").texts(FOLDER))
-    assert texts == {page: (FOLDER / f"{page}.md").read_text(encoding="utf-8") for page in ("zoo", "clips", "repairs")}
+    pages = ("zoo", "clips", "repairs", "figures")
+    assert texts == {page: (FOLDER / f"{page}.md").read_text(encoding="utf-8") for page in pages}
 
 
 @pytest.mark.parametrize("name", ["zoo", "clips", "repairs"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 from pathlib import Path
 
 import onnx
@@ -52,6 +53,18 @@ class TestVnncomp:
         assert importlib.import_module("bench_vnncomp").main([str(benchmark), "--n_starts", "20"]) == 0
         out = capsys.readouterr().out
         assert "family m p: violated (sat)" in out and out.endswith("wrong: 0 of 1\n")
+
+    def test_rows_are_recorded(self, benchmark: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A row takes the place of the one before it, and no folder of this machine is named."""
+        record, bench = benchmark / "figures.json", importlib.import_module("bench_vnncomp")
+        monkeypatch.setattr(importlib.import_module("lab.bench.tables"), "RECORD", record)
+        for timeout in ("9", "8"):
+            assert bench.main([str(benchmark), "--n_starts", "20", "--timeout", timeout, "--record"]) == 0
+        (row,) = json.loads(record.read_text())["vnncomp"]["rows"]
+        assert row["cells"][:6] == ["family", "sat", "1", "1", "0", "0"] and float(row["cells"][6]) > 0
+        assert row["command"] == "scripts/bench_vnncomp.py FOLDER --n_starts 20 --timeout 8"
+        page = dict(importlib.import_module("lab.bench.pages").texts(benchmark))["figures"]
+        assert f"| {' | '.join(row['cells'])} |" in page and f"`{row['command']}`: {row['machine']}" in page
 
     def test_a_folder_without_models(self, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
         assert "no folder in it has an expected.csv" in refusal(capsys, "bench_vnncomp", tmp_path)

@@ -15,7 +15,7 @@ def rank(repairs: Iterable[Repair]) -> list[Repair]:
     """Return repairs, the best first.
 
     It destroys nothing, is proved, no clip, computes what the original means wherever that has a value, is a rewrite,
-    keeps ranges and gradients, and has few operations, in this order.
+    changes nothing that was right, keeps ranges and gradients, and has few operations, in this order.
     """
     return sorted(repairs, key=_rank)
 
@@ -30,6 +30,7 @@ def _rank(repair: Repair) -> tuple[float, ...]:
         repair.loss,
         _digits_lost(error),
         float(repair.kinds != ("rewrite",)),
+        float(repair.outputs is not None and repair.outputs.away > 0),
         -round(min(repair.kept.values(), default=1.0), 3),
         float(not repair.keeps_gradient),
         float(repair.operations),

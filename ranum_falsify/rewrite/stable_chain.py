@@ -11,16 +11,18 @@ from ranum_falsify.rewrite.rewrite import RefusedError
 
 # Whole losses come first: what they are made of has stable forms, too, in which they are not found any more.
 # So do vectors over their norms before norms, and products of sums of exponentials before softmax and sigmoid, which
-# are written so.
+# are written so; any other quotient of exponentials comes last.
 _FIRST = ("stable_bce_with_logits", "stable_softplus", "stable_log_", "stable_normalize", "stable_cosine")
+_LAST = "stable_quotient_of_exp"
 
 
 def equal_passes() -> list[str]:
     """Return the names of all stable forms that are equal in real arithmetic, so ordered that each finds its own."""
     names = [spec.name for spec in all_passes() if spec.stands_for is not None and spec.stands_for.is_equal]
 
-    def place(name: str) -> int:
-        return next((number for number, first in enumerate(_FIRST) if name.startswith(first)), len(_FIRST))
+    def place(name: str) -> tuple[bool, int]:
+        first = next((number for number, first in enumerate(_FIRST) if name.startswith(first)), len(_FIRST))
+        return name == _LAST, first
 
     return sorted(names, key=place)
 

@@ -21,6 +21,7 @@ PAGES = {
     "README.md": "index.md",
     "benchmarks/zoo.md": "benchmarks/zoo.md",
     "benchmarks/clips.md": "benchmarks/clips.md",
+    "benchmarks/figures.md": "benchmarks/figures.md",
     "benchmarks/repairs.md": "benchmarks/repairs.md",
     "CHANGELOG.md": "CHANGELOG.md",
     "CONTRIBUTING.md": "CONTRIBUTING.md",

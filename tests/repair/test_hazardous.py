@@ -37,6 +37,9 @@ def test_there_are_sixty_in_twelve_kinds() -> None:
         ("normalisation without epsilon: LayerNormalization", "stable_layer_normalization"),
         ("vector over its norm: float16", "stable_normalize"),
         ("cross entropy by hand: pos_weight", "stable_bce_with_logits"),
+        ("quotient: range", "stable_normalize_range"),
+        ("normal distribution: density over distribution", "stable_quotient_of_exp"),
+        ("distance: logarithm", "stable_log_squares"),
     ],
 )
 def test_what_was_right_stays(name: str, change: str) -> None:

@@ -98,6 +98,7 @@ def repair(
         (repair("guard", beyond=1e-2), repair("rewrite", beyond=math.inf)),
         (repair("rewrite", away=1e-4), repair("guard", away=math.inf)),
         (repair("guard", operations=9), repair("guard", gradient=False)),
+        (repair("guard", gradient=False), repair("guard", away=9e-5)),
         (repair("guard", gradient=False), repair("guard", kept=0.9)),
         (repair("guard", away=9e-4, kept=0.5), repair("clip")),
         (repair("clip"), repair("guard", away=1e-2)),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.special import log_ndtr
+from scipy.special import erfcx, log_ndtr
 
 CONSTANTS = """
     zero = Constant<value_float = 0.0>() one = Constant<value_float = 1.0>() two = Constant<value_float = 2.0>()
@@ -90,6 +90,7 @@ LOGITS = [[-700, 300, 500], [1, 2, -2]]
 WIDE = (-800.0, 800.0)
 POINT = [[0.0, 0.0, 0.0], [3.0, 4.0, 0.0]]
 LARGE = [[3e19, 4e19, 0.0], [1.0, 2.0, 2.0]]
+LOG_SQUARES = {"Abs", "Min", "Max", "Div", "Log", "Add", "Mul"}
 NORM = {"Abs", "ReduceMax", "Max", "Div", "Clip", "Mul", "ReduceSum", "Sqrt"}
 ENTROPY = "p = Sigmoid(x) q = Sub(one, p) l = Log(p) m = Log(q) s = Sub(one, t) a = Mul(t, l) b = Mul(s, m)"
 TORCH_LOSS = """p = Sigmoid(x) n = Neg(p) q = Add(n, one) l = Log(p) m = Log(q) lc = Max(l, clamp) mc = Max(m, clamp)
@@ -141,6 +142,14 @@ FORMS = [
         lambda x: x + np.log(-np.expm1(-x)),
     ),
     Form(
+        "stable_log_expm1",
+        "n = Neg(x) e = Exp(n) s = Sub(one, e) y = Log(s)",
+        {"Mul", "Tanh", "Log", "Softplus", "Add", "Min", "Exp", "Sub", "Neg", "Less", "Where"},
+        {"x": [[1e-8, 3e-8, 2e-8], [1, 20, 80]]},
+        (1e-8, 800.0),
+        lambda x: np.log(-np.expm1(-x)),
+    ),
+    Form(
         "stable_log_sum_exp",
         "e = Exp(x) s = ReduceSum(e, last) y = Log(s)",
         {"ReduceLogSumExp"},
@@ -164,6 +173,31 @@ FORMS = [
         {"x": LOGITS},
         WIDE,
         log_softmax,
+    ),
+    Form(
+        "stable_log_squares",
+        "q = Mul(x, x) s = ReduceSum(q, last) y = Log(s)",
+        LOG_SQUARES | {"ReduceLogSumExp"},
+        {"x": [[3e30, 4e30, 0.0], [3e-30, 4e-30, 0.0]]},
+        (-1e35, 1e35),
+        lambda x: 2 * np.log(np.hypot(x[:, 0], x[:, 1]))[:, None],
+        1,
+    ),
+    Form(
+        "stable_log_squares",
+        "z = Div(x, t) q = Pow(z, two) r = Mul(half, q) s = Add(r, three) y = Log(s)",
+        LOG_SQUARES | {"Sub", "Neg", "Softplus"},
+        {"x": [[3e30, 4.0, 0.0], [3.0, 1e-30, 1e-5]], "t": [[1e-10, 2.0, 1.0], [-1.0, 1e30, 1e30]]},
+        (-1e35, 1e35),
+        lambda x, t: np.log(3 + (x / t) ** 2 / 2),
+    ),
+    Form(
+        "stable_quotient_of_exp",
+        "q = Mul(x, x) n = Neg(q) p = Exp(n) e = Erf(x) d = Add(one, e) y = Div(p, d)",
+        {"Mul", "Neg", "Abs", "Add", "Div", "Log", "Sub", "Exp", "Min", "Max", "Less", "Where"},
+        {"x": [[-9.0, -12.0, -11.5], [1, 0, -2]]},
+        (-12.0, 12.0),
+        lambda x: 1 / erfcx(-x),
     ),
     Form(
         "stable_root_of_exp",
@@ -264,6 +298,41 @@ FORMS = [
         (-1e30, 1e30),
         lambda x, t: (unit(x) * unit(t)).sum(1, keepdims=True),
         1,
+    ),
+    Form(
+        "stable_cosine",
+        """p = Mul(x, t) d = ReduceSum(p, last) r = Mul(x, x) u = ReduceSum(r, last) q = Mul(t, t)
+        s = ReduceSum(q, last) m = Mul(u, s) n = Sqrt(m) y = Div(d, n)""",
+        NORM,
+        {"x": POINT, "t": [[1.0, 2.0, 2.0], [1e-25, 0.0, 0.0]]},
+        (-1e30, 1e30),
+        lambda x, t: (unit(x) * unit(t)).sum(1, keepdims=True),
+        1,
+    ),
+    Form(
+        "stable_normalize",
+        """u = ReduceSum(x, last) m = Div(u, three) d = Sub(x, m) q = Mul(d, d) s = ReduceSum(q, last) v = Div(s, two)
+        r = Sqrt(v) y = Div(d, r)""",
+        NORM | {"Sub"},
+        {"x": [[3.0, 3.0, 3.0], [1e-25, 2e-25, 4e-25]]},
+        (-1e30, 1e30),
+        lambda x: unit(x - x.mean(1, keepdims=True)) * np.sqrt(2),
+    ),
+    Form(
+        "stable_normalize_range",
+        "n = ReduceL1(x) y = Div(x, n)",
+        {"Abs", "ReduceMax", "Max", "Div", "Clip", "ReduceSum"},
+        {"x": [[0.0, 0.0, 0.0], [0.0, 0.0, 0.0]]},
+        (-1e30, 1e30),
+        lambda x: x,
+    ),
+    Form(
+        "stable_normalize_range",
+        "a = ReduceMin(x) b = ReduceMax(x) d = Sub(b, x) r = Sub(b, a) y = Div(d, r)",
+        {"ReduceMax", "Sub", "Abs", "Max", "Div", "Clip"},
+        {"x": [[5.0, 5.0, 5.0], [5.0, 5.0, 5.0]]},
+        (-1e30, 1e30),
+        lambda x: x - 5,
     ),
     Form(
         "stable_norm",

@@ -37,6 +37,8 @@ LOGARITHMS: Forms = {
     "stable_log_add_exp": lambda x, t: torch.log(torch.exp(x) + torch.exp(t)),
     "stable_log_quotient": lambda x, t: torch.log(torch.exp(-((x - t) ** 2) / 2) / 2.5066),
     "stable_log_quotient ": lambda x, t: torch.log(1 / (1 + torch.exp(-x))),
+    "stable_log_squares": lambda x, t: torch.log(1 + (x / t) ** 2 / 3),
+    "stable_log_squares ": lambda x, t: torch.log((x - t).pow(2).sum(1)),
     "drop_log_epsilon": lambda x, t: torch.log(torch.softmax(t, 1) + 1e-6),
 }
 EXPONENTIALS: Forms = {
@@ -50,6 +52,7 @@ EXPONENTIALS: Forms = {
     "stable_expm1": lambda x, t: torch.exp(t) - 1,
     "stable_root_of_exp": lambda x, t: t * torch.sqrt(torch.exp(x)),
     "stable_root_of_exp ": lambda x, t: torch.softmax(x, 1) ** 0.5,
+    "stable_quotient_of_exp": lambda x, t: torch.softmax(x, 1) / torch.softmax(t, 1),
     "stable_inverse_hyperbolic": lambda x, t: torch.log(x + torch.sqrt(x * x + 1)),
     "stable_one_minus_cos": lambda x, t: 1 - torch.cos(x),
 }
@@ -57,6 +60,9 @@ OTHERS: Forms = {
     "stable_normalize": lambda x, t: x / x.norm(dim=1, keepdim=True),
     "stable_normalize ": lambda x, t: x / torch.sqrt((x * x).sum(1))[:, None],
     "stable_normalize  ": lambda x, t: x * torch.rsqrt(x.pow(2).sum(1, keepdim=True)),
+    "stable_normalize   ": lambda x, t: (x - x.mean(1, True)) / ((x - x.mean(1, True)).pow(2).sum(1, True) / 2).sqrt(),
+    "stable_normalize_range": lambda x, t: (x - x.amin(1, True)) / (x.amax(1, True) - x.amin(1, True)),
+    "stable_normalize_range ": lambda x, t: x / x.abs().sum(1)[:, None],
     "stable_norm": lambda x, t: F.normalize(x, dim=1),
     "stable_norm ": lambda x, t: x / (x**2).sum(1, keepdim=True).pow(0.5).clamp(min=1e-6),
     "stable_norm_product": lambda x, t: (x * t).sum(1) / torch.sqrt((x * x).sum(1) * (t * t).sum(1)),

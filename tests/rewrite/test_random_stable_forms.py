@@ -95,7 +95,7 @@ def write_around(w: Writer, p: str) -> str:
 
 
 def write_statistic(w: Writer) -> str:
-    choice, axis, keepdims = w.rng.integers(6), int(w.rng.integers(2)), int(w.rng.integers(2))
+    choice, axis, keepdims = w.rng.integers(9), int(w.rng.integers(2)), int(w.rng.integers(2))
     squares = w.reduce("ReduceSum", w.square("x"), axis, 1 if choice == 1 else keepdims)
     others = w.reduce("ReduceSum", w.square("t"), axis, keepdims)
     if choice == 0:
@@ -111,7 +111,15 @@ def write_statistic(w: Writer) -> str:
         two = w.constant(np.array(2, np.float32))
         twice = w.either("Mul", two, w.reduce("ReduceSum", w.either("Mul", "x", "t"), axis, keepdims))
         return w.add("Sub", w.either("Add", squares, others), twice)
-    return w.add("Sqrt", w.either("Mul", squares, others))
+    if choice == 5:
+        return w.add("Sqrt", w.either("Mul", squares, others))
+    if choice == 6:
+        scaled = w.either("Mul", w.number(0.5), w.square(w.add("Div", "x", "t")))
+        return w.add("Log", w.either("Add", scaled, w.number(0.01)))
+    if choice == 7:
+        ends = [w.reduce(name, "x", axis, 1) for name in ("ReduceMax", "ReduceMin")]
+        return w.add("Div", w.add("Sub", "x", ends[1]), w.add("Sub", *ends))
+    return w.add("Div", w.add("Exp", "x"), w.either("Add", w.number(1.0), w.add("Exp", "t")))
 
 
 def random_model(seed: int) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:

@@ -14,6 +14,7 @@ import pytest
 import ranum_falsify as rf
 from ranum_falsify.rewrite.apply import apply_pass
 from ranum_falsify.rewrite.catalogue import all_passes, find_pass
+from ranum_falsify.rewrite.stable_chain import equal_passes
 from tests.rewrite.stable_forms import FORMS, Form, log_softmax, softplus
 from tests.rewrite.sweeping import session
 from tests.rewrite.transform_kit import model_of, operators, proto_of, transformed
@@ -90,11 +91,13 @@ def test_each_is_verified(start: int) -> None:
     whole = parts[0]
     for part in parts[1:]:
         whole = onnx.compose.merge_models(whole, part, io_map=[])
-    names = list(dict.fromkeys(form.name for form in forms))
+    names = sorted({form.name for form in forms}, key=[*equal_passes(), "drop_log_epsilon", "stable_bce_loss"].index)
     box = {value.name: (np.float64(0.1), np.float64(0.9)) for value in whole.graph.input}
     metrics = {"max_abs_error": (0.0, 1e-4)} if "drop_log_epsilon" in names else {}
     reports = transformed(ir.from_proto(whole), names, samples=8, box=box, metrics=metrics).reports
-    assert {report.name for report in reports if report.verified == ("structure", "sampled 8")} == set(names)
+    assert [report.name for report in reports] == names
+    # Forms that divide by a spread are not valid for equal numbers, of which some samples are.
+    assert all(re.fullmatch(r"structure, sampled [1-8]( of 8)?", ", ".join(report.verified)) for report in reports)
 
 
 @pytest.mark.few(1)
@@ -117,8 +120,8 @@ def test_other_element_types(form: Form, dtype: str) -> None:
         if form.name == "drop_log_epsilon":
             assert dtype == "float16", "1e-8 is 0 there"
         else:
-            reasons = {"stable_inverse_hyperbolic": "holds", "stable_log_normal_distribution": "digits of float32"}
-            assert reasons[form.name] in applied.refusals[0].reason
+            known = "holds" if form.name == "stable_inverse_hyperbolic" else "digits of float32"
+            assert known in applied.refusals[0].reason
         return
     numbers = np.float16 if dtype == "float16" else np.float64
     kinds = {"x": [[0.5, 0.25, 0.75], [0.5, 0.125, 1.0]], "t": [[0.25, 0.5, 0.5], [1.0, 0.5, 0.25]]}
@@ -228,6 +231,16 @@ def test_a_norm_keeps_its_epsilon() -> None:
     x = np.array([[0, 0, 0], [3e19, 4e19, 0]], dtype=np.float32)
     np.testing.assert_allclose(run(made, {"x": x})[0], [[0.5], [5e19]], rtol=1e-6)
     assert apply_pass(find_pass("stable_norm"), made).model is None, "what it makes needs no repair"
+
+
+def test_a_root_mean_square_without_epsilon_is_proved() -> None:
+    text = "g (float[2, 3] x, float[3] s) => (float[2, 3] y) { y = RMSNormalization<epsilon = 0.0>(x, s) }"
+    made = rewritten("stable_layer_normalization", model_of(text, 23))
+    x, s = np.array([[3e-25, 0, 4e-25], [0, 0, 0]], np.float32), np.array([1, 2, 3], np.float32)
+    exact = np.array([[0.6, 0, 2.4], [0, 0, 0]]) * np.sqrt(3)
+    np.testing.assert_allclose(run(made, {"x": x, "s": s})[0], exact, rtol=1e-6)
+    proto = ir.to_proto(made).SerializeToString()
+    assert rf.check(proto, box=(-5, 5), n_starts=0, prove_timeout=0.0, self_check=False).verdict == "holds"
 
 
 def test_a_cross_entropy_may_have_any_weights() -> None:

@@ -179,6 +179,24 @@ def _collect(value: ir.Value, sign: int, found: SumTerms, arrays: list[np.ndarra
         _collect(operand(node, 1), sign if node.op_type == "Add" else -sign, found, arrays)
 
 
+def scaled_of(value: ir.Value) -> tuple[ir.Value, Fraction]:
+    """Return a value less its constant factors, and these."""
+    factor = Fraction(1)
+    while (node := made_by(value, "Mul", "Div", "Neg", "Identity")) is not None:
+        if len(node.inputs) == 1:
+            value, factor = operand(node, 0), -factor if node.op_type == "Neg" else factor
+            continue
+        for position in (0, 1) if node.op_type == "Mul" else (0,):
+            inner = operand(node, position)
+            constant = scalar_of(operand(node, 1 - position), inner)
+            if constant:
+                value, factor = inner, factor * constant if node.op_type == "Mul" else factor / constant
+                break
+        else:
+            break
+    return value, factor
+
+
 def square_of(value: ir.Value) -> ir.Value | None:
     """Return x of x * x, or of x to the power of 2."""
     node = made_by(value, "Mul", "Pow")

@@ -17,6 +17,7 @@ from ranum_falsify.rewrite.operands import (
 )
 from ranum_falsify.rewrite.passes.blocks import reduced
 from ranum_falsify.rewrite.passes.expressions import (
+    WIDTHS,
     Plan,
     made_by,
     operand,
@@ -42,6 +43,7 @@ _MOST_CLASSES = 256
 _WHERE = 9  # opset
 _LEAST_REST = 0.25
 """Less than 1 - tanh(1)^2."""
+_HALVED = -math.log(2)
 _TAIL = (
     -1.26551223,
     1.00002368,
@@ -248,7 +250,10 @@ def one_plus_exponential(reader: LogReader, value: ir.Value, dtype: ir.DataType)
 
 
 def one_minus_exponential(reader: LogReader, value: ir.Value, dtype: ir.DataType) -> Plan | None:
-    """Read log(exp(x) - 1) = log(tanh(x/2)) + softplus(x), and log(1 - exp(x)) = log(-tanh(x/2)) + softplus(x)."""
+    """Read log(exp(x) - 1) = log(tanh(x/2)) + softplus(x), and log(1 - exp(x)) = log(-tanh(x/2)) + softplus(x).
+
+    Far below 0, both terms of the latter are as large as their sum, which is -softplus(x - log(1 - exp(x))) there.
+    """
     total = read_sum(value)
     if len(total.plus) + len(total.minus) != 1:
         return None
@@ -262,7 +267,39 @@ def one_minus_exponential(reader: LogReader, value: ir.Value, dtype: ir.DataType
     def build(op: Any) -> ir.Value:
         given = x(op)
         half = op.Tanh(times(op, given, Fraction(sign, 2), dtype))
-        made: ir.Value = op.Add(op.Log(half), softplus(op, given, dtype))
+        near: ir.Value = op.Add(op.Log(half), softplus(op, given, dtype))
+        if sign > 0 or reader.opset < _WHERE:
+            return near
+        end = number(op, _HALVED, dtype)
+        rest = op.Sub(number(op, 1, dtype), op.Exp(op.Min(given, end)))
+        far = op.Neg(softplus(op, op.Sub(given, op.Log(rest)), dtype))
+        made: ir.Value = op.Where(op.Less(given, end), far, near)
+        return made
+
+    return build
+
+
+def square(reader: LogReader, value: ir.Value, dtype: ir.DataType) -> Plan | None:
+    """Read log(x^2) = 2 log|x|, and log((x/y)^2) = 2 (log|x| - log|y|), which is finite for 0, too."""
+    x = square_of(value)
+    if x is None or dtype not in WIDTHS:
+        return None
+    size = _log_size(x, dtype)
+    return lambda op: times(op, size(op), 2, dtype)
+
+
+def _log_size(x: ir.Value, dtype: ir.DataType) -> Plan:
+    node = made_by(x, "Div")
+    if node is not None:
+        above, below = (_log_size(operand(node, position), dtype) for position in (0, 1))
+        return lambda op: op.Sub(above(op), below(op))
+    given = leaf(x, dtype)
+
+    def build(op: Any) -> ir.Value:
+        # Below the least normal number there are as many orders of magnitude again: 0 is far from that number.
+        size, least = op.Abs(given(op)), number(op, float(np.finfo(dtype.numpy()).tiny), dtype)
+        rest = op.Max(op.Div(op.Min(size, least), least), least)
+        made: ir.Value = op.Add(op.Log(op.Max(size, least)), op.Log(rest))
         return made
 
     return build

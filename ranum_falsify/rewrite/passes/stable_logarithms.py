@@ -27,6 +27,12 @@ _PROBABILITIES: tuple[Core, ...] = (
     log_forms.exponential,
     log_forms.one_plus_exponential,
 )
+_EXPONENTIALS: tuple[Core, ...] = (
+    log_forms.product,
+    *_PROBABILITIES,
+    log_forms.sum_of_exponentials,
+    log_forms.sum_of_tensors,
+)
 
 
 class _Logarithm(StableForm):
@@ -228,16 +234,31 @@ class StableLogQuotient(_Logarithm):
     constant.
     """
 
-    cores = (
-        log_forms.product,
-        *_PROBABILITIES,
-        log_forms.sum_of_exponentials,
-        log_forms.sum_of_tensors,
-    )
+    cores = _EXPONENTIALS
 
     def plan(self, node: ir.Node, opset: int) -> Plan | None:
         """Read the logarithm of a product, of nothing less."""
         return super().plan(node, opset) if _core_of(node, "Mul", "Div", "Pow", "Sqrt", "Reciprocal", "Exp") else None
+
+
+@verify.tolerance
+@register(
+    "stable_log_squares",
+    takes=["Mul", "Pow", "ReduceSum", "Add", "Div", "Log"],
+    gives=["Abs", "Max", "Log", "Mul", "ReduceLogSumExp", "Softplus"],
+    needs=f"{_FLOATS}; constant axes; positive constants",
+    needs_shapes=True,
+    stands_for=Counterpart(
+        "c.log() + softplus(2 * x.abs().log() - c.log())", "log(c) + tf.math.softplus(2 * log|x| - log(c))"
+    ),
+)
+class StableLogSquares(_Logarithm):
+    """Log(x^2) becomes 2 Log|x|, Log(ReduceSum(x^2)) ReduceLogSumExp(2 Log|x|), and Log(c + x^2) a softplus of that.
+
+    Squares overflow and vanish early: the logarithm of a density with heavy tails, or of a distance, does not.
+    """
+
+    cores = (log_forms.square, log_forms.product, log_forms.sum_of_exponentials, log_forms.sum_of_tensors)
 
 
 @verify.tolerance
@@ -265,6 +286,33 @@ class StableRootOfExp(StableForm):
             return None
         plan = LogReader(_PROBABILITIES, opset).read(inner, dtype)
         return None if plan is None else lambda op: op.Exp(times(op, plan(op), 0.5, dtype))
+
+
+@verify.tolerance
+@register(
+    "stable_quotient_of_exp",
+    takes=["Exp", "Softmax", "Sigmoid", "Erf", "Mul", "Div"],
+    gives=["LogSoftmax", "Softplus", "ReduceLogSumExp", "Sub", "Exp"],
+    needs=f"{_FLOATS}; positive constants",
+    needs_shapes=True,
+    stands_for=Counterpart("exp(log_p - log_q)", "tf.exp(log_p - log_q)"),
+)
+class StableQuotientOfExp(StableForm):
+    """p / q becomes Exp(log p - log q), as in a ratio of probabilities, or of a normal density to its distribution.
+
+    Both may vanish, or overflow, where the quotient does not.
+    """
+
+    roots = ("Div",)
+
+    def plan(self, node: ir.Node, opset: int) -> Plan | None:
+        """Read the logarithms of both."""
+        quotient, divisor = node.outputs[0], operand(node, 1)
+        reader = LogReader((*_EXPONENTIALS, log_forms.normal_distribution), opset)
+        if quotient.dtype is None or reader.read(divisor, quotient.dtype) is None:
+            return None
+        plan = reader.read(quotient, quotient.dtype)
+        return None if plan is None else lambda op: op.Exp(plan(op))
 
 
 @verify.metric

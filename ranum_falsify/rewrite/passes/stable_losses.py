@@ -18,6 +18,7 @@ from ranum_falsify.rewrite.passes.expressions import (
     read_sum,
     same_tensor,
     scalar_of,
+    scaled_of,
     sigmoid_of,
 )
 from ranum_falsify.rewrite.passes.stable_parts import StableForm, number, softplus
@@ -47,7 +48,7 @@ class StableXLogX(StableForm):
         """Read the factors."""
         for position in (0, 1):
             factor, other = operand(node, position), operand(node, 1 - position)
-            p = _unsigned(factor)
+            p, _ = scaled_of(factor)
             logarithm = _logarithm_of(other, p)
             if logarithm is None:
                 continue
@@ -67,23 +68,6 @@ def _guarded(factor: ir.Value, other: ir.Value, logarithm: ir.Value, p: ir.Value
         return made
 
     return build
-
-
-def _unsigned(value: ir.Value) -> ir.Value:
-    """Return a tensor less its sign and constant factors."""
-    while True:
-        node = made_by(value, "Neg", "Mul", "Identity")
-        if node is None:
-            return value
-        if node.op_type != "Mul":
-            value = operand(node, 0)
-            continue
-        for position in (0, 1):
-            if scalar_of(operand(node, 1 - position), operand(node, position)) is not None:
-                value = operand(node, position)
-                break
-        else:
-            return value
 
 
 def _logarithm_of(value: ir.Value, p: ir.Value) -> ir.Value | None:

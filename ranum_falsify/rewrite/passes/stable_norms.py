@@ -29,11 +29,20 @@ from ranum_falsify.rewrite.passes.expressions import (
     root_of,
     same_tensor,
     scalar_of,
+    scaled_of,
     square_of,
     squares_of,
 )
 from ranum_falsify.rewrite.passes.keepdims_quotients import is_kept, kept_value, quotient_of
-from ranum_falsify.rewrite.passes.stable_parts import StableForm, narrowed, number, scaled_norm, times
+from ranum_falsify.rewrite.passes.stable_parts import (
+    StableForm,
+    cast,
+    narrowed,
+    number,
+    scaled,
+    scaled_norm,
+    times,
+)
 from ranum_falsify.rewrite.registry import Counterpart, register
 
 _FLOATS = "float32, float64 or float16"
@@ -81,14 +90,10 @@ class StableNormProduct(StableForm):
 
     def plan(self, node: ir.Node, opset: int) -> Plan | None:
         """Read the product of two sums of squares."""
-        inner = root_of(node.outputs[0])
-        product = made_by(inner, "Mul")
-        if product is None:
+        found = _two_norms(node.outputs[0])
+        if found is None or not all(one.axes for one in found):
             return None
-        found = [squares_of(operand(product, position)) for position in (0, 1)]
-        if found[0] is None or found[1] is None or not found[0].axes or not found[1].axes:
-            return None
-        left, right = (_norm(squares, Fraction(0), opset) for squares in (found[0], found[1]))
+        left, right = (_norm(squares, Fraction(0), opset) for squares in found)
         return lambda op: op.Mul(left(op), right(op))
 
 
@@ -104,7 +109,8 @@ class StableNormProduct(StableForm):
 class StableNormalize(StableForm):
     """x / Sqrt(ReduceSum(x^2) + c) becomes x/s / Sqrt(ReduceSum((x/s)^2) + c/s^2), s the greatest magnitude.
 
-    So does x / ReduceL2(x); and x / Sqrt(ReduceMean(x^2) + c), or with a power of -1/2, as of differences from a mean.
+    So does x / ReduceL2(x); and x / Sqrt(ReduceMean(x^2) + c), or with a power of -1/2, as of differences from a mean,
+    or with a factor, as of those over n - 1.
     Where x is 0, so is the result: the divisor, which is no less elsewhere, is kept from 0.
     """
 
@@ -123,6 +129,37 @@ class StableNormalize(StableForm):
 
 @verify.tolerance
 @register(
+    "stable_normalize_range",
+    takes=["ReduceL1", "ReduceSum", "ReduceMax", "ReduceMin", "Abs", "Sub", "Div"],
+    gives=["Abs", "ReduceMax", "Max", "Div", "Clip", "ReduceSum"],
+    needs=f"{_FLOATS}; constant axes",
+    needs_shapes=True,
+    stands_for=Counterpart("normalize(x / scale, p=1)", "x / scale / tf.reduce_sum(tf.abs(x / scale))"),
+)
+class StableNormalizeRange(StableForm):
+    """x / ReduceL1(x) becomes x/s / ReduceL1(x/s), s the greatest magnitude, and x / ReduceMax(Abs(x)) becomes x/s.
+
+    So does (x - ReduceMin(x)) / (ReduceMax(x) - ReduceMin(x)).  Where the dividend is 0, so is the result.
+    """
+
+    roots = ("Div", "Mul")
+
+    def plan(self, node: ir.Node, opset: int) -> Plan | None:
+        """Read the quotient."""
+        for x, divisor in quotient_of(node):
+            inner = kept_value(divisor, x)
+            found = _sizes_of(inner) or _range_of(inner, x)
+            if found is None or not found[0].axes or not same_tensor(found[0].x, x) or _is_limited(x):
+                continue
+            (sizes, is_sum), dtype = found, dtype_of(x, tuple(WIDTHS))
+            if not is_kept(divisor, x, inner, sizes):
+                self.refuse("its norm is not broadcast back along the axes that it is of")
+            return _shares(x, sizes.axes, dtype, opset, is_sum=is_sum)
+        return None
+
+
+@verify.tolerance
+@register(
     "stable_cosine",
     takes=["ReduceL2", "ReduceSum", "Mul", "Pow", "Sqrt", "Div"],
     gives=["Abs", "ReduceMax", "Max", "Div", "Clip", "Mul", "ReduceSum", "Sqrt"],
@@ -131,19 +168,22 @@ class StableNormalize(StableForm):
     stands_for=Counterpart("cosine_similarity(x / scale, y / scale)", "-tf.losses.cosine_similarity(x, y)"),
 )
 class StableCosine(StableForm):
-    """ReduceSum(x y) / (ReduceL2(x) ReduceL2(y)) becomes that of x/s and y/t, the greatest magnitudes; 0 for zeros."""
+    """ReduceSum(x y) / (ReduceL2(x) ReduceL2(y)) becomes that of x/s and y/t, the greatest magnitudes; 0 for zeros.
+
+    The product of the norms may be written as the root of a product of sums of squares.
+    """
 
     roots = ("Div",)
 
     def plan(self, node: ir.Node, opset: int) -> Plan | None:
         """Read the sum of products, and the norms of both factors."""
-        total, divisor = made_by(operand(node, 0), "ReduceSum"), made_by(operand(node, 1), "Mul")
+        total = made_by(operand(node, 0), "ReduceSum")
         product = None if total is None else made_by(operand(total, 0), "Mul")
-        if total is None or product is None or divisor is None:
+        found = _two_norms(operand(node, 1))
+        if total is None or product is None or found is None:
             return None
-        dot, norms = reduction(total), [norm_of(operand(divisor, position)) for position in (0, 1)]
-        found = [norm[0] for norm in norms if norm is not None and not norm[1]]
-        if len(found) != 2 or not dot.axes or any(_axes(one) != _axes(dot) for one in found):
+        dot = reduction(total)
+        if not dot.axes or any(_axes(one) != _axes(dot) for one in found):
             return None
         factors = operand(product, 0), operand(product, 1)
         if not any(all(map(same_tensor, factors, (one.x, two.x))) for one, two in (found, found[::-1])):
@@ -217,16 +257,30 @@ def _norm(squares: Reduction, epsilon: Fraction, opset: int) -> Plan:
     return build
 
 
+def _two_norms(value: ir.Value) -> tuple[Reduction, Reduction] | None:
+    """Return x and y of the product of the norms of x and y, or of the root of the product of their squares."""
+    inner = root_of(value)
+    product = made_by(value if inner is None else inner, "Mul")
+    if product is None:
+        return None
+    factors = [operand(product, position) for position in (0, 1)]
+    norms = [norm_of(factor) for factor in factors] if inner is None else [(squares_of(one), 0) for one in factors]
+    found = [norm[0] for norm in norms if norm is not None and not norm[1]]
+    left, right = (*found, None, None)[:2]
+    return None if left is None or right is None else (left, right)
+
+
 def _axes(found: Reduction) -> tuple[Sequence[int], bool]:
     return list(found.axes), found.keepdims
 
 
 @dataclass(frozen=True)
 class _Norm:
-    """The root of a sum, or of a mean, of squares and a constant."""
+    """The root of a sum, or of a mean, of squares times a factor, and a constant."""
 
     squares: Reduction
     epsilon: Fraction
+    factor: Fraction = Fraction(1)
     is_mean: bool = False
 
 
@@ -250,27 +304,30 @@ def _quotients(node: ir.Node) -> Iterator[tuple[ir.Value, ir.Value, ir.Value, _N
 
 
 def _root_mean(value: ir.Value) -> _Norm | None:
-    """Return a mean, or a sum, of squares, and what is added to it."""
+    """Return a mean, or a sum, of squares, with its factor and what is added to it."""
     total = read_sum(value)
     if len(total.plus) != 1 or total.minus or total.constant < 0 or total.obstacle:
         return None
-    squares = squares_of(total.plus[0])
+    inner, factor = scaled_of(total.plus[0])
+    if factor <= 0:
+        return None
+    squares = squares_of(inner)
     if squares is not None:
-        return _Norm(squares, total.constant)
-    node = made_by(total.plus[0], "ReduceMean")
+        return _Norm(squares, total.constant, factor)
+    node = made_by(inner, "ReduceMean")
     x = None if node is None else square_of(operand(node, 0))
-    return None if node is None or x is None else _Norm(reduction(node, x), total.constant, is_mean=True)
+    return None if node is None or x is None else _Norm(reduction(node, x), total.constant, factor, is_mean=True)
 
 
 def _normalized(x: ir.Value, found: _Norm, dtype: ir.DataType, opset: int) -> Plan:
     axes = found.squares.axes
-    length = math.prod(length_of(x, axis) for axis in axes) if found.is_mean else 1
+    share = found.factor / (math.prod(length_of(x, axis) for axis in axes) if found.is_mean else 1)
 
     def build(op: Any) -> ir.Value:
-        # The root of a mean of squares is that of their sum, with as much more added, over that of their number.
-        made = _unit(op, x, axes, found.epsilon * length, dtype, opset)
+        # The root of a share of a sum of squares is that of the sum, with as much more added, times that of the share.
+        made = _unit(op, x, axes, found.epsilon / share, dtype, opset)
         wide = max(dtype, ir.DataType.FLOAT, key=lambda one: WIDTHS[one])
-        return narrowed(op, times(op, made, math.sqrt(length), wide), dtype)
+        return narrowed(op, times(op, made, math.sqrt(1 / share), wide), dtype)
 
     return build
 
@@ -279,6 +336,46 @@ def _unit(op: Any, x: ir.Value, axes: Sequence[int], epsilon: Fraction, dtype: i
     """Return a tensor over its norm, in a type that is no narrower than float32."""
     found = scaled_norm(op, x, axes, epsilon=epsilon, dtype=dtype, opset=opset)
     return clipped(op, opset, op.Div(found.small, found.divisor(op)), -1, 1, found.dtype)
+
+
+def _sizes_of(value: ir.Value) -> tuple[Reduction, bool] | None:
+    """Return x of the sum of the magnitudes of x, or of the greatest of them, and whether it is the sum."""
+    node = made_by(value, "ReduceL1", "ReduceSum", "ReduceMax")
+    if node is None:
+        return None
+    inner = operand(node, 0) if node.op_type == "ReduceL1" else made_by(operand(node, 0), "Abs")
+    x = operand(inner, 0) if isinstance(inner, ir.Node) else inner
+    return None if x is None else (reduction(node, x), node.op_type != "ReduceMax")
+
+
+def _range_of(value: ir.Value, x: ir.Value) -> tuple[Reduction, bool] | None:
+    """Return x of the greatest number of y less the least one, x being the differences of y from either."""
+    spread, off = made_by(value, "Sub"), made_by(x, "Sub")
+    if spread is None or off is None:
+        return None
+    ends = made_by(operand(spread, 0), "ReduceMax"), made_by(operand(spread, 1), "ReduceMin")
+    if ends[0] is None or ends[1] is None or not same_tensor(operand(ends[0], 0), operand(ends[1], 0)):
+        return None
+    y, most, least = operand(ends[0], 0), *(reduction(end, x) for end in ends if end is not None)
+    terms = operand(off, 0), operand(off, 1)
+    pairs = ((y, ends[1].outputs[0]), (ends[0].outputs[0], y))
+    if _axes(most) != _axes(least) or not any(all(map(same_tensor, terms, pair)) for pair in pairs):
+        return None
+    return most, False
+
+
+def _shares(x: ir.Value, axes: Sequence[int], dtype: ir.DataType, opset: int, *, is_sum: bool) -> Plan:
+    """Return how to build a tensor over the sum of its magnitudes, or over the greatest of them."""
+    wide = max(dtype, ir.DataType.FLOAT, key=lambda one: WIDTHS[one])
+
+    def build(op: Any) -> ir.Value:
+        _, made = scaled(op, cast(op, x, wide), axes, dtype=wide, opset=opset, up=True)
+        if is_sum:
+            sizes = reduced(op, "ReduceSum", opset, op.Abs(made), axes, keepdims=True)
+            made = clipped(op, opset, op.Div(made, op.Max(sizes, number(op, 1, wide))), -1, 1, wide)
+        return narrowed(op, made, dtype)
+
+    return build
 
 
 def _is_limited(x: ir.Value) -> bool:

@@ -27,6 +27,7 @@ from ranum_falsify.rewrite.passes.expressions import (
     reduction,
     same_tensor,
     scalar_of,
+    scaled_of,
     square_of,
     squares_of,
 )
@@ -104,13 +105,17 @@ class StableSquaredDistance(StableForm):
     def plan(self, node: ir.Node, opset: int) -> Plan | None:
         """Read the sums of squares, and twice the sum of products."""
         total = read_sum(node.outputs[0])
-        if len(total.plus) != 2 or len(total.minus) != 1 or total.constant < 0:
+        signed = [*((term, 1) for term in total.plus), *((term, -1) for term in total.minus)]
+        mixed = [term for term, sign in signed if sign * scaled_of(term)[1] == -2]
+        added = [term for term in total.plus if term not in mixed]
+        if len(signed) != 3 or len(added) != 2 or len(mixed) != 1 or total.constant < 0:
             return None
-        matrix = _twice(total.minus[0], "MatMul")
+        inner, _ = scaled_of(mixed[0])
+        matrix = made_by(inner, "MatMul")
         if matrix is not None:
-            return self._pairwise(total, matrix, opset)
-        squares = [squares_of(term) for term in total.plus]
-        product = _twice_products(total.minus[0])
+            return self._pairwise(total, added, matrix, opset)
+        squares = [squares_of(term) for term in added]
+        product = _products(inner)
         if squares[0] is None or squares[1] is None or product is None or not squares[0].axes:
             return None
         x, y = squares[0].x, squares[1].x
@@ -132,20 +137,20 @@ class StableSquaredDistance(StableForm):
 
         return build
 
-    def _pairwise(self, total: SumTerms, matrix: ir.Node, opset: int) -> Plan | None:
+    def _pairwise(self, total: SumTerms, added: Sequence[ir.Value], matrix: ir.Node, opset: int) -> Plan | None:
         """Return how to build the distances of all rows of two matrices, of which one is multiplied transposed."""
         moved = made_by(operand(matrix, 1), "Transpose")
         if moved is None:
             return None
         x, y = operand(matrix, 0), operand(moved, 0)
-        found = [_moved_squares(term) for term in total.plus]
+        found = [_moved_squares(term) for term in added]
         if any(one is None or list(one.axes) != [1] for one in found):
             return None
         if not any(same_tensor(a.x, x) and same_tensor(b.x, y) for a, b in (found, found[::-1]) if a and b):
             return None
         lengths = [length_of(x, 0), length_of(y, 0), length_of(x, 1)]
         rows, columns = ((lengths[0], 1), (1, lengths[1]))
-        placed = {tuple(term.shape or ()): one for term, one in zip(total.plus, found, strict=True)}
+        placed = {tuple(term.shape or ()): one for term, one in zip(added, found, strict=True)}
         if rank_of(x) != 2 or rank_of(y) != 2 or set(placed) - {rows, columns, columns[1:]} or len(placed) != 2:
             self.refuse("sums of squares are no column and row beside the product of two matrices")
         if math.prod(lengths) > _MOST_DIFFERENCES:
@@ -164,7 +169,7 @@ class StableSquaredDistance(StableForm):
 @verify.tolerance
 @register(
     "stable_layer_normalization",
-    takes=["LayerNormalization", "InstanceNormalization"],
+    takes=["LayerNormalization", "InstanceNormalization", "RMSNormalization"],
     gives=["ReduceMean", "Sub", "Abs", "ReduceMax", "Max", "Div", "Clip"],
     needs=f"{_FLOATS}; no epsilon; a known rank; no statistics that are read",
     needs_shapes=True,
@@ -174,10 +179,10 @@ class StableLayerNormalization(StableForm):
     """Normalisations without epsilon read (x - mean) / s in place of x, s the greatest magnitude of the differences.
 
     They make the same of all multiples of x.  The variance of this one is not small, unless x is constant: then the
-    result is 0.
+    result is 0.  RMSNormalization reads x / s.
     """
 
-    roots = ("LayerNormalization", "InstanceNormalization")
+    roots = ("LayerNormalization", "InstanceNormalization", "RMSNormalization")
 
     def plan(self, node: ir.Node, opset: int) -> Plan | None:
         """Read the axes."""
@@ -192,7 +197,9 @@ class StableLayerNormalization(StableForm):
 
         def build(op: Any) -> ir.Value:
             given = cast(op, x, wide)
-            off = op.Sub(given, reduced(op, "ReduceMean", opset, given, axes, keepdims=True))
+            off = given
+            if node.op_type != "RMSNormalization":
+                off = op.Sub(given, reduced(op, "ReduceMean", opset, given, axes, keepdims=True))
             small = narrowed(op, scaled(op, off, axes, dtype=wide, opset=opset, up=True)[1], dtype)
             attributes = {**dict(node.attributes), "epsilon": _EPSILON}
             made: ir.Value = getattr(op, node.op_type)(small, *node.inputs[1:], **attributes)
@@ -233,20 +240,12 @@ def _mean_of_squares(value: ir.Value) -> Reduction | None:
 
 def _square_over_length(value: ir.Value, squares: Reduction) -> ir.Value | None:
     """Return x of x^2 / n, n being how many elements are summed."""
-    node = made_by(value, "Div", "Mul")
-    if node is None:
+    square, factor = scaled_of(value)
+    x = square_of(square)
+    if x is None or factor <= 0:
         return None
-    for position in (0, 1) if node.op_type == "Mul" else (0,):
-        square, other = operand(node, position), operand(node, 1 - position)
-        x, count = square_of(square), scalar_of(other, square)
-        if x is None or not count:
-            continue
-        length = 1
-        for axis in squares.axes:
-            length *= length_of(squares.x, axis)
-        times = 1 / count if node.op_type == "Mul" else count
-        return x if abs(times - length) <= Fraction(length, 10**6) else None
-    return None
+    length = math.prod(length_of(squares.x, axis) for axis in squares.axes)
+    return x if abs(1 / factor - length) <= Fraction(length, 10**6) else None
 
 
 def _moved_squares(value: ir.Value) -> Reduction | None:
@@ -262,20 +261,9 @@ def _row(op: Any, x: ir.Value, lengths: Sequence[int], axis: int) -> ir.Value:
     return made
 
 
-def _twice(value: ir.Value, *op_types: str) -> ir.Node | None:
-    """Return the node of which a value is twice the result."""
-    node = made_by(value, "Mul")
-    for position in (0, 1) if node is not None else ():
-        assert node is not None
-        inner = made_by(operand(node, position), *op_types)
-        if inner is not None and scalar_of(operand(node, 1 - position), operand(node, position)) == 2:
-            return inner
-    return None
-
-
-def _twice_products(value: ir.Value) -> tuple[Reduction, tuple[ir.Value, ir.Value]] | None:
-    """Return what is summed up in 2 ReduceSum(x y), and x and y."""
-    summed = _twice(value, "ReduceSum")
+def _products(value: ir.Value) -> tuple[Reduction, tuple[ir.Value, ir.Value]] | None:
+    """Return what is summed up in ReduceSum(x y), and x and y."""
+    summed = made_by(value, "ReduceSum")
     product = None if summed is None else made_by(operand(summed, 0), "Mul")
     if summed is None or product is None:
         return None

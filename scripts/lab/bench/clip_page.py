@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 __all__ = ["page"]
@@ -22,8 +24,9 @@ operators of a program are proved valid at once, as [Repairs](../docs/repairs.md
 |---|---|---|---|---|
 {shrinkage}
 
-In parentheses: RANUM (ICSE 2023), published or computed from its published results. Programs count once for each of
-their defects, as RANUM counts them.
+In parentheses, from `published.json`: {source}.
+
+Programs count once for each of their defects, as RANUM counts them.
 
 - **Proved**: by the ordinary prover, over the narrowed ranges, for ONNX Runtime and PyTorch, as in any other verdict.
 - **Seconds**: the search with its proofs, one thread; building and reading the models takes {prepare:.1f} s more.
@@ -95,25 +98,21 @@ _MOST_KEPT: Mapping[str, float] = {
 """The greatest share of the float input that a box of inputs can keep: what keeps the logits of a softmax within 104 of
 each other, those of a sigmoid below 17.4, logarithms positive and sums of theirs not 0."""
 
-_PUBLISHED: Mapping[str, tuple[str, str, str, str, str]] = {
-    "all": ("79", "54", "0.391", "0.609", "23"),
-    "weights": ("72", "58", "0.302", "", "34"),
-    "inputs": ("37", "925", "0.183", "", "23"),
-    "wide inputs": ("37", "925", "0.183", "", "23"),
-}
-"""Defects, seconds, mean shrinkage, the same over ranges alone, and programs above 99 %; empty where not computed."""
-
+_PUBLISHED = Path(__file__).resolve().parents[3] / "benchmarks" / "published.json"
 _TITLES = {"all": "inputs and weights", "weights": "weights", "inputs": "inputs", "wide inputs": "wide inputs"}
 
 
 def page(measured: Mapping[str, Any]) -> str:
     """Return the page as Markdown."""
+    published = json.loads(_PUBLISHED.read_text(encoding="utf-8"))["clips"]
+    theirs: Mapping[str, Mapping[str, Any]] = published["sets"] | {"wide inputs": published["sets"]["inputs"]}
     models: Sequence[Mapping[str, Any]] = measured["models"]
     names = [name for name in _TITLES if all(name in model["sets"] for model in models)]
     head = _HEAD.format(
         count=sum(len(model["defects"]) for model in models),
-        rows="\n".join(_row(name, models) for name in names),
-        shrinkage="\n".join(_shrinkage(name, models, key) for name in names for key in _OF_TENSOR),
+        source=published["source"],
+        rows="\n".join(_row(name, models, theirs[name]) for name in names),
+        shrinkage="\n".join(_shrinkage(name, models, key, theirs[name]) for name in names for key in _OF_TENSOR),
         prepare=sum(model["sets"][names[0]]["prepare_s"] for model in models),
         floor=", ".join(_FLOOR),
         obstacles=_count_obstacles(models),
@@ -123,12 +122,12 @@ def page(measured: Mapping[str, Any]) -> str:
     return head + "\n".join(line for name in names for line in _table(name, models)).rstrip() + "\n"
 
 
-def _row(name: str, models: Sequence[Mapping[str, Any]]) -> str:
-    done, theirs = _list_done(name, models), _PUBLISHED[name]
+def _row(name: str, models: Sequence[Mapping[str, Any]], theirs: Mapping[str, Any]) -> str:
+    done = _list_done(name, models)
     defects = sum(len(model["defects"]) for model in models)
     total = sum(model["sets"][name]["cpu_s"] for model in models)
     proved = sum(record["proved"] for record in done)
-    return f"| {_TITLES[name]} | {proved} of {defects} ({theirs[0]}) | {total:.1f} ({theirs[1]}) |"
+    return f"| {_TITLES[name]} | {proved} of {defects} ({theirs['proved']}) | {total:.1f} ({theirs['cpu_s']}) |"
 
 
 def _list_done(name: str, models: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
@@ -137,15 +136,15 @@ def _list_done(name: str, models: Sequence[Mapping[str, Any]]) -> list[Mapping[s
     return [record for record in found if record["clips"] is not None]
 
 
-def _shrinkage(name: str, models: Sequence[Mapping[str, Any]], key: str) -> str:
+def _shrinkage(name: str, models: Sequence[Mapping[str, Any]], key: str, theirs: Mapping[str, Any]) -> str:
     """Return the row about one set, where a clip of a tensor counts by the share that its elements keep."""
     done = _list_done(name, models)
     shares = [[1 - clip[key] for clip in record["clips"]] for record in done]
-    means = (_mean([sum(s) / r[count] for s, r in zip(shares, done, strict=True)]) for count in ("starts", "tensors"))
+    means = [_mean([sum(s) / r[count] for s, r in zip(shares, done, strict=True)]) for count in ("starts", "tensors")]
     brutal = sum(max(s, default=0.0) > 0.99 for s in shares)
-    cells = zip((*(f"{mean:.3f}" for mean in means), str(brutal)), _PUBLISHED[name][2:], strict=True)
-    shown = (f"{ours} ({theirs})" if theirs and key == "kept" else ours for ours, theirs in cells)
-    return f"| {_TITLES[name]} | {_OF_TENSOR[key]} | {' | '.join(shown)} |"
+    beside = [f" ({theirs[one]})" if key == "kept" else "" for one in ("shrinkage", "brutal")]
+    cells = f"{means[0]:.3f}{beside[0]} | {means[1]:.3f} | {brutal}{beside[1]}"
+    return f"| {_TITLES[name]} | {_OF_TENSOR[key]} | {cells} |"
 
 
 _OF_TENSOR = {"kept": "mean", "least": "least element"}

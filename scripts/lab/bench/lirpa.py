@@ -110,6 +110,6 @@ def outputs_and_bounds(model: onnx.ModelProto, x: np.ndarray, radius: float) -> 
             bounds = bounded.compute_bounds(x=(bounding.BoundedTensor(tensor, norm),), method="IBP")
         except Exception as error:
             named = ", ".join(sorted(logged.operators))
-            why = f"does not know {named}" if named else f"{type(error).__name__}: {' '.join(str(error).split())[:80]}"
+            why = f"does not know {named}" if named else f"fails with {type(error).__name__}"
             raise RefusedModelError(why) from error
     return tuple(part.detach().numpy() for part in (output, *bounds))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from lab.bench import clip_page, repair_page, training_page, zoo_page
+from lab.bench import clip_page, figures_page, repair_page, training_page, zoo_page
 from lab.bench.zoo_records import write
 
 _Records = Mapping[str, Mapping[str, Any]]
@@ -26,6 +26,7 @@ PAGES: Mapping[str, tuple[tuple[str, ...], Callable[[_Records], str]]] = {
     "zoo": (("zoo", "training"), _zoo),
     "clips": (("clips",), lambda records: clip_page.page(records["clips"])),
     "repairs": (("repairs",), lambda records: repair_page.page(records["repairs"])),
+    "figures": (("figures",), lambda records: figures_page.page(records["figures"])),
 }
 """By page, the records that it is made of and the function that makes it."""
 

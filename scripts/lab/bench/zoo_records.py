@@ -12,7 +12,7 @@ from typing import Any
 from ranum_falsify.results.versions import versions
 from ranum_falsify.zoo.catalogue import MODELS
 
-__all__ = ["load", "save", "write"]
+__all__ = ["facts", "load", "save", "write"]
 
 
 _ZOO = tuple(model.id for model in MODELS)
@@ -30,7 +30,11 @@ def save(
     order: Iterable[str] = _ZOO,
 ) -> None:
     """Write what is known of a part, in the order of its catalogue; other parts stay."""
-    content = {**_read(path), "facts": _facts(), part: [known[name] for name in order if name in known]}
+    content = {
+        **_read(path),
+        "facts": facts("one used, shared with other work"),
+        part: [known[name] for name in order if name in known],
+    }
     write(path, json.dumps(content, indent=1) + "\n")
 
 
@@ -46,10 +50,14 @@ def write(path: Path, text: str) -> None:
     temporary.replace(path)
 
 
-def _facts() -> dict[str, Any]:
-    """Return where the measurements were made."""
+def facts(use: str) -> dict[str, Any]:
+    """Return where measurements were made.
+
+    Args:
+        use: How the machine was used.
+    """
     used = {name: version for name, version in versions().items() if name in ("torch", "onnxruntime", "numpy")}
     return {
-        "machine": f"{os.cpu_count()} CPU cores ({platform.machine()}), one used, shared with other work",
+        "machine": f"{os.cpu_count()} CPU cores ({platform.machine()}), {use}",
         "versions": ", ".join(f"{name} {version}" for name, version in used.items()),
     }
