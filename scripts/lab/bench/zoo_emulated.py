@@ -83,7 +83,7 @@ def _fails(run: _Run, watched: Watched, test: Trigger, feeds: Mapping[str, np.nd
         reads = [np.abs(x).max() for x in reads if x.size]
     if test.kind == "gradient":
         is_finite = all(np.isfinite(x).all() for x in reads)
-        return is_finite and any(_is_steep(tensors[name], *limit) for name, *limit in watched.limits)
+        return is_finite and any(_is_steep(tensors[name], side, bound) for name, side, bound in watched.limits)
     return any(_is_invalid(tensors[name], reads) for name in watched.writes)
 
 
