@@ -23,7 +23,7 @@ from ranum_falsify.prove.applications import Applications, box_of
 from ranum_falsify.prove.cutting import Cut, cut, is_narrow
 from ranum_falsify.prove.prover import Prover
 
-_FORMAT = 3
+_FORMAT = 4
 _SECONDS = 10.0
 """How long cuts of the box are looked for."""
 _MOST_CUTS = 1 << 13
@@ -56,6 +56,7 @@ def make_proof(problem: Problem, config: ProveConfig, source: Fingerprint, facts
         "inputs": [[names[one.name], one.dtype.name, list(one.shape)] for one in boxes],
         "derivatives": any(goal.gradient for goal in problem.goals),
         "cuts": cuts,
+        "directions": [],
         "facts": dict(facts),
     }
     arrays = {"meta": np.frombuffer(json.dumps(meta).encode(), dtype=np.uint8)}

@@ -147,16 +147,17 @@ class Forgery:
         return stream.getvalue()
 
 
-def write(question: ModelQuestion, cuts: Sequence[Any] = (None,)) -> Forgery:
+def write(question: ModelQuestion, cuts: Sequence[Any] = (None,), directions: Sequence[str] = ()) -> Forgery:
     """Return an honest file about a question."""
     boxes = list(question.inputs.items())
     meta = {
-        "format": 3,
+        "format": 4,
         "model": question.sha256,
         "runtimes": list(question.runtimes),
         "inputs": [[name, box.dtype.name, list(box.lower.shape)] for name, box in boxes],
         "derivatives": False,
         "cuts": [one if one is None else list(one) for one in cuts],
+        "directions": list(directions),
         "facts": {},
     }
     ends = [(f"{end}{i}", getattr(box, end).copy()) for i, (_, box) in enumerate(boxes) for end in ("lower", "upper")]
@@ -173,7 +174,7 @@ def forgeries(honest: Callable[[], Forgery]) -> Iterator[tuple[str, Forgery]]:
 
 def _changed_fields(honest: Callable[[], Forgery]) -> Iterator[tuple[str, Forgery]]:
     values: Mapping[str, Sequence[Any]] = {
-        "format": [2, 4, "3", None, [], 3.5],
+        "format": [2, 3, 5, "4", None, [], 4.5],
         "model": ["0" * 64, "", None, 7, {}, "A" * 64],
         "runtimes": [[], ["cuda"], ["tensorrt", "onnxruntime"], "onnxruntime", None, {"torch": 1}, ["torch"], [None]],
         "derivatives": [True, None, "no"],

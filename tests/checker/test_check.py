@@ -14,7 +14,7 @@ import pytest
 
 import ranum_falsify as rf
 from ranum_falsify.api.proof_files import proof_of
-from ranum_falsify.checker import functions, layers
+from ranum_falsify.checker import elementwise as functions, layers
 from ranum_falsify.checker.check import Followed, check_model, live_nodes
 from ranum_falsify.checker.proof import ProofFile
 from ranum_falsify.checker.question import RUNTIMES, ModelQuestion, ask
@@ -225,7 +225,7 @@ def test_errors_of_functions_are_wider_than_what_was_measured() -> None:
                 if np.isfinite(highest):
                     assert highest <= function.range[1], (name, dtype)
                 tried += 1
-        for name, shares in (("Softmax", layers.SOFTMAX), ("LogSoftmax", layers.LOG_SOFTMAX)):
+        for name, shares in (("Softmax", layers.SOFTMAX), ("LogSoftmax", layers.SOFTMAX)):
             for dtype, (relative, absolute, *_) in record.rows.get(name, {}).items():
                 if dtype in shares:
                     assert max(relative, absolute) * record.safety[dtype] <= shares[dtype]
