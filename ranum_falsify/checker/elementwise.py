@@ -65,9 +65,9 @@ def _divide(node: NodeView, a: Bounds, b: Bounds | None = None) -> Bounds:
     sides = a / Bounds(above, np.maximum(b.real.upper, above)), a / Bounds(np.minimum(b.real.lower, below), below)
     quotient = choose(b.upper > 0, b.lower < 0, *sides)
     error = np.where(quotient.size > 1e-300, 4 * unit(dtype) * quotient.size + least(dtype), 1e-300)
-    if a.form and b.is_point:
-        by = b.real.lower
-        form = add_up([(a.form, lambda plane: plane / by, lambda size: size / np.abs(by))])
+    if a.form and (b.magnitudes.lower >= least(dtype)).all():
+        inverse = only(RULES["Reciprocal"](node.like("Reciprocal"), b))
+        form = multiply(np.multiply, a.form, inverse.linear, 1)
     positive = a.lower.size and (a.lower >= 0).all() and (b.lower >= 0).all()
     return enclose(quotient, dtype, error, form).at_least(0.0 if positive else -np.inf)
 
@@ -154,7 +154,9 @@ float32 and float16 values showed on x86-64 processors with SSE, AVX, AVX2 and A
 of its own.
 """
 
-_ends = (-math.inf, math.inf)
+_MOST_EXP = {"float16": 11.0, "float64": 700.0}
+"""Where exp(x) is finite."""
+
 _Values = Callable[[np.ndarray], np.ndarray]
 
 
@@ -165,8 +167,8 @@ class Function:
     Attributes:
         values: The function itself, in float64.
         absolute: Absolute errors of its kernels of float16, float32 and float64.
-        domain: What its operand has to lie between, if it starts at 0 or the type is float64, in which ONNX Runtime
-            computes some by their definition.
+        start: What its operand must not lie below.
+        by_exp: Whether ONNX Runtime computes exp(x) of large operands, except in float32, whose kernels do not.
         range: What no result lies outside of.
         valley: Where it is smallest, below 0, and at most what value it has there; it is negative from there to 0.
         is_positive: Whether operands have to be positive, even where denormal ones are taken for 0.
@@ -174,8 +176,9 @@ class Function:
 
     values: _Values
     absolute: tuple[float, float, float] = (0.0, 0.0, 0.0)
-    domain: tuple[float, float] = _ends
-    range: tuple[float, float] = _ends
+    start: float = -math.inf
+    by_exp: bool = False
+    range: tuple[float, float] = (-math.inf, math.inf)
     valley: float | None = None
     is_positive: bool = False
 
@@ -198,15 +201,15 @@ _ABOUT = (2e-3, 1e-5, 1e-5)
 FUNCTIONS: Mapping[str, Function] = {
     "Exp": Function(np.exp, range=(0, math.inf)),
     "Log": Function(np.log, is_positive=True),
-    "Sqrt": Function(np.sqrt, domain=(0, math.inf), range=(0, math.inf)),
+    "Sqrt": Function(np.sqrt, start=0, range=(0, math.inf)),
     "Sigmoid": Function(_sigmoid, (1e-4, 1e-6, 1e-14), range=(0, _ONE)),
     "Tanh": Function(np.tanh, (1e-7, 1e-35, 1e-300), range=(-_ONE, _ONE)),
     "Erf": Function(_erf, (1e-4, 1e-35, 1e-300), range=(-_ONE, _ONE)),
-    "Softplus": Function(_softplus, (1e-7, 1e-35, 1e-7), domain=(-math.inf, 700), range=(0, math.inf)),
+    "Softplus": Function(_softplus, (1e-7, 1e-35, 1e-7), by_exp=True, range=(0, math.inf)),
     "Atan": Function(np.arctan, (1e-7, 1e-35, 1e-300), range=(-1.6, 1.6)),
     "Elu": Function(lambda x: np.where(x > 0, x, np.expm1(np.minimum(x, 0))), _ABOUT, range=(-_ONE, math.inf)),
     "HardSwish": Function(lambda x: x * np.clip(x / 6 + 0.5, 0, 1), _ABOUT, valley=-0.3751),
-    "Mish": Function(lambda x: x * np.tanh(_softplus(x)), _ABOUT, domain=(-math.inf, 700), valley=-0.3089),
+    "Mish": Function(lambda x: x * np.tanh(_softplus(x)), _ABOUT, by_exp=True, valley=-0.3089),
     "Swish": Function(lambda x: x * _sigmoid(x), _ABOUT, valley=-0.2785),
     "Gelu": Function(lambda x: x * (1 + _erf(x / math.sqrt(2))) / 2, _ABOUT, valley=-0.17005),
     "Softsign": Function(lambda x: x / (1 + np.abs(x)), range=(-_ONE, _ONE)),
@@ -217,8 +220,8 @@ FUNCTIONS: Mapping[str, Function] = {
 def apply_function(function: Function, x: Bounds, extra: float = 0.0) -> Bounds:
     """Return bounds of what a function makes of a tensor."""
     name, real = same_float(x).name, x.real
-    low, high = function.domain if name == "float64" or function.domain[0] == 0 else _ends
-    require(real.lower >= (least(x.dtype) if function.is_positive else low), real.upper <= high)
+    most = _MOST_EXP.get(name, math.inf) if function.by_exp else math.inf
+    require(real.lower >= (least(x.dtype) if function.is_positive else function.start), real.upper <= most)
     found = real.map(function.values)
     if function.valley is not None:
         found = Bounds(

@@ -11,7 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-_MOST_ELEMENTS = 1 << 25
+_MOST_ELEMENTS = 1 << 23
+_SMALL = 1e-4
+"""The share of a margin, of roundings as a rule, that is not worth a direction."""
 _OWN = 2.0**-52
 """Twice the unit roundoff of float64, in which forms are computed."""
 
@@ -61,7 +63,7 @@ class Form:
         return Form(self.planes, np.nextafter(self.radius + error, np.inf))
 
     def named(self, directions: int) -> tuple[Form, int]:
-        """Name what the margin leaves open of each element.
+        """Name what the margin leaves open of each element, if it is not small.
 
         Args:
             directions: How many directions there are.
@@ -69,14 +71,15 @@ class Form:
         Returns:
             The form, and how many directions there are then; the same where that would be too much to compute.
         """
-        open_ = np.flatnonzero(self.radius)
-        count = directions + open_.size
-        if (1 + count) * self.radius.size > _MOST_ELEMENTS:
+        wide = np.flatnonzero(self.radius > _SMALL * self.extent)
+        count = directions + wide.size
+        if not wide.size or (1 + count) * self.radius.size > _MOST_ELEMENTS:
             return self, directions
-        planes = np.zeros((1 + count, *self.radius.shape))
-        planes[: len(self.planes)] = self.planes
-        planes.reshape(1 + count, -1)[1 + directions + np.arange(open_.size), open_] = self.radius.reshape(-1)[open_]
-        return Form(planes, np.zeros_like(self.radius)), count
+        planes, radius = np.zeros((1 + count, self.radius.size)), self.radius.reshape(-1).copy()
+        planes[: len(self.planes)] = self.planes.reshape(len(self.planes), -1)
+        planes[1 + directions + np.arange(wide.size), wide] = radius[wide]
+        radius[wide] = 0.0
+        return Form(planes.reshape(-1, *self.radius.shape), radius.reshape(self.radius.shape)), count
 
 
 def aligned(forms: Sequence[Form]) -> list[np.ndarray]:
