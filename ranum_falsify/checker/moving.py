@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from ranum_falsify.checker.bounds import Bounds, choose, require
+from ranum_falsify.checker.elementwise import SIGNS
 from ranum_falsify.checker.forms import Form, aligned
-from ranum_falsify.checker.lines import lined
 from ranum_falsify.checker.node import RULES, NodeView, Rule, rule
 from ranum_falsify.checker.sums import roundings
 
@@ -25,18 +25,9 @@ _MOVING: dict[str, Sequence[int]] = {
 }
 """Operators that move elements of the operands at these places to where the others, which have to be known, say."""
 
-_SIGNS = {
-    **dict.fromkeys("Max Min Clip Relu Floor Ceil Round Sign And Or".split(), "+"),
-    **dict.fromkeys(("Neg", "Not"), "-"),
-    **dict.fromkeys(("ReduceMax", "ReduceMin"), "+."),
-    **dict.fromkeys(("Greater", "GreaterOrEqual"), "+-"),
-    **dict.fromkeys(("Less", "LessOrEqual"), "-+"),
-}
-"""Exact operators that grow, or fall, with each operand, the last sign for all others; a dot is of known ones."""
-
 _MADE = ("Constant", "ConstantOfShape", "EyeLike")
 _REST = "Shape Size Range Cast Add Sub Mul Equal MatMul Abs ReduceSum ReduceProd CumSum NonZero OneHot ArgMax ArgMin"
-EXACT = {*_MADE, *_REST.split(), *_MOVING, *_SIGNS} - set("ReverseSequence Compress Relu Floor Ceil Round".split())
+EXACT = {*_MADE, *_REST.split(), *_MOVING, *SIGNS} - set("ReverseSequence Compress Relu Floor Ceil Round".split())
 """What is exact on integers."""
 
 
@@ -51,22 +42,6 @@ def make_exact(node: NodeView, *operands: Bounds | None) -> Any:
 @rule("Shape Size")
 def _measure(node: NodeView, x: Bounds) -> list[Bounds]:
     return [Bounds.of(one) for one in node.run([x.lower])]
-
-
-@rule(" ".join(_SIGNS))
-def _grow(node: NodeView, *operands: Bounds | None) -> list[Bounds]:
-    """Evaluate operators that grow or fall with their operands at the ends."""
-    signs = _SIGNS[node.op].ljust(len(operands), _SIGNS[node.op][-1])
-    lows, highs = list[np.ndarray | None](), list[np.ndarray | None]()
-    for sign, one in zip(signs, operands, strict=False):
-        if one is not None:
-            require(sign != "." or one.is_point, node.op != "Neg" or one.is_float, len(operands) == 1 or one.lower.size)
-        lows.append(None if one is None else one.upper if sign == "-" else one.lower)
-        highs.append(None if one is None else one.lower if sign == "-" else one.upper)
-    return [Bounds(low, high) for low, high in zip(node.run(lows), node.run(highs), strict=True)]
-
-
-rule("Relu Clip Max Min")(lined(_grow))
 
 
 @rule(" ".join(_MOVING))

@@ -7,8 +7,6 @@ A file is an archive of NumPy (.npz) without objects: `meta`, a JSON text as byt
 from __future__ import annotations
 
 import json
-import zipfile
-import zlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,22 +19,6 @@ from ranum_falsify.checker.question import RUNTIMES, ModelQuestion
 
 _FORMAT = 4
 _MOST_ENTRIES = 1 << 14
-
-_BROKEN = (
-    *(
-        ValueError,
-        LookupError,
-        TypeError,
-        AttributeError,
-        EOFError,
-        ArithmeticError,
-        RuntimeError,
-        MemoryError,
-        OSError,
-    ),
-    *(zipfile.BadZipFile, zlib.error),
-)
-"""What NumPy and the standard library raise where a file is none of ours."""
 
 Cut = tuple[str, int, float] | None
 """An input, the position of an element and the value at which to cut it; None where a part is not cut any more."""
@@ -93,7 +75,9 @@ class ProofFile:
                     cuts=_read_cuts(meta["cuts"]),
                     directions=frozenset(map(str, _read_list(meta["directions"]))),
                 )
-        except _BROKEN as error:
+        except ProofRejectedError:
+            raise
+        except Exception as error:  # what NumPy and the standard library raise where a file is none of ours
             raise ProofRejectedError("it is no proof file, or not whole") from error
 
     def compare(self, question: ModelQuestion) -> list[str]:

@@ -25,23 +25,12 @@ def same_float(*operands: Bounds | None) -> np.dtype[Any]:
 
 
 def roundings(
-    found: Bounds,
-    magnitude: np.ndarray,
-    terms: int,
-    dtype: np.dtype[Any],
-    *,
-    scale: float = 1.0,
-    form: Form | None = None,
+    found: Bounds, magnitude: np.ndarray, terms: int, dtype: np.dtype[Any], scale: float = 1.0, form: Form | None = None
 ) -> Bounds:
     """Bound sums as runtimes compute them, in any order, if no partial sum overflows.
 
-    Args:
-        found: The sums.
-        magnitude: Those of magnitudes.
-        terms: How many terms each has.
-        dtype: The type of the terms.
-        scale: A factor of all terms, which kernels may apply before or after they add up.
-        form: The sums as linear functions.
+    Of the terms, there are the sum, that of magnitudes, their number and type, a factor of all of them, which kernels
+    may apply before or after they add up, and the sum as linear functions.
     """
     count = terms + _EXTRA_ROUNDINGS
     error = magnitude * drift(count, dtype) + 2 * count * least(dtype) * (magnitude > 0) * max(1.0, abs(scale))
@@ -55,13 +44,7 @@ def add_products(
 ) -> Bounds:
     """Bound sums of products, by centre and radius of each factor.
 
-    Args:
-        apply: Computes them in float64.
-        a: First factors, whose type is that of the result.
-        b: Second factors.
-        terms: How many products a sum has.
-        bias: What is added.
-        scale: A factor of all products; see `roundings`.
+    A bilinear function computes them in float64, of so many terms; a bias is added; `scale` is a factor of all.
     """
     x, y = a.real, b.real if scale == 1.0 else b * Bounds.of(scale)
     centres = [one.lower / 2 + one.upper / 2 for one in (x, y)]
@@ -77,9 +60,8 @@ def add_products(
         product = multiply(apply, a.linear, (b if scale == 1.0 else y).linear, terms)
         form = product and add_up([(one, np.asarray, np.asarray) for one in (product, *(one.linear for one in bias))])
     positive = all((one.lower >= 0).all() for one in (x, y, *bias))
-    return roundings(found, magnitude, terms, same_float(a), scale=scale, form=form).at_least(
-        0.0 if positive else -np.inf
-    )
+    made = roundings(found, magnitude, terms, same_float(a), scale, form)
+    return made.at_least(0.0 if positive else -np.inf)
 
 
 @rule("MatMul Gemm com.microsoft.FusedMatMul")
