@@ -125,7 +125,10 @@ class Bounds:
         if form is not None:
             form = form.widened(edge)
             known = enclose(Bounds(*form.range), self.dtype)
-            lower, upper = np.maximum(lower, known.lower), np.minimum(upper, known.upper)
+            if known.is_sound:
+                lower, upper = np.maximum(lower, known.lower), np.minimum(upper, known.upper)
+            else:
+                form = None  # it says less than the type
         low, high = (lower > 0) & (lower < edge), (upper < 0) & (upper > -edge)
         return Bounds(np.where(low, zero, lower), np.where(high, zero, upper), form)
 

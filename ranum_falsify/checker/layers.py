@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from ranum_falsify.checker.bounds import Bounds, drift, enclose, least, require, unit
-from ranum_falsify.checker.elementwise import activate
+from ranum_falsify.checker.elementwise import activate, only
 from ranum_falsify.checker.node import NodeView, Rule, rule
 from ranum_falsify.checker.sums import add_elements, add_products, convolve, pool, products, same_float
 
@@ -36,15 +35,14 @@ def _soft(node: NodeView, x: Bounds) -> Bounds:
     total = high.sum(axis, keepdims=True) * (1 + slack)
     fewest = np.maximum(low.sum(axis, keepdims=True) - low - slack * total, 0.0)  # of the others
     most = np.maximum(total - high, 0.0) + slack * total
+    logs = Bounds(real.lower - top - np.log(low + most + 1e-300), real.upper - top - np.log(high + fewest + 1e-300))
     if node.op == "LogSoftmax":
-        logs = Bounds(real.lower - top - np.log(low + most + 1e-300), real.upper - top - np.log(high + fewest + 1e-300))
         rounded = 2 * drift(n + 4, dtype) + 8 * unit(dtype) * real.size.max(axis, keepdims=True)
         error = [share * (1 + np.abs(end)) + rounded for end in (logs.lower, logs.upper)]
         ends = logs.lower - error[0], np.minimum(np.where(high > 0, logs.upper + error[1], 0.0), 0.0)
     else:
-        share, lost = share + 2 * drift(n, dtype), 2 * least(dtype)
-        ends = low / (low + most + 1e-300) * (1 - share) - lost, high / (high + fewest + 1e-300) * (1 + share) + lost
-        ends = np.clip(ends[0], 0, 1), np.clip(np.nan_to_num(ends[1], nan=1.0), 0, 1)
+        shares, share, lost = logs.map(np.exp), share + 2 * drift(n, dtype), 2 * least(dtype)
+        ends = np.maximum(shares.lower * (1 - share) - lost, 0), np.minimum(shares.upper * (1 + share) + lost, 1)
     return enclose(Bounds(*ends), dtype).map(lambda end: end.reshape(shape))
 
 
@@ -103,9 +101,7 @@ def _scores(x: Bounds, axes: tuple[int, ...], epsilon: float, *, centred: bool) 
 
 
 @rule("com.microsoft.SkipLayerNormalization com.microsoft.SkipSimplifiedLayerNormalization")
-def _skip_normalise(
-    node: NodeView, x: Bounds, skip: Bounds, gamma: Bounds, *rest: Bounds | None
-) -> list[Bounds | None]:
+def _skip_normalise(node: NodeView, x: Bounds, skip: Bounds, gamma: Bounds, *rest: Bounds | None) -> Any:
     """Bound SkipLayerNormalization and its simplified form: a sum, normalised."""
     dtype = same_float(x, skip)
     beta, bias = ([*rest, None, None] if node.op not in _NOT_CENTRED else [None, *rest, None])[:2]
@@ -122,9 +118,7 @@ _GATES = {"LSTM": 4, "DynamicQuantizeLSTM": 4, "GRU": 3, "RNN": 1}
 
 
 @rule("LSTM GRU RNN")
-def _recur(
-    node: NodeView, x: Bounds, w: Bounds, r: Bounds, b: Bounds | None = None, *rest: Bounds | None
-) -> list[Bounds]:
+def _recur(node: NodeView, x: Bounds, w: Bounds, r: Bounds, b: Bounds | None = None, *rest: Bounds | None) -> Any:
     """Bound LSTM, GRU and RNN with their own activations: outputs by those of tanh, cells by the number of steps."""
     lengths, hidden, cell, peephole = [*rest, *[None] * 4][:4]
     dtype, gates, size = same_float(x), _GATES[node.op], int(node.attribute("hidden_size", 0))
@@ -149,30 +143,25 @@ def _recur(
 @rule("com.microsoft.DynamicQuantizeLSTM")
 def _recur_quantised(node: NodeView, x: Bounds, w: Bounds, r: Bounds, *rest: Bounds | None) -> Any:
     """Bound DynamicQuantizeLSTM by the LSTM whose weights are as large as integers of 8 bits allow."""
-    weights = []
-    for matrix, scale in ((w, rest[5]), (r, rest[7])):
-        require(scale is not None and scale.dtype == np.float32)
-        most = 255 * 1.1 * float(scale.size.max()) if scale is not None else math.inf
-        turned = np.full([matrix.shape[i] for i in (0, 2, 1)], most)
-        weights.append(Bounds(-turned, turned))
-    return _recur(node, x, *weights, *rest[:5])
+    most = [np.full(one.lower.swapaxes(1, 2).shape, 255 * 1.1 * _largest(rest[at])) for one, at in ((w, 5), (r, 7))]
+    return _recur(node, x, *(Bounds(-one, one) for one in most), *rest[:5])
+
+
+def _largest(scale: Bounds | None) -> float:
+    require(scale is not None and scale.dtype == np.float32)
+    return math.inf if scale is None else float(scale.size.max())
 
 
 # what is fused, lost or drawn -----------------------------------------------------------------------------------------
 
 
-@rule("com.microsoft.FusedConv")
-def _fused_convolution(node: NodeView, *operands: Bounds) -> Bounds:
-    """Bound a convolution, the sum with what stands beside it, and an activation."""
-    name, parameters = str(node.attribute("activation", "")), list(node.attribute("activation_params", []))
-    return activate(node, convolve(node, *operands).flushed(), name, parameters)
-
-
-@rule("com.microsoft.FusedGemm")
-def _fused_product(node: NodeView, *operands: Bounds) -> Bounds:
-    """Bound a Gemm and an activation."""
+@rule("com.microsoft.FusedConv com.microsoft.FusedGemm")
+def _fused(node: NodeView, *operands: Bounds) -> Bounds:
+    """Bound a convolution, or a product and a bias, the sum with what stands beside it, and an activation."""
     name, alpha = str(node.attribute("activation", "")), node.attribute("activation_alpha", None)
-    return activate(node, products(node, *operands).flushed(), name, [] if alpha is None else [float(alpha)])
+    parameters = [*node.attribute("activation_params", []), *([] if alpha is None else [alpha])]
+    inner = convolve if node.op == "FusedConv" else products
+    return activate(node, inner(node, *operands).flushed(), name, parameters)
 
 
 @rule("NegativeLogLikelihoodLoss")
@@ -193,12 +182,15 @@ def _draw(node: NodeView, like: Bounds | None = None) -> Bounds:
     require(node.attribute("dtype", 1) == 1, like is None or like.dtype == np.float32)
     node.ignore("seed")
     if node.op.startswith("RandomUniform"):
-        low, high = float(node.attribute("low", 0.0)), float(node.attribute("high", 1.0))
+        low, high = node.attribute("low", 0.0), node.attribute("high", 1.0)
     else:
-        mean, reach = float(node.attribute("mean", 0.0)), _FARTHEST_DRAW * abs(float(node.attribute("scale", 1.0)))
+        mean, reach = node.attribute("mean", 0.0), _FARTHEST_DRAW * abs(node.attribute("scale", 1.0))
         low, high = mean - reach, mean + reach
-    error = 4 * unit(np.dtype(np.float32)) * max(abs(low), abs(high), high - low)
-    return enclose(Bounds(np.full(shape, low), np.full(shape, high)), np.dtype(np.float32), error).at_least(low)
+    error, drawn = (
+        4 * 2.0**-24 * max(abs(low), abs(high), high - low),
+        Bounds(np.full(shape, low), np.full(shape, high)),
+    )
+    return enclose(drawn, np.dtype(np.float32), error).at_least(low)
 
 
 # quantised: integers range over what their type holds, whatever they come from --------------------------------------
@@ -252,10 +244,10 @@ def _full(shape: tuple[int, ...], dtype: np.dtype[np.integer]) -> Bounds:
     return Bounds(np.full(shape, limits.min, dtype), np.full(shape, limits.max, dtype))
 
 
-def _shape(rule: Callable[..., Bounds], node: NodeView, *factors: Bounds) -> tuple[int, ...]:
+def _shape(inner: Rule, node: NodeView, *factors: Bounds | None) -> tuple[int, ...]:
     """Return the shape of what an operator makes of floats of some shapes."""
-    found = rule(node, *(Bounds.of(np.ones(one.shape)) for one in factors))
-    return (found[0] if isinstance(found, list) else found).shape
+    shape: tuple[int, ...] = only(inner(node, *(Bounds.of(np.ones(one.shape)) for one in factors if one))).shape
+    return shape
 
 
 def _broadcast(node: NodeView, x: Bounds, w: Bounds | None = None) -> Bounds:
@@ -263,29 +255,25 @@ def _broadcast(node: NodeView, x: Bounds, w: Bounds | None = None) -> Bounds:
 
 
 _QUANTISED: dict[str, tuple[Rule, int]] = {
-    "QLinearMatMul": (products, 6),
-    "QLinearConv": (convolve, 6),
-    "com.microsoft.QLinearAdd": (_broadcast, 6),
-    "com.microsoft.QLinearMul": (_broadcast, 6),
-    "com.microsoft.QLinearSigmoid": (_broadcast, 3),
-    "com.microsoft.QLinearLeakyRelu": (_broadcast, 3),
-    "com.microsoft.QLinearSoftmax": (_broadcast, 3),
+    **dict.fromkeys(("com.microsoft.QLinearAdd", "com.microsoft.QLinearMul"), (_broadcast, 6)),
+    **{f"com.microsoft.QLinear{name}": (_broadcast, 3) for name in ("Sigmoid", "LeakyRelu", "Softmax")},
     "com.microsoft.QLinearGlobalAveragePool": (pool, 3),
+    "QLinearMatMul": (products, 6),
     "com.microsoft.QGemm": (products, 7),
+    "QLinearConv": (convolve, 6),
 }
 """Whose results they have the shape of, and where the scale of theirs stands, before its zero point."""
 
 
 @rule(" ".join(_QUANTISED))
-def _quantised_result(node: NodeView, *operands: Bounds | None) -> Bounds:
+def _quantised_result(node: NodeView, x: Bounds, *rest: Bounds | None) -> Bounds:
     """Bound an operator from integers to integers of a scale."""
-    rule, at = _QUANTISED[node.key]
-    x, w, scale, zero = operands[0], operands[3] if at > 3 else None, operands[at], [*operands, None][at + 1]
-    require(_is_positive(scale), x is not None and x.lower.size)
-    require(*(_is_positive(one) for one in operands if one is not None and one.is_float and one.lower.size < 2))
+    inner, at = _QUANTISED[node.key]
+    scale, zero = [*rest, None][at - 1 : at + 1]
+    require(x.lower.size, zero is not None, _is_positive(scale))
+    require(*(_is_positive(one) for one in rest if one is not None and one.is_float and one.lower.size < 2))
     node.ignore(*(one.name for one in node.proto.attribute if one.name != "channels_last" or one.i == 0))
-    assert x is not None and zero is not None
-    return _full(_shape(rule, node, *(one for one in (x, w) if one is not None)), zero.dtype)
+    return _full(_shape(inner, node, x, rest[2] if at > 3 else None), zero.dtype if zero else np.dtype(np.uint8))
 
 
 @rule("MatMulInteger ConvInteger")
@@ -302,9 +290,8 @@ def _scaled_product(node: NodeView, x: Bounds, w: Bounds, *rest: Bounds | None) 
     """Bound MatMulIntegerToFloat, and DynamicQuantizeMatMul, which quantises its first factor itself."""
     dynamically = node.op == "DynamicQuantizeMatMul"
     scales, bias = rest[: 1 if dynamically else 2], rest[2 if dynamically else 4 :]
-    size = 255.0 * w.shape[-2] * (1.05 * float(x.size.max()) if dynamically else 255.0)
-    for scale in scales:
-        require(scale is not None and scale.dtype == np.float32)
-        size *= 0.0 if scale is None else float(scale.size.max())
+    size = (
+        255.0 * w.shape[-2] * (1.05 * float(x.size.max()) if dynamically else 255.0) * math.prod(map(_largest, scales))
+    )
     most = np.full(_shape(products, node, x, w), size + sum(float(one.size.max()) for one in bias if one is not None))
     return enclose(Bounds(-most, most), np.dtype(np.float32), most * 1e-3)

@@ -69,8 +69,9 @@ class NodeView:
         self._read.update(names)
 
     def like(self, op: str, **attributes: Any) -> NodeView:
-        """Return a node of another operator in its place."""
-        return NodeView(onnx.helper.make_node(op, self.proto.input, self.proto.output, **attributes), self._opsets)
+        """Return a node of another operator in its place, of operands that do not come from one another."""
+        inputs = [f"x{i}" for i in range(9)]
+        return NodeView(onnx.helper.make_node(op, inputs, self.proto.output, **attributes), self._opsets)
 
     def run(self, arrays: Sequence[np.ndarray | None]) -> list[np.ndarray]:
         """Return what the reference evaluator of ONNX makes of operands."""
