@@ -182,10 +182,8 @@ def _bend(node: NodeView, x: Bounds, slope: Bounds | None = None) -> Bounds:
     return enclose(found, dtype, 4 * unit(dtype) * found.size + least(dtype))
 
 
-@rule("Abs")
-@lined
-def _magnitude(node: NodeView, x: Bounds) -> Bounds:
-    return x.magnitudes
+rule("Abs")(lined(lambda node, x: x.magnitudes))
+rule("IsNaN IsInf")(lambda node, x: Bounds.of(np.zeros(x.shape, dtype=bool)))
 
 
 @rule("Equal Xor")
@@ -195,11 +193,6 @@ def _compare(node: NodeView, a: Bounds, b: Bounds) -> Bounds:
     same = (a.lower == a.upper) & (b.lower == b.upper) & (a.lower == b.lower)
     apart = (a.upper < b.lower) | (b.upper < a.lower)
     return Bounds(same, ~apart) if node.op == "Equal" else Bounds(apart, ~same)
-
-
-@rule("IsNaN IsInf")
-def _never(node: NodeView, x: Bounds) -> Bounds:
-    return Bounds.of(np.zeros(x.shape, dtype=bool))
 
 
 @rule("Cast CastLike")

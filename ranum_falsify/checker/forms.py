@@ -98,7 +98,7 @@ def add_up(shares: Sequence[Share], terms: int = 1) -> Form | None:
     for form, apply, _ in shares:
         for total, plane in zip(planes, form.planes, strict=False):
             total += apply(plane)
-    own = (terms + 8) * _OWN * sum(size(form.extent) for form, _, size in shares)
+    own = (terms + len(shares) + 8) * _OWN * sum(size(form.extent) for form, _, size in shares)
     return Form(planes, np.broadcast_to(np.zeros(()), shape) + radius + own)
 
 

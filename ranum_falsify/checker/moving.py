@@ -34,14 +34,13 @@ EXACT = {*_MADE, *_REST.split(), *_MOVING, *SIGNS} - set("ReverseSequence Compre
 @rule(" ".join(_MADE))
 def make_exact(node: NodeView, *operands: Bounds | None) -> Any:
     """Compute what known integers, or nothing, come to; of floats that they are made, a rule says it."""
+    require(node.op == "EyeLike" or all(one is None or one.is_point for one in operands))  # it reads a shape alone
     made = node.run([None if one is None else one.lower for one in operands])
     is_exact = node.op in _MADE or all(one.dtype.kind in "biu" for one in made)
     return [Bounds.of(one) for one in made] if is_exact else RULES[node.key](node, *operands)
 
 
-@rule("Shape Size")
-def _measure(node: NodeView, x: Bounds) -> list[Bounds]:
-    return [Bounds.of(one) for one in node.run([x.lower])]
+rule("Shape Size")(lambda node, x: [Bounds.of(one) for one in node.run([x.lower])])
 
 
 @rule(" ".join(_MOVING))
@@ -58,9 +57,7 @@ def _move(node: NodeView, *operands: Bounds | None) -> list[Bounds]:
         if moves[place] and one is not None:
             given[place] = np.arange(start, start + one.lower.size).reshape(one.shape)
             start += one.lower.size
-    lower, upper = (
-        _join([end[None] for end in ends])[0] for ends in zip(*((x.lower, x.upper) for x in moved), strict=True)
-    )
+    lower, upper = (_join([end[None] for end in ends])[0] for ends in zip(*((x.lower, x.upper) for x in moved)))
     form = None
     if any(one.form for one in moved):
         forms = [one.linear for one in moved]

@@ -9,13 +9,14 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ranum_falsify.checker.bounds import Bounds
-from ranum_falsify.checker.question import RUNTIMES, ModelQuestion
+from ranum_falsify.checker.question import RUNTIMES, ModelQuestion, refuse
 
 _FORMAT = 4
 _MOST_ENTRIES = 1 << 14
@@ -28,10 +29,7 @@ class ProofRejectedError(Exception):
     """A proof that does not hold, is not whole, or is about another question; its message says which."""
 
 
-def reject(wrong: object, why: str) -> None:
-    """Reject a proof where something is wrong with it."""
-    if wrong:
-        raise ProofRejectedError(why)
+reject = partial(refuse, error=ProofRejectedError)
 
 
 @dataclass(frozen=True, kw_only=True)

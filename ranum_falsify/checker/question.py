@@ -72,25 +72,25 @@ def ask(
     weights = {one.name: one for one in model.graph.initializer}
     declared = {value.name: value for value in model.graph.input if value.name not in weights}
     for name in ranges:
-        _refuse(
+        refuse(
             name in weights and name not in free, f"{name!r} is a weight of the model, not an input; free it to vary"
         )
         known = name is ... or name in declared or name in weights
-        _refuse(not known, f"the model has no input {name!r}; it has {', '.join(declared) or 'none'}")
+        refuse(not known, f"the model has no input {name!r}; it has {', '.join(declared) or 'none'}")
     for name in (*declared, *free):
         said = name in ranges or (name in declared and ... in ranges)
-        _refuse(not said, f"nothing says what input {name!r} ranges over; give --box {name}=LO,HI")
-        _refuse(name not in declared and name not in weights, f"the model has no weight {name!r}")
+        refuse(not said, f"nothing says what input {name!r} ranges over; give --box {name}=LO,HI")
+        refuse(name not in declared and name not in weights, f"the model has no weight {name!r}")
     for runtime in runtimes:
         every = ", ".join(RUNTIMES)
-        _refuse(runtime not in RUNTIMES, f"{runtime!r} is no runtime that the checker knows; {every} are")
+        refuse(runtime not in RUNTIMES, f"{runtime!r} is no runtime that the checker knows; {every} are")
     found, inputs = dict[str, int](), dict[str, Bounds]()
     kinds = {name: value.type.tensor_type.elem_type for name, value in declared.items()}
     for name, kind in (kinds | {name: weights[name].data_type for name in free}).items():
         shape = _shape_of(declared[name], sizes, found) if name in declared else tuple(weights[name].dims)
         inputs[name] = _box(name, ranges[name if name in ranges else ...], _dtype(name, kind), shape)
     for name in sizes:
-        _refuse(name not in found, f"--dim {name}: no input of the model has such a dimension")
+        refuse(name not in found, f"--dim {name}: no input of the model has such a dimension")
     return ModelQuestion(
         model=model,
         sha256=hashlib.sha256(data).hexdigest(),
@@ -102,9 +102,10 @@ def ask(
     )
 
 
-def _refuse(wrong: object, why: str) -> None:
+def refuse(wrong: object, why: str, error: type[Exception] = QuestionError) -> None:
+    """Raise an error where something is wrong."""
     if wrong:
-        raise QuestionError(why)
+        raise error(why)
 
 
 def _read(data: bytes) -> onnx.ModelProto:
@@ -113,20 +114,20 @@ def _read(data: bytes) -> onnx.ModelProto:
     except (DecodeError, ValueError) as error:
         raise QuestionError("the model is no ONNX model") from error
     outside = any(onnx.external_data_helper.uses_external_data(one) for one in model.graph.initializer)
-    _refuse(outside, "the model's weights lie in files of their own, of which its hash says nothing")
+    refuse(outside, "the model's weights lie in files of their own, of which its hash says nothing")
     return model
 
 
 def _dtype(name: str, kind: int) -> np.dtype[Any]:
     dtype = onnx.helper.tensor_dtype_to_np_dtype(kind) if kind else np.dtype(object)
     unknown = dtype.kind not in "biuf" or dtype.name == "bfloat16"
-    _refuse(unknown, f"input {name!r} holds elements of a type that the checker does not know")
+    refuse(unknown, f"input {name!r} holds elements of a type that the checker does not know")
     return dtype
 
 
 def _shape_of(value: onnx.ValueInfoProto, sizes: Mapping[str, int], found: dict[str, int]) -> tuple[int, ...]:
     known = value.type.tensor_type.HasField("shape")
-    _refuse(not known, f"the model does not say how many dimensions input {value.name!r} has")
+    refuse(not known, f"the model does not say how many dimensions input {value.name!r} has")
     shape = []
     for position, dim in enumerate(value.type.tensor_type.shape.dim):
         name = dim.dim_param or f"dimension {position} of {value.name}"
@@ -143,11 +144,11 @@ def _box(name: str, given: Range, dtype: np.dtype[Any], shape: tuple[int, ...]) 
     except ValueError as error:
         raise QuestionError(f"the range of input {name!r} has another shape than {list(shape)}") from error
     finite = np.isfinite(low).all() and np.isfinite(high).all() and (low <= high).all()
-    _refuse(not finite, f"the range of input {name!r} is no range of finite numbers")
+    refuse(not finite, f"the range of input {name!r} is no range of finite numbers")
     if dtype.kind != "f":
         limits = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
         whole = Bounds(*(np.clip(end, *limits).astype(dtype) for end in (np.ceil(low), np.floor(high))))
-        _refuse((whole.lower > whole.upper).any(), f"the range of input {name!r} holds no {dtype.name}")
+        refuse((whole.lower > whole.upper).any(), f"the range of input {name!r} holds no {dtype.name}")
         return whole
     with np.errstate(over="ignore"):
         ends = low.astype(dtype), high.astype(dtype)
@@ -155,5 +156,5 @@ def _box(name: str, given: Range, dtype: np.dtype[Any], shape: tuple[int, ...]) 
     upper = np.where(ends[1].astype(np.float64) > high, np.nextafter(ends[1], dtype.type(-np.inf)), ends[1])
     empty = lower > upper
     found = Bounds(np.where(empty, np.minimum(*ends), lower), np.where(empty, np.maximum(*ends), upper))
-    _refuse(not found.is_sound, f"the range of input {name!r} is wider than {dtype.name}")
+    refuse(not found.is_sound, f"the range of input {name!r} is wider than {dtype.name}")
     return found
