@@ -11,7 +11,7 @@ import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from ranum_falsify.starting import pause_collector
+from ranum_falsify.process.starting import pause_collector
 from ranum_falsify.version import __version__
 
 # ONNX Runtime 1.31 tells its makers how it is used, and keeps a database for it, unless this is set when it is
@@ -19,10 +19,10 @@ from ranum_falsify.version import __version__
 os.environ["ORT_DISABLE_TELEMETRY"] = "1"
 
 if TYPE_CHECKING:
-    from ranum_falsify.api.asking import falsify, prove
     from ranum_falsify.api.boxes import BoxLike
     from ranum_falsify.api.checking import check
     from ranum_falsify.api.confirming import UnitTests, confirm
+    from ranum_falsify.api.entry_points import falsify, prove
     from ranum_falsify.api.fixing import fix
     from ranum_falsify.api.models import Model, load_model
     from ranum_falsify.api.module_tests import ModuleTests
@@ -44,10 +44,10 @@ if TYPE_CHECKING:
         UpstreamMissingError,
         UsageError,
     )
-    from ranum_falsify.fix.repair import Repair
+    from ranum_falsify.monitor.watching import FailedStep, Watch, WatchWarning, watch
     from ranum_falsify.network.source import Source
-    from ranum_falsify.transform.outcome import PassReport, PostconditionError
-    from ranum_falsify.watch.watching import FailedStep, Watch, WatchWarning, watch
+    from ranum_falsify.repair.repair import Repair
+    from ranum_falsify.rewrite.outcome import PassReport, PostconditionError
 
 __all__ = [
     "BackendError",
@@ -94,7 +94,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "ranum_falsify.api.asking": ("falsify", "prove"),
+    "ranum_falsify.api.entry_points": ("falsify", "prove"),
     "ranum_falsify.api.boxes": ("BoxLike",),
     "ranum_falsify.api.checking": ("check",),
     "ranum_falsify.api.confirming": ("UnitTests", "confirm"),
@@ -105,10 +105,10 @@ _HOMES = {
     "ranum_falsify.api.replaying": ("ReplayReport", "replay"),
     "ranum_falsify.api.result": ("LineChange", "Mended", "OperatorReport", "Result"),
     "ranum_falsify.api.transforming": ("Transformation", "transform"),
-    "ranum_falsify.fix.repair": ("Repair",),
+    "ranum_falsify.repair.repair": ("Repair",),
     "ranum_falsify.network.source": ("Source",),
-    "ranum_falsify.transform.outcome": ("PassReport", "PostconditionError"),
-    "ranum_falsify.watch.watching": ("FailedStep", "Watch", "WatchWarning", "watch"),
+    "ranum_falsify.rewrite.outcome": ("PassReport", "PostconditionError"),
+    "ranum_falsify.monitor.watching": ("FailedStep", "Watch", "WatchWarning", "watch"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -135,7 +135,7 @@ def __dir__() -> list[str]:
 class _Package(ModuleType):
     """This package: functions that are called like one of its folders stay what `ranum_falsify.<name>` means.
 
-    Python makes a folder an attribute of its package when it is imported; `from ranum_falsify.prove import ...` does
+    Python makes a folder an attribute of its package when it is imported; `from ranum_falsify.verify.prove import ...` does
     not look there.
     """
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Literal, Self, get_args
 
 from ranum_falsify.errors import UsageError
-from ranum_falsify.option import (
+from ranum_falsify.option_marks import (
     Option,
     parse_duration,
     parse_limit,

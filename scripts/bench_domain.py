@@ -33,7 +33,7 @@ from lab.bench.timing import load_text, time_pairs
 from ranum_falsify.config import RUNTIMES
 from ranum_falsify.domain import Interval, IntervalAnalysis
 from ranum_falsify.network import Graph, read
-from ranum_falsify.prove.analyses import Analyses, analyses_of, execution_of
+from ranum_falsify.verify.prove.analyses import Analyses, analyses_of, execution_of
 
 __all__ = ["main"]
 

@@ -28,10 +28,10 @@ from lab.bench import CASES, Paired, time_pairs
 from lab.bench.ours import OurRun
 from lab.kernels.documented import find_outside
 from ranum_falsify.config import CUDA, Runtime, SearchConfig
-from ranum_falsify.decide import falsify
 from ranum_falsify.errors import DeviceError, RanumFalsifyError
-from ranum_falsify.search.device import device_of
 from ranum_falsify.selfcheck.subjects import SUBJECTS
+from ranum_falsify.verify.decide import falsify
+from ranum_falsify.verify.search.device import device_of
 from ranum_falsify.zoo.catalogue import MODELS
 from ranum_falsify.zoo.detect import problem_of
 

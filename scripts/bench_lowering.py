@@ -28,9 +28,9 @@ import torch
 
 from lab.bench import lirpa
 from lab.bench.lowered_models import MODELS, Example
-from ranum_falsify.transform.config import TransformConfig
-from ranum_falsify.transform.passes.chains import CHAINS
-from ranum_falsify.transform.runner import transform
+from ranum_falsify.rewrite.config import TransformConfig
+from ranum_falsify.rewrite.passes.chains import CHAINS
+from ranum_falsify.rewrite.runner import transform
 
 _RADIUS = 0.01
 _TOLERANCE = 1e-4

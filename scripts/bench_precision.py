@@ -26,11 +26,11 @@ import numpy as np
 
 import ranum_falsify.operators  # noqa: F401 - fills the registry
 from ranum_falsify.config import SearchConfig
-from ranum_falsify.decide import falsify
 from ranum_falsify.errors import RanumFalsifyError
 from ranum_falsify.network import Graph, read
 from ranum_falsify.network.precision import convert_precision, original_node
-from ranum_falsify.search.result import Answer
+from ranum_falsify.verify.decide import falsify
+from ranum_falsify.verify.search.result import Answer
 from tests.models.test_models import FIXED, MODELS, draw
 from tests.properties.properties_kit import problem
 

@@ -43,7 +43,7 @@ from lab.networks.builder import NetworkBuilder, draw_weights, make_generator
 from ranum_falsify.network import read
 from ranum_falsify.properties.language.parse import parse_dnnp
 from ranum_falsify.properties.problem.reduce import reduce
-from ranum_falsify.search.converter import convert
+from ranum_falsify.verify.search.converter import convert
 
 __all__ = ["main"]
 

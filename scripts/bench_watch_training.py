@@ -36,10 +36,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import ranum_falsify as rf
 from lab.bench.timing import load_text, time_pairs
-from ranum_falsify.confirm.training.optimisers import Optimiser
-from ranum_falsify.confirm.training.search import Found
-from ranum_falsify.confirm.training.task import TrainingTask
 from ranum_falsify.network.tensors import to_torch
+from ranum_falsify.witness.training.optimisers import Optimiser
+from ranum_falsify.witness.training.search import Found
+from ranum_falsify.witness.training.task import TrainingTask
 from ranum_falsify.zoo.catalogue import MODELS
 from ranum_falsify.zoo.model import Defect
 from ranum_falsify.zoo.train import SEEDS, TrainingBench

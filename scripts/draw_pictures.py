@@ -78,7 +78,7 @@ def recorded(name: str) -> dict[str, Any]:
 def draw(names: Iterable[str]) -> Iterator[tuple[str, str]]:
     """Yield the picture of each network."""
     sys.path.insert(0, str(ROOT))
-    from tests.report.browser import Browser
+    from tests.results.browser import Browser
 
     with tempfile.TemporaryDirectory() as folder, Browser(Path(folder)) as browser:
         for name in names:

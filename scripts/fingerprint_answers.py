@@ -35,24 +35,24 @@ sys.path.insert(0, str(ROOT))
 
 from lab.bench.vnncomp import Instance, choose_instances, spread_over_families  # noqa: E402
 from ranum_falsify.config import RUNTIMES, ProveConfig, Runtime, SearchConfig  # noqa: E402
-from ranum_falsify.decide import falsify  # noqa: E402
 from ranum_falsify.domain import Interval, IntervalAnalysis  # noqa: E402
 from ranum_falsify.domain.linear.bounds import LinearAnalysis  # noqa: E402
 from ranum_falsify.network import Graph, read  # noqa: E402
 from ranum_falsify.properties.problem.problem import Problem  # noqa: E402
-from ranum_falsify.prove.applications import box_of  # noqa: E402
-from ranum_falsify.prove.checked import check  # noqa: E402
-from ranum_falsify.prove.prover import Prover  # noqa: E402
-from ranum_falsify.search.batching import BatchedModel  # noqa: E402
-from ranum_falsify.search.converter import convert  # noqa: E402
-from ranum_falsify.search.result import Counterexample, OperatorResult  # noqa: E402
+from ranum_falsify.verify.decide import falsify  # noqa: E402
+from ranum_falsify.verify.prove.applications import box_of  # noqa: E402
+from ranum_falsify.verify.prove.checked import check  # noqa: E402
+from ranum_falsify.verify.prove.prover import Prover  # noqa: E402
+from ranum_falsify.verify.search.batching import BatchedModel  # noqa: E402
+from ranum_falsify.verify.search.converter import convert  # noqa: E402
+from ranum_falsify.verify.search.result import Counterexample, OperatorResult  # noqa: E402
 from ranum_falsify.zoo.catalogue import MODELS as ZOO  # noqa: E402
 from ranum_falsify.zoo.detect import problem_of  # noqa: E402
 from ranum_falsify.zoo.model import ZooModel  # noqa: E402
 from tests.models.test_models import FIXED, MODELS, NATURAL  # noqa: E402
 from tests.operators.harness import OperatorCase, Spread, model_of  # noqa: E402
 from tests.operators.test_operators import CASES  # noqa: E402
-from tests.search.search_kit import natural, valid_in_box  # noqa: E402
+from tests.verify.search.search_kit import natural, valid_in_box  # noqa: E402
 
 __all__ = ["main"]
 

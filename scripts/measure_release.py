@@ -49,7 +49,7 @@ TESTS = (
     "tests/domain/attack/test_fusions.py",
     "tests/operators/test_fused_variants.py",
     "tests/network/test_optimised.py",
-    "tests/prove/test_executed.py",
+    "tests/verify/prove/test_optimised_graph.py",
 )
 
 

@@ -3,7 +3,7 @@
 
 Faults are planted in rows, one at a time, in small models of the operators in `tests/operators/cases`: a bound that is
 a unit short in a hundredth of its range, a wrong axis or order of elements, an attribute that is ignored.
-`tests/prove/planting.py` says what counts as a planting.
+`tests/verify/prove/planting.py` says what counts as a planting.
 
     scripts/plant_faults.py --count 200 --seed 0
     scripts/plant_faults.py --count 20 --match '^Softmax'
@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import torch
 
 from tests.operators.test_operators import CASES
-from tests.prove.planting import KINDS, plant
+from tests.verify.prove.planting import KINDS, plant
 
 __all__ = ["main"]
 

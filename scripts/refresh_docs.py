@@ -25,7 +25,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("page", nargs="+", type=Path, help="a Markdown page, such as docs/proofs.md")
     pages: list[Path] = parser.parse_args(arguments).page
     sys.path.insert(0, str(ROOT))
-    from ranum_falsify.report.run_report import schema
+    from ranum_falsify.results.run_report import schema
     from tests.snippets import Session, rerun
 
     for page in pages:

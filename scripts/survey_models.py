@@ -107,7 +107,7 @@ def result_kind(result: Any) -> str:
 
 def contradict(result: Any, path: Path, inputs: int) -> dict[str, Any]:
     """Run random inputs of the box on ONNX Runtime; return how many ran, and proved operators that failed."""
-    from ranum_falsify.replay.replayer import Replayer
+    from ranum_falsify.verify.replay.replayer import Replayer
 
     proved = {o.node for o in result.operators if o.verdict == "proved"}
     rng, ran, wrong = np.random.default_rng(0), 0, set[str]()

@@ -33,11 +33,11 @@ from onnx import helper
 
 from lab.bench.large import encoder
 from ranum_falsify.errors import RanumFalsifyError
-from ranum_falsify.transform.catalogue import PassCall, all_passes, find_pass
-from ranum_falsify.transform.config import TransformConfig
-from ranum_falsify.transform.model import read_model
-from ranum_falsify.transform.outcome import PostconditionError
-from ranum_falsify.transform.runner import Verification
+from ranum_falsify.rewrite.catalogue import PassCall, all_passes, find_pass
+from ranum_falsify.rewrite.config import TransformConfig
+from ranum_falsify.rewrite.model import read_model
+from ranum_falsify.rewrite.outcome import PostconditionError
+from ranum_falsify.rewrite.runner import Verification
 from ranum_falsify.zoo.catalogue import MODELS
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -18,8 +18,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from tests.transform.all_cases import CASES
-from tests.transform.sweeping import sweep
+from tests.rewrite.all_cases import CASES
+from tests.rewrite.sweeping import sweep
 
 
 def main() -> int:

@@ -65,7 +65,7 @@ def test_steps_that_were_not_made_are_no_measurement() -> None:
     ours, bench = script("lab.bench.ours"), script("lab.bench")
     case = bench.CASES["acasxu"]()
     with ours.OurRun(case, 2) as run, pytest.MonkeyPatch.context() as patch:
-        patch.setattr("ranum_falsify.search.search.Budget.expired", True)
+        patch.setattr("ranum_falsify.verify.search.search.Budget.expired", True)
         with pytest.raises(AssertionError, match="0 of 3 steps"):
             run.seconds(3)
 

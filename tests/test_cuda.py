@@ -14,9 +14,9 @@ import ranum_falsify as rf
 from ranum_falsify.config import CUDA, ProveConfig, SearchConfig
 from ranum_falsify.domain.kernels import envelope, find_envelope
 from ranum_falsify.domain.kernels.records import FOLDER, Record, read_record, record_text, use_measured
-from ranum_falsify.report.assumptions import scope
-from ranum_falsify.search.device import batch_limit
+from ranum_falsify.results.assumptions import scope
 from ranum_falsify.selfcheck.subjects import SUBJECTS, Subject
+from ranum_falsify.verify.search.device import batch_limit
 from tests.network.building import parse
 
 ROOT = Path(__file__).resolve().parent.parent

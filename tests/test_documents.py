@@ -11,7 +11,7 @@ import pytest
 
 import ranum_falsify
 from ranum_falsify import errors
-from ranum_falsify.report.page import make_page
+from ranum_falsify.results.page import make_page
 from tests.snippets import ROOT, RUN, Session, blocks, matches, rerun
 
 PAGE_PARTS = ROOT / "ranum_falsify" / "report" / "page_parts"

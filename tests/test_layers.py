@@ -17,20 +17,20 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"checker"}),
     frozenset(
         {
-            "building",
+            "model_builder",
             "bundle",
-            "content",
+            "file_content",
             "contexts",
             "deadline",
             "upstream",
             "errors",
             "escaping",
             "lazy",
-            "option",
+            "option_marks",
             "config",
             "saving",
             "starting",
-            "turns",
+            "thread_turns",
             "version",
         }
     ),
@@ -69,9 +69,9 @@ ROOMS: dict[str, tuple[str, ...]] = {
 # Child processes start without the package, because importing it would cost
 # seconds and a malformed model may crash them.
 STAND_ALONE = frozenset(
-    {"network/child_server.py", "network/optimiser_worker.py"}
+    {"process/child_server.py", "network/optimiser_worker.py"}
     | {
-        f"replay/worker/{name}.py"
+        f"verify/replay/worker/{name}.py"
         for name in "__init__ divisions graph levels model operators recurrent session stops trials".split()
     }
 )
@@ -264,16 +264,16 @@ def test_no_two_classes_have_one_name() -> None:
         ("network/reader.py", "import ranum_falsify.network.order", 0),
         ("network/reader.py", "from ranum_falsify import __version__", 1),
         ("network/reader.py", "from ranum_falsify import operators", 1),
-        ("network/reader.py", "import ranum_falsify.search.search", 1),
+        ("network/reader.py", "import ranum_falsify.verify.search.search", 1),
         ("network/reader.py", "def f():\n    from ranum_falsify.cli import main", 1),
         ("network/reader.py", "import ranum_falsify.__main__", 1),
         ("config.py", "import ranum_falsify.network", 1),
         ("errors.py", "import ranum_falsify.upstream", 0),
         ("cli/__init__.py", "import ranum_falsify.search, ranum_falsify.network", 0),
         ("__init__.py", "from ranum_falsify.cli import main", 0),
-        ("replay/worker/model.py", "import ranum_falsify.errors", 1),
-        ("replay/worker/model.py", "import onnxruntime", 0),
-        ("search/search.py", "import ranum_falsify_other.cli", 0),
+        ("verify/replay/worker/model.py", "import ranum_falsify.errors", 1),
+        ("verify/replay/worker/model.py", "import onnxruntime", 0),
+        ("verify/search/search.py", "import ranum_falsify_other.cli", 0),
     ],
 )
 def test_the_layer_check_sees_faults(relative: str, source: str, faults: int) -> None:

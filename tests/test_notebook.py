@@ -56,7 +56,7 @@ def test_a_long_run_shows_its_progress_and_leaves_nothing(script: Any) -> None:
 import time
 from types import SimpleNamespace
 import ranum_falsify as rf
-from ranum_falsify.report.progress import follow
+from ranum_falsify.results.progress import follow
 with follow(None) as report:
     for done in range(4):
         report(SimpleNamespace(stage="search", done=done / 4, text="round 1"))

@@ -22,19 +22,19 @@ HOMES = (
     "selfcheck/measuring/",
     "selfcheck/subjects.py",
     "checker/",
-    "transform/passes/",
+    "rewrite/passes/",
     "zoo/",
 )
 
 # file -> the operators that it names all the same, and why
 WAIVERS: dict[str, tuple[set[str], str]] = {
-    "transform/checks/numbering.py": ({"Identity"}, "a tensor under another name"),
-    "transform/operands.py": ({"Identity"}, "a constant under another name"),
-    "transform/checks/joining.py": (
+    "rewrite/checks/value_numbering.py": ({"Identity"}, "a tensor under another name"),
+    "rewrite/operands.py": ({"Identity"}, "a constant under another name"),
+    "rewrite/checks/joining.py": (
         {"Abs", "Add", "Cast", "Concat", "Constant", "Mul", "Reshape", "Sub"},
         "writes nodes: the difference of two models",
     ),
-    "transform/stating.py": (
+    "rewrite/vnnlib_export.py": (
         {"Concat", "Reshape", "Slice"},
         "writes nodes: one vector of several inputs, and of what a property asks about",
     ),
@@ -43,26 +43,26 @@ WAIVERS: dict[str, tuple[set[str], str]] = {
         {"Div", "Exp", "Log", "MatMul", "Sqrt"},
         "which expression of Python an operator is; rows know no Python",
     ),
-    "watch/limits.py": (
+    "monitor/limits.py": (
         {"Acos", "Acosh", "Asin", "Atanh", "Div", "Exp", "Log", "Pow", "Reciprocal", "Sqrt"},
         "PyTorch's operators have no rows: whose conditions are theirs",
     ),
-    "fix/changes.py": ({"Clip"}, "says which nodes were written"),
-    "fix/meaning.py": ({"Cast", "Erf"}, "the two whose reference takes floats alone"),
-    "fix/editing.py": (
+    "repair/changes.py": ({"Clip"}, "says which nodes were written"),
+    "repair/meaning.py": ({"Cast", "Erf"}, "the two whose reference takes floats alone"),
+    "repair/editing.py": (
         {"Add", "Clip", "Constant", "Less", "Max", "Min", "Mul", "Where"},
         "writes nodes: guards and clips",
     ),
-    "confirm/exposed.py": ({"Cast"}, "writes nodes: NumPy has no bfloat16"),
-    "replay/confirmer.py": ({"If"}, "subgraphs are part of the graph, and are looked into"),
-    "search/converter.py": ({"Add", "MatMul"}, "a kernel of PyTorch computes both at once"),
-    "replay/worker/graph.py": ({"Constant"}, "a stored tensor, spelled as a node"),
-    "replay/worker/session.py": ({"Cast"}, "writes nodes: NumPy has no bfloat16"),
-    "network/lowering.py": ({"Constant"}, "a stored tensor, spelled as a node"),
-    "network/texts.py": ({"Gather"}, "writes nodes: the choice of a string by its number"),
-    "network/draws.py": ({"CastLike", "Less"}, "writes nodes: a comparison with what is drawn"),
+    "witness/exposed.py": ({"Cast"}, "writes nodes: NumPy has no bfloat16"),
+    "verify/replay/confirmer.py": ({"If"}, "subgraphs are part of the graph, and are looked into"),
+    "verify/search/converter.py": ({"Add", "MatMul"}, "a kernel of PyTorch computes both at once"),
+    "verify/replay/worker/graph.py": ({"Constant"}, "a stored tensor, spelled as a node"),
+    "verify/replay/worker/session.py": ({"Cast"}, "writes nodes: NumPy has no bfloat16"),
+    "network/tensorise.py": ({"Constant"}, "a stored tensor, spelled as a node"),
+    "network/string_inputs.py": ({"Gather"}, "writes nodes: the choice of a string by its number"),
+    "network/random_inputs.py": ({"CastLike", "Less"}, "writes nodes: a comparison with what is drawn"),
     "network/precision.py": ({"Cast"}, "writes nodes, and removes what a converter wrote"),
-    "network/collecting.py": (
+    "network/sequence_accumulators.py": (
         {"Concat", "Constant", "Identity", "If", "Reshape", "Shape", "Slice", "Transpose"},
         "writes nodes: what becomes of lists that loops fill",
     ),

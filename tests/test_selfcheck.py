@@ -31,10 +31,10 @@ from ranum_falsify.domain.kernels import (
 )
 from ranum_falsify.domain.kernels.records import shipped
 from ranum_falsify.errors import SaveError
-from ranum_falsify.prove.assumptions import library
 from ranum_falsify.selfcheck import family_here, list_unmeasured, measure_here, self_check, unmeasured
 from ranum_falsify.selfcheck.check import check
 from ranum_falsify.selfcheck.measuring import Sweep
+from ranum_falsify.verify.prove.assumptions import library
 
 
 @pytest.fixture(autouse=True)

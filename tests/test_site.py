@@ -16,7 +16,7 @@ import pytest
 from mkdocs.commands.build import build
 from mkdocs.config import load_config
 
-from tests.report.browser import CHROMIUM, Browser, Tab
+from tests.results.browser import CHROMIUM, Browser, Tab
 from tests.snippets import ROOT
 
 needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed, which shows the pages")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import ranum_falsify  # noqa: F401 - sets the variable
-from ranum_falsify.network.child import Child
+from ranum_falsify.process.child import Child
 
 ROOT = Path(__file__).resolve().parent.parent
 VARIABLE = "ORT_DISABLE_TELEMETRY"

@@ -8,23 +8,23 @@ from typing import Any
 
 import numpy as np
 
-from ranum_falsify.api.loading import Loaded
+from ranum_falsify.api.loading import BoundProblem
 from ranum_falsify.errors import SaveError, UsageError
 from ranum_falsify.network import Graph
 from ranum_falsify.properties.formula.terms import NetworkCall, ValidityGoal
-from ranum_falsify.replay.confirmer import Confirmer
-from ranum_falsify.report.assignment import Assignment, read_assignment, write_assignment
-from ranum_falsify.report.counterexample import Saved, group_counterexamples
-from ranum_falsify.report.names import unique_names
-from ranum_falsify.report.places import SUFFIX
+from ranum_falsify.results.assignment import Assignment, read_assignment, write_assignment
+from ranum_falsify.results.counterexample import Saved, group_counterexamples
+from ranum_falsify.results.names import unique_names
+from ranum_falsify.results.places import SUFFIX
 from ranum_falsify.saving import Content, save_together
-from ranum_falsify.search.result import Answer, Counterexample
+from ranum_falsify.verify.replay.confirmer import Confirmer
+from ranum_falsify.verify.search.result import Answer, Counterexample
 
 _TOLERANCE = 1e-4
 """The competition's."""
 
 
-def save_assignments(answer: Answer, loaded: Loaded, path: Path) -> Saved:
+def save_assignments(answer: Answer, loaded: BoundProblem, path: Path) -> Saved:
     """Write the counterexamples of an answer, each distinct one once: the first as named, others with their operators.
 
     Args:
@@ -50,7 +50,7 @@ def save_assignments(answer: Answer, loaded: Loaded, path: Path) -> Saved:
     return Saved(files)
 
 
-def assignment_of(loaded: Loaded, example: Counterexample, path: Path) -> bytes:
+def assignment_of(loaded: BoundProblem, example: Counterexample, path: Path) -> bytes:
     """Return a counterexample as text.
 
     Args:
@@ -75,7 +75,7 @@ def assignment_of(loaded: Loaded, example: Counterexample, path: Path) -> bytes:
         raise SaveError(f"{path}: {error}, which the format cannot say; give --save-violation cex.npy") from error
 
 
-def check_expressible(loaded: Loaded, path: Path) -> None:
+def check_expressible(loaded: BoundProblem, path: Path) -> None:
     """Check that the format can say what a counterexample of a question is: inputs of one model, applied once.
 
     Raises:
@@ -92,7 +92,7 @@ def check_expressible(loaded: Loaded, path: Path) -> None:
     )
 
 
-def _find_feeds(loaded: Loaded, example: Counterexample, confirmer: Confirmer) -> Mapping[str, np.ndarray]:
+def _find_feeds(loaded: BoundProblem, example: Counterexample, confirmer: Confirmer) -> Mapping[str, np.ndarray]:
     """Return what the network is applied to where a property over outputs is false."""
     applied: list[tuple[np.ndarray, ...]] = []
 

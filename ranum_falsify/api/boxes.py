@@ -10,10 +10,10 @@ import numpy as np
 from dnnv.nn.utils import TensorDetails
 
 from ranum_falsify.api.defaults import default_range
-from ranum_falsify.api.statement import InputRange
+from ranum_falsify.api.generated_property import InputRange
 from ranum_falsify.errors import UsageError
 from ranum_falsify.network import Graph
-from ranum_falsify.network.texts import string_inputs
+from ranum_falsify.network.string_inputs import string_inputs
 
 Bound = float | np.ndarray | Any
 """A number for all elements, or an array that broadcasts to the input's shape."""

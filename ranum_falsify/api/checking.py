@@ -11,10 +11,10 @@ from typing import Any
 
 import torch
 
-from ranum_falsify.api.asking import ask_all_sizes, show_keywords, take
 from ranum_falsify.api.boxes import BoxLike
+from ranum_falsify.api.check_request import ValidityQuestion
+from ranum_falsify.api.entry_points import ask_all_sizes, show_keywords, take
 from ranum_falsify.api.models import ModelLike, model_of
-from ranum_falsify.api.question import ValidityQuestion
 from ranum_falsify.api.result import Mended, Result
 from ranum_falsify.api.samples import sample_box
 from ranum_falsify.api.weights import DEFAULT_WEIGHTS, FreeLike, WeightsLike

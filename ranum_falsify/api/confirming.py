@@ -9,19 +9,19 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ranum_falsify.api.asking import map_models, or_of_module
+from ranum_falsify.api.entry_points import map_models, or_of_module
 from ranum_falsify.api.loading import load
-from ranum_falsify.api.making_tests import Workshop
+from ranum_falsify.api.making_tests import UnitTestGenerator
 from ranum_falsify.api.models import ModelLike
 from ranum_falsify.api.module_tests import confirm_module
 from ranum_falsify.api.properties import PropertyLike, property_of
 from ranum_falsify.config import ConfirmConfig, HalfPrecision
-from ranum_falsify.confirm.unit_test import write_arrays
 from ranum_falsify.errors import UsageError
 from ranum_falsify.escaping import escape, json_text
-from ranum_falsify.report.confirm_report import TestedOperator, lines, summary
-from ranum_falsify.report.progress import FollowLike, follow
+from ranum_falsify.results.confirm_report import TestedOperator, lines, summary
+from ranum_falsify.results.progress import FollowLike, follow
 from ranum_falsify.saving import Content, make_folder, save_together
+from ranum_falsify.witness.unit_test import write_arrays
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -31,23 +31,23 @@ class UnitTests:
     Attributes:
         operators: The operators that one interval analysis does not prove, with their runs: `tests` of each holds the
             arrays, and the box in every point of which it is proved to be invalid, as `span`.
-        workshop: What made them.
+        generator: What made them.
         seconds: Time of all.
     """
 
     operators: Sequence[TestedOperator]
-    workshop: Workshop
+    generator: UnitTestGenerator
     seconds: float
 
     @property
     def untested(self) -> tuple[str, ...]:
         """Operators that are neither proved nor tested."""
-        return self.workshop.standing.untested
+        return self.generator.standing.untested
 
     @property
     def notices(self) -> tuple[str, ...]:
         """What a user should know, one sentence each."""
-        return self.workshop.standing.notices
+        return self.generator.standing.notices
 
     def write(self, folder: str | Path) -> Path | None:
         """Write the tests as files that need NumPy, ONNX Runtime and pytest only, with `confirm.json`.
@@ -63,17 +63,17 @@ class UnitTests:
         """
         place = make_folder(folder)
         tests: dict[str, Content] = {
-            name: partial(_write, arrays) for name, arrays in self.workshop.name_files().items()
+            name: partial(_write, arrays) for name, arrays in self.generator.name_files().items()
         }
-        test_file, common = self.workshop.make_common_files()
-        report = self.workshop.report(test_file, sorted(common.keys() - {test_file}), self.seconds)
+        test_file, common = self.generator.make_common_files()
+        report = self.generator.report(test_file, sorted(common.keys() - {test_file}), self.seconds)
         contents: dict[str, Content] = {**tests, **common, "confirm.json": json_text(report).encode()}
         save_together({place / name: content for name, content in contents.items()})
         return None if test_file is None else place / test_file
 
     def to_json(self) -> dict[str, Any]:
         """Return the report as the command's `confirm.json` has it; docs/json.md explains it."""
-        return self.workshop.report(None, (), self.seconds)
+        return self.generator.report(None, (), self.seconds)
 
     def report(self, *, verbosity: int = 0) -> str:
         """Return the report as the command shows it."""
@@ -83,8 +83,8 @@ class UnitTests:
         several = len({operator.network for operator in self.operators}) > 1
         for operator in self.operators if verbosity >= 0 else ():
             yield from lines(operator, several=several, verbosity=verbosity)
-        yield summary(self.operators, self.workshop.standing)
-        yield from self.workshop.standing.lines(verbose=verbosity > 0)
+        yield summary(self.operators, self.generator.standing)
+        yield from self.generator.standing.lines(verbose=verbosity > 0)
 
     def __str__(self) -> str:
         return self.report()
@@ -150,13 +150,13 @@ def confirm(
     prop = property_of(property)
     loaded = load(prop, map_models(model, prop, dims), dtype=dtype)
     name = "property.py" if prop.path is None else prop.path.name
-    workshop = Workshop(loaded, config, name=name, self_check=self_check)
+    generator = UnitTestGenerator(loaded, config, name=name, self_check=self_check)
     try:
         with follow(progress) as report:
-            workshop.work(report)
+            generator.work(report)
     except KeyboardInterrupt:
-        workshop.interrupt("Ctrl-C")  # what is finished counts
-    return UnitTests(operators=workshop.collect_tested(), workshop=workshop, seconds=time.monotonic() - began)
+        generator.interrupt("Ctrl-C")  # what is finished counts
+    return UnitTests(operators=generator.collect_tested(), generator=generator, seconds=time.monotonic() - began)
 
 
 def _write(arrays: Mapping[str, Any], stream: Any) -> None:

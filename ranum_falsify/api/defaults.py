@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ranum_falsify.network import Graph
-from ranum_falsify.network.texts import string_inputs
+from ranum_falsify.network.string_inputs import string_inputs
 from ranum_falsify.operators.relations.views import find_index_ranges
 
 _IMAGES = frozenset("image images img imgs pixel pixels photo photos picture pictures frame frames rgb bgr".split())

@@ -8,23 +8,23 @@ from typing import get_args
 
 import onnx
 
-from ranum_falsify.api.asking import map_models, or_of_module
 from ranum_falsify.api.checking import mend
+from ranum_falsify.api.entry_points import map_models, or_of_module
 from ranum_falsify.api.kernels import check_kernels
-from ranum_falsify.api.loading import Loaded, load
+from ranum_falsify.api.loading import BoundProblem, load
 from ranum_falsify.api.models import ModelLike
 from ranum_falsify.api.properties import PropertyLike, property_of
 from ranum_falsify.config import RUNTIMES, FixConfig, Runtime
-from ranum_falsify.deadline import Deadline
 from ranum_falsify.errors import UsageError
-from ranum_falsify.fix.repair import Kind, Repair
-from ranum_falsify.fix.repairing import Repairing, Repairs
-from ranum_falsify.fix.subject import RepairSubject
 from ranum_falsify.network import read
-from ranum_falsify.network.texts import string_inputs
+from ranum_falsify.network.string_inputs import string_inputs
+from ranum_falsify.process.deadline import Deadline
 from ranum_falsify.properties.problem.problem import Problem
-from ranum_falsify.report.progress import FollowLike, follow
-from ranum_falsify.search.search import Progress
+from ranum_falsify.repair.repair import Kind, Repair
+from ranum_falsify.repair.repairing import Repairing, Repairs
+from ranum_falsify.repair.subject import RepairSubject
+from ranum_falsify.results.progress import FollowLike, follow
+from ranum_falsify.verify.search.search import Progress
 
 _ANY = "any"
 
@@ -99,7 +99,7 @@ def fix(
 
 
 def find_repairs(
-    loaded: Loaded,
+    loaded: BoundProblem,
     config: FixConfig,
     *,
     self_check: bool = True,
@@ -125,7 +125,7 @@ def find_repairs(
     return Repairing(subject, config, progress or (lambda _: None)).run()
 
 
-def _reload(loaded: Loaded, model: onnx.ModelProto) -> Problem:
+def _reload(loaded: BoundProblem, model: onnx.ModelProto) -> Problem:
     """Return the property over a changed model, which is read as the original was."""
     ((name, original),) = loaded.models.items()
     options = original.graph.options

@@ -15,24 +15,24 @@ from typing import Any
 import numpy as np
 import torch
 
-from ranum_falsify.api.asking import answer_loaded, ask_all_sizes, take
 from ranum_falsify.api.assignments import assignment_of
-from ranum_falsify.api.illustrating import ILLUSTRATION_SECONDS, illustrate
-from ranum_falsify.api.loading import Loaded, load
+from ranum_falsify.api.check_request import ValidityQuestion, load_statement
+from ranum_falsify.api.entry_points import answer_loaded, ask_all_sizes, take
+from ranum_falsify.api.loading import BoundProblem, load
 from ranum_falsify.api.models import Model, load_model
+from ranum_falsify.api.page_data import ILLUSTRATION_SECONDS, illustrate
 from ranum_falsify.api.properties import Property, load_property, network_of
-from ranum_falsify.api.question import ValidityQuestion, load_statement
 from ranum_falsify.api.result import Result
-from ranum_falsify.api.running import take_time
+from ranum_falsify.api.run import take_time
 from ranum_falsify.api.samples import load_networks, sample_box
-from ranum_falsify.building import ModelBuilder
 from ranum_falsify.config import Options, defaults_of_check
 from ranum_falsify.errors import RanumFalsifyError, SaveError
-from ranum_falsify.network.guards import memory_limit
+from ranum_falsify.model_builder import ModelBuilder
 from ranum_falsify.network.optimised import optimiser
-from ranum_falsify.report.places import SUFFIX, base_of
-from ranum_falsify.report.plain import as_json
-from ranum_falsify.report.run_report import make_report
+from ranum_falsify.network.resource_limits import memory_limit
+from ranum_falsify.results.places import SUFFIX, base_of
+from ranum_falsify.results.plain import as_json
+from ranum_falsify.results.run_report import make_report
 from ranum_falsify.suite.instance import Instance
 from ranum_falsify.suite.record import Status
 from ranum_falsify.suite.task import Answered, Task
@@ -166,7 +166,7 @@ def _size_of(size: Any) -> Any:
     return range(size[0], size[1] + 1) if isinstance(size, list) else size
 
 
-def _load(task: Task, places: _Places, options: Options) -> Loaded:
+def _load(task: Task, places: _Places, options: Options) -> BoundProblem:
     instance = task.instance
     if instance.property_path is not None:
         with memory_limit(task.memory):
@@ -183,7 +183,7 @@ def _load(task: Task, places: _Places, options: Options) -> Loaded:
         return load_statement(question.make_statement(model), model, dtype=options.dtype)
 
 
-def _load_property(instance: Instance, places: _Places, options: Options) -> Loaded:
+def _load_property(instance: Instance, places: _Places, options: Options) -> BoundProblem:
     prop = places.load_property(instance)
     paths = {name or network_of(prop): path for name, path in instance.networks.items()}
     given = {name: places.find(path) for name, path in paths.items()}

@@ -13,19 +13,19 @@ from ranum_falsify.api.properties import Property
 from ranum_falsify.config import HalfPrecision
 from ranum_falsify.errors import PropertyError, is_out_of_memory
 from ranum_falsify.network import Graph
-from ranum_falsify.network.guards import TOO_MUCH_MEMORY
 from ranum_falsify.network.precision import convert_precision
+from ranum_falsify.network.resource_limits import TOO_MUCH_MEMORY
 from ranum_falsify.properties.language.parse import parameters_of
 from ranum_falsify.properties.problem.problem import Problem
 from ranum_falsify.properties.problem.reduce import reduce
-from ranum_falsify.prove.assumptions import Sources
-from ranum_falsify.report.counterexample import Origin
+from ranum_falsify.results.counterexample import Origin
+from ranum_falsify.verify.prove.assumptions import Sources
 
 _EMPTY = "no input satisfies the conditions on the inputs, whatever the network computes: the box is empty"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Loaded:
+class BoundProblem:
     """A problem, and what was learned while building it.
 
     Attributes:
@@ -61,7 +61,7 @@ class Loaded:
         return {name: model.graph for name, model in self.models.items()}
 
 
-def load(prop: Property, models: Mapping[str, Model], *, dtype: HalfPrecision | None = None) -> Loaded:
+def load(prop: Property, models: Mapping[str, Model], *, dtype: HalfPrecision | None = None) -> BoundProblem:
     """Reduce a property over models.
 
     Args:
@@ -81,7 +81,7 @@ def load(prop: Property, models: Mapping[str, Model], *, dtype: HalfPrecision | 
         if is_out_of_memory(error):
             raise PropertyError(f"{prop.name}: the property {TOO_MUCH_MEMORY}") from error
         raise
-    return Loaded(
+    return BoundProblem(
         problem=problem,
         reduced=reduced,
         reduced_over=lambda graphs: _reduce(prop, graphs, dtype, {}),

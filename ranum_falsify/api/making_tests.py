@@ -11,22 +11,22 @@ from typing import Any
 import numpy as np
 
 from ranum_falsify.api.kernels import check_kernels
-from ranum_falsify.api.loading import Loaded
+from ranum_falsify.api.loading import BoundProblem
 from ranum_falsify.config import ConfirmConfig
-from ranum_falsify.confirm.exposed import Watched, expose_operators, watch_operator
-from ranum_falsify.confirm.maker import Attempt, Question, TestMaker
-from ranum_falsify.confirm.pytest_file import Case, CheckedOperator, pytest_file
-from ranum_falsify.confirm.unit_test import Box, UnitTest, arrays_of
-from ranum_falsify.prove.assumptions import assumptions_of
-from ranum_falsify.report.confirm_report import Standing, TestedOperator, TestedRun, as_json
-from ranum_falsify.report.names import unique_names
-from ranum_falsify.search.search import Progress
+from ranum_falsify.results.confirm_report import Standing, TestedOperator, TestedRun, as_json
+from ranum_falsify.results.names import unique_names
+from ranum_falsify.verify.prove.assumptions import assumptions_of
+from ranum_falsify.verify.search.search import Progress
+from ranum_falsify.witness.exposed import Watched, expose_operators, watch_operator
+from ranum_falsify.witness.maker import Attempt, Question, TestMaker
+from ranum_falsify.witness.pytest_file import Case, CheckedOperator, pytest_file
+from ranum_falsify.witness.unit_test import Box, UnitTest, arrays_of
 
 Store = Callable[[str, Mapping[str, np.ndarray]], bool]
 """Keeps the arrays of a unit test in a file of this name, and says whether it did."""
 
 
-class Workshop:
+class UnitTestGenerator:
     """Makes the unit tests of all operators that are not proved.
 
     Args:
@@ -38,7 +38,13 @@ class Workshop:
     """
 
     def __init__(
-        self, loaded: Loaded, config: ConfirmConfig, *, name: str, self_check: bool = True, store: Store | None = None
+        self,
+        loaded: BoundProblem,
+        config: ConfirmConfig,
+        *,
+        name: str,
+        self_check: bool = True,
+        store: Store | None = None,
     ) -> None:
         self._loaded = loaded
         self._config = config

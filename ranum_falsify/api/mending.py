@@ -20,11 +20,11 @@ from ranum_falsify.api.exporting import Exported
 from ranum_falsify.api.patching import Written, find_written
 from ranum_falsify.api.result import LineChange, Mended, OperatorReport, Result
 from ranum_falsify.api.source_rewrites import LineRewrite, list_forms, list_guards
-from ranum_falsify.deadline import Deadline
 from ranum_falsify.errors import RanumFalsifyError
 from ranum_falsify.lazy import cached_property
 from ranum_falsify.network.source import Source
-from ranum_falsify.search.result import Answer, OperatorRecord, OperatorResult
+from ranum_falsify.process.deadline import Deadline
+from ranum_falsify.verify.search.result import Answer, OperatorRecord, OperatorResult
 
 _PATIENCE = 2.0
 """Seconds for finer proofs of one changed module, where plain ones of none are enough."""

@@ -19,7 +19,7 @@ from ranum_falsify.errors import ModelError, RanumFalsifyError, UnsupportedOpera
 from ranum_falsify.network import Graph, read, read_inputs
 from ranum_falsify.network.fingerprint import Fingerprint, fingerprint
 from ranum_falsify.network.nesting import has_unfit_branches
-from ranum_falsify.prove.assumptions import Rewriting
+from ranum_falsify.verify.prove.assumptions import Rewriting
 
 _IN_MEMORY = "<in memory>"
 

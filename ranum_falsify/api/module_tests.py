@@ -17,13 +17,13 @@ from ranum_falsify.api.eager import compute
 from ranum_falsify.api.exporting import make_step
 from ranum_falsify.api.result import OperatorReport, Result
 from ranum_falsify.api.tracing import TrainingStep
-from ranum_falsify.confirm.module_file import MODULE_NAME, write_module_file
 from ranum_falsify.errors import ModuleError
 from ranum_falsify.escaping import escape
 from ranum_falsify.network.tensors import to_torch
-from ranum_falsify.report.names import make_safe_name, unique_names
+from ranum_falsify.results.names import make_safe_name, unique_names
 from ranum_falsify.saving import Content, make_folder, save_together
-from ranum_falsify.search.result import KIND_NAMES
+from ranum_falsify.verify.search.result import KIND_NAMES
+from ranum_falsify.witness.module_file import MODULE_NAME, write_module_file
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

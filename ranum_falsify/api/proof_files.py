@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from ranum_falsify.api.loading import Loaded
+from ranum_falsify.api.loading import BoundProblem
 from ranum_falsify.config import SearchConfig
 from ranum_falsify.errors import UsageError
-from ranum_falsify.prove.proof_file import make_proof
-from ranum_falsify.report.grounds import grounds_of
-from ranum_falsify.report.plain import as_json
-from ranum_falsify.report.versions import versions
-from ranum_falsify.search.result import Answer
+from ranum_falsify.results.grounds import grounds_of
+from ranum_falsify.results.plain import as_json
+from ranum_falsify.results.versions import versions
+from ranum_falsify.verify.prove.proof_file import make_proof
+from ranum_falsify.verify.search.result import Answer
 
 
-def proof_of(answer: Answer, loaded: Loaded, config: SearchConfig) -> bytes:
+def proof_of(answer: Answer, loaded: BoundProblem, config: SearchConfig) -> bytes:
     """Return the proof file of an answer.
 
     Raises:

@@ -11,10 +11,10 @@ from pathlib import Path
 from dnnv.properties import Expression
 from dnnv.properties.expressions import Network
 
-from ranum_falsify.content import sha256
 from ranum_falsify.errors import PropertyError, UsageError, is_out_of_memory
+from ranum_falsify.file_content import sha256
 from ranum_falsify.network.fingerprint import Fingerprint
-from ranum_falsify.network.guards import TOO_MUCH_MEMORY
+from ranum_falsify.network.resource_limits import TOO_MUCH_MEMORY
 from ranum_falsify.properties.language.parse import is_vnnlib, parse, parse_text
 from ranum_falsify.properties.language.walk import subexpressions
 

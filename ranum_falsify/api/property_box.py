@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ranum_falsify.api.loading import load
 from ranum_falsify.api.models import Model
 from ranum_falsify.api.properties import Property, network_of
-from ranum_falsify.transform.checks.inputs import Box
+from ranum_falsify.rewrite.checks.inputs import Box
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from dnnv.nn import Operation
 
-from ranum_falsify.api.loading import Loaded
+from ranum_falsify.api.loading import BoundProblem
 from ranum_falsify.api.runnable import Runnable
 from ranum_falsify.config import Reach, Runtime
 from ranum_falsify.errors import UsageError
@@ -17,19 +17,19 @@ from ranum_falsify.network import Graph
 from ranum_falsify.network.construction import MOST_NODES
 from ranum_falsify.network.messages import show_number
 from ranum_falsify.network.model_file import free_model
-from ranum_falsify.network.texts import string_inputs
+from ranum_falsify.network.string_inputs import string_inputs
 from ranum_falsify.properties.formula.terms import NetworkCall, ValidityGoal
-from ranum_falsify.replay.broken import find_broken
-from ranum_falsify.replay.confirmer import Confirmer, is_in_question
-from ranum_falsify.replay.gradients import steep_in_torch, steep_point
-from ranum_falsify.replay.replayer import Finding, Replayer
-from ranum_falsify.report.arrays import check_arrays
-from ranum_falsify.report.iterations import describe_iterations, group_iterations
-from ranum_falsify.report.text import describe_kind, finding_lines
-from ranum_falsify.search.beside import TorchFailure, find_failing_in_torch, runtimes_of
-from ranum_falsify.search.result import Oracle
-from ranum_falsify.search.standing import describe_failing, describe_shown, describe_steep
+from ranum_falsify.results.arrays import check_arrays
+from ranum_falsify.results.iterations import describe_iterations, group_iterations
+from ranum_falsify.results.text import describe_kind, finding_lines
 from ranum_falsify.validity import Constraint
+from ranum_falsify.verify.replay.broken import find_broken
+from ranum_falsify.verify.replay.confirmer import Confirmer, is_in_question
+from ranum_falsify.verify.replay.gradients import steep_in_torch, steep_point
+from ranum_falsify.verify.replay.replayer import Finding, Replayer
+from ranum_falsify.verify.search.operator_status import describe_failing, describe_shown, describe_steep
+from ranum_falsify.verify.search.result import Oracle
+from ranum_falsify.verify.search.torch_replay import TorchFailure, find_failing_in_torch, runtimes_of
 
 _OF_TORCH = ("torch", "module", "autograd-torch")
 """Oracles that are PyTorch."""
@@ -68,7 +68,7 @@ class ReplayCase:
 
 
 @dataclass(frozen=True)
-class Shown:
+class ReplayOutcome:
     """What one counterexample showed: whether it violates, the lines about it, its title, and what failed."""
 
     violated: bool
@@ -78,7 +78,7 @@ class Shown:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Playback:
+class ReplaySettings:
     """How to replay.
 
     Attributes:
@@ -95,7 +95,7 @@ class Playback:
         """Tell whether a violation of this reach counts."""
         return not self.outputs_alone or reach == "output"
 
-    def replay_model(self, runnable: Runnable, case: ReplayCase) -> Shown:
+    def replay_model(self, runnable: Runnable, case: ReplayCase) -> ReplayOutcome:
         """Replay on a model as it is; initializers may be among the arrays.
 
         Raises:
@@ -113,9 +113,9 @@ class Playback:
             findings = replayer.run(feeds).findings
         with self.reading():
             graph = None if free else runnable.read_for(feeds)
-        return self.show(findings, case, None if graph is None else Beside(graph, feeds))
+        return self.show(findings, case, None if graph is None else TorchReplay(graph, feeds))
 
-    def replay_graph(self, graph: Graph, case: ReplayCase) -> Shown:
+    def replay_graph(self, graph: Graph, case: ReplayCase) -> ReplayOutcome:
         """Replay on a network that was read: a part, a conversion, or where derivatives, PyTorch or subgraphs count.
 
         Raises:
@@ -129,9 +129,9 @@ class Playback:
             call = NetworkCall(network=case.network, graph=graph, arguments=())
             found = confirmer.findings(call, feeds, inside=MOST_NODES)
             operations = {one.output: confirmer.operation(graph, one.output) for one in found}
-        return self.show(found, case, Beside(graph, feeds, operations))
+        return self.show(found, case, TorchReplay(graph, feeds, operations))
 
-    def _replay_gradients(self, graph: Graph, case: ReplayCase, arrays: Mapping[str, np.ndarray]) -> Shown:
+    def _replay_gradients(self, graph: Graph, case: ReplayCase, arrays: Mapping[str, np.ndarray]) -> ReplayOutcome:
         """Differentiate the nodes in question at the operands that ONNX Runtime computes, or PyTorch."""
         operations = {op.name: op for op in graph.nodes}
         lines: list[str] = []
@@ -149,9 +149,9 @@ class Playback:
                         continue
                     operands, oracle = found.operands, found.oracle
                 lines += finding_lines(describe_steep(op, operands, oracle))
-        return Shown(bool(lines), lines, case.title)
+        return ReplayOutcome(bool(lines), lines, case.title)
 
-    def replay_formula(self, loaded: Loaded, case: ReplayCase) -> Shown:
+    def replay_formula(self, loaded: BoundProblem, case: ReplayCase) -> ReplayOutcome:
         """Evaluate a property with the outputs of ONNX Runtime.
 
         Raises:
@@ -184,9 +184,9 @@ class Playback:
 
             violated = not problem.holds(arrays, run, is_valid)
         verdict = f"  the property is {'false' if violated else 'true'} on these inputs"
-        return Shown(violated, [verdict, *outputs], case.title)
+        return ReplayOutcome(violated, [verdict, *outputs], case.title)
 
-    def show(self, findings: Sequence[Finding], case: ReplayCase, beside: Beside | None) -> Shown:
+    def show(self, findings: Sequence[Finding], case: ReplayCase, beside: TorchReplay | None) -> ReplayOutcome:
         """Return what inputs showed.
 
         Args:
@@ -220,10 +220,10 @@ class Playback:
             for node, failure in alone.items()
             if node not in of_torch
         ]
-        return Shown(bool(counted or shown), lines, case.title, counted)
+        return ReplayOutcome(bool(counted or shown), lines, case.title, counted)
 
 
-class Beside:
+class TorchReplay:
     """What PyTorch shows on the inputs that ONNX Runtime ran on.
 
     Args:

@@ -16,12 +16,12 @@ from typing import Literal
 
 import numpy as np
 
-from ranum_falsify.api.applied import build_network
 from ranum_falsify.api.assignments import differences, split_inputs
-from ranum_falsify.api.loading import Loaded, load
+from ranum_falsify.api.loading import BoundProblem, load
 from ranum_falsify.api.models import ModelLike
+from ranum_falsify.api.network_expressions import build_network
 from ranum_falsify.api.properties import Property, PropertyLike, load_property
-from ranum_falsify.api.replayed import Playback, ReplayCase, Shown
+from ranum_falsify.api.replayed import ReplayCase, ReplayOutcome, ReplaySettings
 from ranum_falsify.api.result import Result
 from ranum_falsify.api.runnable import Runnable, share_dims
 from ranum_falsify.api.samples import load_networks
@@ -30,12 +30,12 @@ from ranum_falsify.escaping import escape
 from ranum_falsify.network import Graph
 from ranum_falsify.network.nesting import attribute_graphs
 from ranum_falsify.network.precision import convert_precision
-from ranum_falsify.replay.replayer import Finding
-from ranum_falsify.report.arrays import load_array
-from ranum_falsify.report.assignment import read_assignment
-from ranum_falsify.report.assumptions import describe_replay
-from ranum_falsify.report.counterexample import Description, Entry, Origin, describe_groups, read
-from ranum_falsify.report.places import is_assignment
+from ranum_falsify.results.arrays import load_array
+from ranum_falsify.results.assignment import read_assignment
+from ranum_falsify.results.assumptions import describe_replay
+from ranum_falsify.results.counterexample import Description, Entry, Origin, describe_groups, read
+from ranum_falsify.results.places import is_assignment
+from ranum_falsify.verify.replay.replayer import Finding
 
 Inputs = Mapping[str, np.ndarray | Path]
 """Arrays or their files by ONNX input name; the name "" stands for the only input."""
@@ -55,7 +55,7 @@ class ReplayReport:
 
     violated: bool
     findings: tuple[Finding, ...]
-    shown: Sequence[Shown] = ()
+    shown: Sequence[ReplayOutcome] = ()
     networks: Mapping[str, Runnable] = field(default_factory=dict)
     notices: Sequence[str] = ()
 
@@ -104,7 +104,7 @@ def replay(
         networks={name: Runnable(one) for name, one in _name_models(model, inputs).items()},
         property=property,
         parameters={name: str(value) for name, value in (parameters or {}).items()},
-        playback=Playback(outputs_alone=fail_on == "output", threads=processors or 1, reading=nullcontext),
+        settings=ReplaySettings(outputs_alone=fail_on == "output", threads=processors or 1, reading=nullcontext),
     )
     if counterexample is not None:
         return request.replay_file(counterexample)
@@ -141,14 +141,14 @@ class ReplayRequest:
         property: The property, for what the models alone do not decide.
         vnnlib: Whether it is VNN-LIB even if its suffix does not say so.
         parameters: Values of its parameters, as text, by name.
-        playback: How to replay.
+        settings: How to replay.
     """
 
     networks: Mapping[str, Runnable]
     property: PropertyLike | None = None
     vnnlib: bool = False
     parameters: Mapping[str, str] = field(default_factory=dict)
-    playback: Playback
+    settings: ReplaySettings
 
     def replay_arrays(self, inputs: Inputs) -> ReplayReport:
         """Replay arrays on the one network given.
@@ -159,7 +159,7 @@ class ReplayRequest:
         if len(self.networks) != 1:
             raise UsageError("replay: give one network as --network NAME MODEL; nothing else says what to run")
         case = ReplayCase(network="", load=partial(_load_arrays, inputs))
-        return self._report([self.playback.replay_model(next(iter(self.networks.values())), case)], self._note_unread())
+        return self._report([self.settings.replay_model(next(iter(self.networks.values())), case)], self._note_unread())
 
     def replay_file(self, path: Path) -> ReplayReport:
         """Replay the array of a file, what a description says, or a counterexample in VNN-COMP's format.
@@ -195,7 +195,7 @@ class ReplayRequest:
         if len(self.networks) != 1:
             raise UsageError(f"{path}: is of one model; give it as --network NAME MODEL")
         ((name, runnable),) = self.networks.items()
-        with self.playback.reading():
+        with self.settings.reading():
             if self.property is None:
                 loaded, model = None, runnable.read({}, find_samples=lambda inputs: [_split_by_input(path, inputs)])
             else:
@@ -207,11 +207,11 @@ class ReplayRequest:
         notices = differences(path, read_assignment(path), graph, feeds)
         if loaded is None:
             return self._report(
-                [self.playback.replay_model(runnable, ReplayCase(network="", load=lambda: feeds))], notices
+                [self.settings.replay_model(runnable, ReplayCase(network="", load=lambda: feeds))], notices
             )
         variables = [(one.name, one.shape, one.dtype) for one in loaded.problem.inputs]
         case = ReplayCase(network="", load=partial(split_inputs, path, variables))
-        return self._report([self.playback.replay_formula(loaded, case)], notices)
+        return self._report([self.settings.replay_formula(loaded, case)], notices)
 
     def _load_property(self, origin: Origin) -> Property:
         """Return the property that the user names, with the values that a counterexample has of its parameters."""
@@ -239,7 +239,7 @@ class ReplayRequest:
         shown = [self._replay_case(case, result.loaded.origin, result.loaded) for case in cases]
         return self._report(shown, [])
 
-    def _report(self, shown: Sequence[Shown], notices: Sequence[str]) -> ReplayReport:
+    def _report(self, shown: Sequence[ReplayOutcome], notices: Sequence[str]) -> ReplayReport:
         return ReplayReport(
             violated=any(one.violated for one in shown),
             findings=tuple(finding for one in shown for finding in one.findings),
@@ -248,17 +248,17 @@ class ReplayRequest:
             notices=notices,
         )
 
-    def _replay_case(self, case: ReplayCase, origin: Origin, loaded: Loaded | None) -> Shown:
+    def _replay_case(self, case: ReplayCase, origin: Origin, loaded: BoundProblem | None) -> ReplayOutcome:
         if loaded is not None and not case.network:
-            return self.playback.replay_formula(loaded, case)
+            return self.settings.replay_formula(loaded, case)
         is_plain = not case.gradients and not case.shown_by_torch and origin.dtype is None
         if case.network in self.networks and is_plain:
             model = self.networks[case.network]
             if not case.names_inner or not any(any(attribute_graphs(node)) for node in model.load().graph.node):
-                return self.playback.replay_model(model, case)
-        with self.playback.reading():
+                return self.settings.replay_model(model, case)
+        with self.settings.reading():
             graph = self._build(case, origin)
-        return self.playback.replay_graph(graph, case)
+        return self.settings.replay_graph(graph, case)
 
     def _build(self, case: ReplayCase, origin: Origin) -> Graph:
         """Return the network of a case, read and converted as it was for the search."""
@@ -299,7 +299,7 @@ class ReplayRequest:
                 )
         return notices
 
-    def _load(self, path: Path, description: Description) -> Loaded:
+    def _load(self, path: Path, description: Description) -> BoundProblem:
         """Read the property that the user names, with what is recorded of its parameters unless that is text.
 
         A text may be a path, which the property would open.
@@ -314,7 +314,7 @@ class ReplayRequest:
         if missing:
             name = missing[0]
             raise UsageError(f"{path}: give --prop.{name}=VALUE again (it was {description.parameters[name]!r})")
-        with self.playback.reading():
+        with self.settings.reading():
             prop = self._load_property(description)
             sizes = share_dims(self.networks, description.dims)
             given = {name: model.given for name, model in self.networks.items()}

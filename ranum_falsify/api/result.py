@@ -9,33 +9,33 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ranum_falsify.api.illustrating import ILLUSTRATION_SECONDS, illustrate
-from ranum_falsify.api.loading import Loaded
-from ranum_falsify.api.statement import Statement
+from ranum_falsify.api.generated_property import Statement
+from ranum_falsify.api.loading import BoundProblem
+from ranum_falsify.api.page_data import ILLUSTRATION_SECONDS, illustrate
 from ranum_falsify.config import Runtime, SearchConfig
-from ranum_falsify.deadline import Deadline
 from ranum_falsify.errors import UsageError
 from ranum_falsify.escaping import escape
 from ranum_falsify.lazy import cached_property
 from ranum_falsify.network.source import Source
-from ranum_falsify.prove.assumptions import Assumptions
-from ranum_falsify.prove.explaining import histories, list_layers, list_varying
-from ranum_falsify.prove.operand_bounds import OperandBounds, OperandRanges, operand_bounds
-from ranum_falsify.report import precision, text
-from ranum_falsify.report.counterexample import Saved, save
-from ranum_falsify.report.explanation import explanation
-from ranum_falsify.report.forms import RUN_MAKERS, record_of
-from ranum_falsify.report.html import as_html
-from ranum_falsify.report.places import base_of
-from ranum_falsify.report.plain import as_json
-from ranum_falsify.report.plots import draw_layers
-from ranum_falsify.report.run_report import make_report
-from ranum_falsify.search.result import Answer, Counterexample, OperatorRecord, OperatorResult, Verdict
+from ranum_falsify.process.deadline import Deadline
+from ranum_falsify.results import precision, text
+from ranum_falsify.results.counterexample import Saved, save
+from ranum_falsify.results.explanation import explanation
+from ranum_falsify.results.forms import RUN_MAKERS, record_of
+from ranum_falsify.results.html import as_html
+from ranum_falsify.results.places import base_of
+from ranum_falsify.results.plain import as_json
+from ranum_falsify.results.plots import draw_layers
+from ranum_falsify.results.run_report import make_report
 from ranum_falsify.suite.instance import Instance
 from ranum_falsify.suite.record import InstanceRecord
+from ranum_falsify.verify.prove.assumptions import Assumptions
+from ranum_falsify.verify.prove.explaining import histories, list_layers, list_varying
+from ranum_falsify.verify.prove.operand_bounds import OperandBounds, OperandRanges, operand_bounds
+from ranum_falsify.verify.search.result import Answer, Counterexample, OperatorRecord, OperatorResult, Verdict
 
 if TYPE_CHECKING:
-    from ranum_falsify.prove.precision import KeepList
+    from ranum_falsify.verify.prove.precision import KeepList
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,14 +81,14 @@ class Result:
     """
 
     answer: Answer
-    read: Loaded | None
+    read: BoundProblem | None
     config: SearchConfig
     kept: KeepList | None = None
     statement: Statement | None = None
     mended: Mended | None = None
 
     @property
-    def loaded(self) -> Loaded:
+    def loaded(self) -> BoundProblem:
         """What was asked.
 
         Raises:

@@ -15,8 +15,8 @@ from ranum_falsify.network import Graph
 from ranum_falsify.network.fingerprint import Fingerprint, fingerprint
 from ranum_falsify.network.functions import inline_functions
 from ranum_falsify.network.model_file import load_model as load_file
-from ranum_falsify.network.texts import number_strings
-from ranum_falsify.report.counterexample import file_hash
+from ranum_falsify.network.string_inputs import number_strings
+from ranum_falsify.results.counterexample import file_hash
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from ranum_falsify.errors import UsageError
-from ranum_falsify.search.result import Answer, SizeOutcome
+from ranum_falsify.verify.search.result import Answer, SizeOutcome
 
 T = TypeVar("T")
 

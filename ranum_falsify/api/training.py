@@ -12,21 +12,21 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from ranum_falsify.api.loading import Loaded
+from ranum_falsify.api.loading import BoundProblem
 from ranum_falsify.config import ConfirmConfig, TrainingConfig
-from ranum_falsify.confirm.maker import Question, TestMaker
-from ranum_falsify.confirm.training.maker import TrainingMaker
-from ranum_falsify.confirm.training.optimisers import Optimiser
-from ranum_falsify.confirm.training.plot import draw_training
-from ranum_falsify.confirm.training.running import Recipe
-from ranum_falsify.confirm.training.task import TrainingTask
-from ranum_falsify.confirm.training.writing import Rehearsed, rehearse
 from ranum_falsify.errors import PropertyError
 from ranum_falsify.network.tensors import torch_threads
 from ranum_falsify.properties.formula.terms import Trainable
-from ranum_falsify.report.names import unique_names
+from ranum_falsify.results.names import unique_names
 from ranum_falsify.saving import Content
-from ranum_falsify.search.search import Progress
+from ranum_falsify.verify.search.search import Progress
+from ranum_falsify.witness.maker import Question, TestMaker
+from ranum_falsify.witness.training.maker import TrainingMaker
+from ranum_falsify.witness.training.optimisers import Optimiser
+from ranum_falsify.witness.training.plot import draw_training
+from ranum_falsify.witness.training.running import Recipe
+from ranum_falsify.witness.training.task import TrainingTask
+from ranum_falsify.witness.training.writing import Rehearsed, rehearse
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -83,7 +83,7 @@ class TrainingWorkshop:
         training: How the networks are trained.
     """
 
-    def __init__(self, loaded: Loaded, config: ConfirmConfig, training: TrainingConfig) -> None:
+    def __init__(self, loaded: BoundProblem, config: ConfirmConfig, training: TrainingConfig) -> None:
         self._loaded = loaded
         self._config = config
         self._training = training

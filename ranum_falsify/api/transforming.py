@@ -22,14 +22,13 @@ from ranum_falsify.api.samples import sample_box
 from ranum_falsify.config import Options
 from ranum_falsify.errors import TransformError, UsageError
 from ranum_falsify.network.fingerprint import Fingerprint
-from ranum_falsify.prove.assumptions import Rewriting
-from ranum_falsify.report.transform_report import transform_report
-from ranum_falsify.report.transform_text import report_pass
-from ranum_falsify.transform.catalogue import all_passes, import_passes
-from ranum_falsify.transform.checks.comparing import Tolerance
-from ranum_falsify.transform.checks.inputs import Box
-from ranum_falsify.transform.config import Reference, TransformConfig
-from ranum_falsify.transform.model import (
+from ranum_falsify.results.transform_report import transform_report
+from ranum_falsify.results.transform_text import report_pass
+from ranum_falsify.rewrite.catalogue import all_passes, import_passes
+from ranum_falsify.rewrite.checks.comparing import Tolerance
+from ranum_falsify.rewrite.checks.inputs import Box
+from ranum_falsify.rewrite.config import Reference, TransformConfig
+from ranum_falsify.rewrite.model import (
     count_operators,
     from_proto,
     read_model,
@@ -37,9 +36,10 @@ from ranum_falsify.transform.model import (
     to_whole_proto,
     write_model,
 )
-from ranum_falsify.transform.outcome import PassReport, PostconditionError, Transformed
-from ranum_falsify.transform.runner import SECONDS
-from ranum_falsify.transform.runner import transform as run_passes
+from ranum_falsify.rewrite.outcome import PassReport, PostconditionError, Transformed
+from ranum_falsify.rewrite.runner import SECONDS
+from ranum_falsify.rewrite.runner import transform as run_passes
+from ranum_falsify.verify.prove.assumptions import Rewriting
 
 _SHARE = 0.25
 """Share of the time of a question that its passes may take for proofs and searches."""
@@ -129,7 +129,7 @@ def transform(
         dims: Sizes of symbolic dimensions; by default several with which the model runs.
         rtol: Relative tolerance of passes that promise one; by default that of the element type.
         atol: Absolute tolerance, likewise.
-        metrics: Least and greatest value by metric, for passes that promise one; see `ranum_falsify.transform.metric`.
+        metrics: Least and greatest value by metric, for passes that promise one; see `ranum_falsify.rewrite.metric`.
         verify_timeout: Seconds for a proof or a search after each pass; by default 5 where all inputs have a range.
         imports: Python files that register passes and metrics, with all rights of the user.
         state: What analyses of earlier runs found: their `state`.

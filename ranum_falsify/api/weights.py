@@ -12,7 +12,7 @@ import onnx
 from dnnv.nn.utils import TensorDetails
 
 from ranum_falsify.api.boxes import Range, make_range
-from ranum_falsify.api.statement import InputRange
+from ranum_falsify.api.generated_property import InputRange
 from ranum_falsify.errors import UsageError
 from ranum_falsify.network import Graph
 

@@ -25,7 +25,7 @@ from ranum_falsify.cli.streams import complain, discard, open_streams, settle
 from ranum_falsify.cli.usage import ERROR_STATUS, PROGRAM
 from ranum_falsify.errors import OUT_OF_MEMORY, RanumFalsifyError, is_out_of_memory
 from ranum_falsify.escaping import escape
-from ranum_falsify.starting import pause_collector
+from ranum_falsify.process.starting import pause_collector
 
 _INTERRUPTED, _CLOSED = 130, 141
 _LONGEST = 1000  # characters of an error's line

@@ -21,31 +21,31 @@ from ranum_falsify.cli.progress import show_progress
 from ranum_falsify.cli.reports import write_reports
 from ranum_falsify.cli.streams import complain, verdict_stands
 from ranum_falsify.cli.usage import PROGRAM
-from ranum_falsify.report import text
-from ranum_falsify.report.counterexample import Origin, Saved, save
-from ranum_falsify.report.explanation import explanation
-from ranum_falsify.report.forms import record_of
-from ranum_falsify.report.listing import list_operators
-from ranum_falsify.report.places import Base
-from ranum_falsify.report.plain import as_json
-from ranum_falsify.report.precision import as_text
-from ranum_falsify.report.run_report import make_report
+from ranum_falsify.process.starting import pause_collector
+from ranum_falsify.results import text
+from ranum_falsify.results.counterexample import Origin, Saved, save
+from ranum_falsify.results.explanation import explanation
+from ranum_falsify.results.forms import record_of
+from ranum_falsify.results.listing import list_operators
+from ranum_falsify.results.places import Base
+from ranum_falsify.results.plain import as_json
+from ranum_falsify.results.precision import as_text
+from ranum_falsify.results.run_report import make_report
 from ranum_falsify.saving import save_together
-from ranum_falsify.search.result import Answer
-from ranum_falsify.starting import pause_collector
 from ranum_falsify.suite.instance import Instance
 from ranum_falsify.suite.record import InstanceRecord
+from ranum_falsify.verify.search.result import Answer
 
 if TYPE_CHECKING:
-    from ranum_falsify.api.loading import Loaded
+    from ranum_falsify.api.loading import BoundProblem
     from ranum_falsify.api.result import Result
     from ranum_falsify.config import Options
-    from ranum_falsify.prove.precision import KeepList
+    from ranum_falsify.verify.prove.precision import KeepList
 
 STATUS = {"holds": 0, "violated": 1, "unknown": 3}
 """Exit status by verdict."""
 
-Load = Callable[[Mapping[str, int]], "Loaded"]
+Load = Callable[[Mapping[str, int]], "BoundProblem"]
 """Reads what is asked, in some sizes of symbolic dimensions."""
 
 
@@ -74,12 +74,12 @@ def ask(
     """
     reporter = _Reporter(options, asked, base_for(options), gather)
     if options.backends != ("pgd",):
-        from ranum_falsify.search.attacks import check_backends  # imports torch
+        from ranum_falsify.verify.search.attacks import check_backends  # imports torch
 
         check_backends(options)
     with pause_collector():  # takes longer than some timeouts
         import ranum_falsify.operators  # noqa: F401
-        from ranum_falsify.api.asking import answer_loaded, ask_all_sizes, ask_in_time, read_in_time
+        from ranum_falsify.api.entry_points import answer_loaded, ask_all_sizes, ask_in_time, read_in_time
         from ranum_falsify.api.timekeeper import Exit
 
     exit = Exit(partial(_leave, reporter), options.timeout) if owns_process else None
@@ -97,7 +97,7 @@ def ask(
     return STATUS["violated" if undecided else result.verdict]
 
 
-def _show(options: AskOptions, loaded: Loaded | None, reporter: _Reporter) -> int:
+def _show(options: AskOptions, loaded: BoundProblem | None, reporter: _Reporter) -> int:
     """Show what needs no answer, unless time was up before it was read; return the exit status."""
     if loaded is None:
         reporter.report(UNREAD)
@@ -105,7 +105,7 @@ def _show(options: AskOptions, loaded: Loaded | None, reporter: _Reporter) -> in
     if options.explain is None:
         say(list_operators(loaded.problem))
     else:
-        from ranum_falsify.prove.explaining import histories, list_varying  # imports torch
+        from ranum_falsify.verify.prove.explaining import histories, list_varying  # imports torch
 
         shown = loaded.problem, options.explain, options
         say(explanation(histories(*shown), list_varying(*shown)))
@@ -137,7 +137,7 @@ class _Reporter:
     gather: Callable[[InstanceRecord], None] | None = None
     began: float = field(default_factory=time.monotonic)
 
-    def report(self, result: Answer, loaded: Loaded | None = None, kept: KeepList | None = None) -> None:
+    def report(self, result: Answer, loaded: BoundProblem | None = None, kept: KeepList | None = None) -> None:
         """Save and show a result; a failure is reported and does not prevent the rest.
 
         Args:
@@ -148,7 +148,7 @@ class _Reporter:
         saved = self._save(result, loaded)
         shown = None
         if self.options.report is not None and loaded is not None:
-            from ranum_falsify.api.illustrating import illustrate  # imports torch
+            from ranum_falsify.api.page_data import illustrate  # imports torch
 
             shown = illustrate(result, loaded, self.options)
 
@@ -179,7 +179,7 @@ class _Reporter:
                 if kept is not None and not quiet:
                     say(as_text(kept))
 
-    def _save(self, result: Answer, loaded: Loaded | None) -> Saved:
+    def _save(self, result: Answer, loaded: BoundProblem | None) -> Saved:
         """Write the counterexamples."""
         saved = Saved()
         if self.base is not None:

@@ -17,15 +17,15 @@ from ranum_falsify.cli.streams import complain
 from ranum_falsify.cli.usage import PROGRAM
 from ranum_falsify.config import defaults_of_check
 from ranum_falsify.errors import RanumFalsifyError, UsageError
-from ranum_falsify.option import MODELS
-from ranum_falsify.report.forms import error_record
+from ranum_falsify.option_marks import MODELS
+from ranum_falsify.results.forms import error_record
 from ranum_falsify.suite.instance import Instance
 from ranum_falsify.suite.record import InstanceRecord
 
 if TYPE_CHECKING:
-    from ranum_falsify.api.loading import Loaded
+    from ranum_falsify.api.check_request import ValidityQuestion
+    from ranum_falsify.api.loading import BoundProblem
     from ranum_falsify.api.models import Model
-    from ranum_falsify.api.question import ValidityQuestion
 
 _NETWORK = "N"
 _UNREADABLE = 2
@@ -107,10 +107,10 @@ def _instance(options: CheckOptions, model: Path) -> Instance:
 
 def _read(options: CheckOptions, path: Path, sizes: Mapping[str, int]) -> tuple[ValidityQuestion, Model]:
     """Return the question, and the model after the passes."""
+    from ranum_falsify.api.check_request import ValidityQuestion
     from ranum_falsify.api.models import load_model  # imports torch
-    from ranum_falsify.api.question import ValidityQuestion
     from ranum_falsify.api.samples import sample_box
-    from ranum_falsify.network.guards import memory_limit
+    from ranum_falsify.network.resource_limits import memory_limit
 
     find_samples = partial(sample_box, box=options.box)
     question = ValidityQuestion(
@@ -129,9 +129,9 @@ def _read(options: CheckOptions, path: Path, sizes: Mapping[str, int]) -> tuple[
     return question.rewrite(model, options)
 
 
-def _load(options: CheckOptions, path: Path, sizes: Mapping[str, int]) -> Loaded:
-    from ranum_falsify.api.question import load_statement  # imports torch
-    from ranum_falsify.network.guards import memory_limit
+def _load(options: CheckOptions, path: Path, sizes: Mapping[str, int]) -> BoundProblem:
+    from ranum_falsify.api.check_request import load_statement  # imports torch
+    from ranum_falsify.network.resource_limits import memory_limit
 
     question, model = _read(options, path, sizes)
     with memory_limit(options.memory):
@@ -155,7 +155,7 @@ def _print_property(options: CheckOptions, path: Path, target: str) -> None:
     """
     if target != "-":
         check_writable("--print-property", Path(target))
-    from ranum_falsify.network.guards import memory_limit  # imports torch
+    from ranum_falsify.network.resource_limits import memory_limit  # imports torch
 
     question, model = _read(options, path, list_sizes(options.dims)[0])
     with memory_limit(options.memory):

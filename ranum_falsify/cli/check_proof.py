@@ -34,7 +34,7 @@ def run(options: CheckProofOptions) -> int:
         RanumFalsifyError: A file cannot be read, or the question does not fit the model.
     """
     from ranum_falsify.checker.proof import ProofFile, ProofRejectedError  # imports onnx
-    from ranum_falsify.network.guards import memory_limit
+    from ranum_falsify.network.resource_limits import memory_limit
 
     (model,) = options.networks.values()
     try:

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from ranum_falsify.api.loading import Loaded
-from ranum_falsify.api.making_tests import Workshop
+from ranum_falsify.api.loading import BoundProblem
+from ranum_falsify.api.making_tests import UnitTestGenerator
 from ranum_falsify.cli.files import check_writable, is_stream, output_folder, write_json
 from ranum_falsify.cli.options.confirm import ConfirmOptions
 from ranum_falsify.cli.output import say
@@ -19,11 +19,11 @@ from ranum_falsify.cli.progress import show_progress
 from ranum_falsify.cli.reading import load_files
 from ranum_falsify.cli.streams import complain, verdict_stands
 from ranum_falsify.cli.usage import PROGRAM
-from ranum_falsify.confirm.unit_test import write_arrays
 from ranum_falsify.errors import UsageError
 from ranum_falsify.escaping import json_text
-from ranum_falsify.report.confirm_report import lines, list_files, summary
+from ranum_falsify.results.confirm_report import lines, list_files, summary
 from ranum_falsify.saving import save_together
+from ranum_falsify.witness.unit_test import write_arrays
 
 _REPORT = "confirm.json"
 
@@ -71,11 +71,11 @@ def run(options: ConfirmOptions) -> int:
 class _Work:
     """The unit tests of all operators, and the files that they leave."""
 
-    def __init__(self, options: ConfirmOptions, loaded: Loaded) -> None:
+    def __init__(self, options: ConfirmOptions, loaded: BoundProblem) -> None:
         self._options = options
         self._loaded = loaded
         self._full = False
-        self._workshop = Workshop(
+        self._workshop = UnitTestGenerator(
             loaded,
             options,
             name=options.property_path.name,

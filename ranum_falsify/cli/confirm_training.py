@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ranum_falsify.api.loading import Loaded
+from ranum_falsify.api.loading import BoundProblem
 from ranum_falsify.api.training import TrainedOperator, TrainingWorkshop
 from ranum_falsify.cli.files import check_writable, output_folder, write_json
 from ranum_falsify.cli.options.confirm import ConfirmOptions
@@ -16,18 +16,18 @@ from ranum_falsify.cli.output import say
 from ranum_falsify.cli.progress import show_progress
 from ranum_falsify.cli.streams import complain, verdict_stands
 from ranum_falsify.cli.usage import PROGRAM
-from ranum_falsify.confirm.training.optimisers import describe_training
 from ranum_falsify.escaping import json_text
-from ranum_falsify.report.run_report import FORMAT
-from ranum_falsify.report.text import plural
-from ranum_falsify.report.versions import versions
+from ranum_falsify.results.run_report import FORMAT
+from ranum_falsify.results.text import plural
+from ranum_falsify.results.versions import versions
 from ranum_falsify.saving import Content, save_together
-from ranum_falsify.search.result import KIND_NAMES
+from ranum_falsify.verify.search.result import KIND_NAMES
+from ranum_falsify.witness.training.optimisers import describe_training
 
 _REPORT = "training.json"
 
 
-def run(options: ConfirmOptions, loaded: Loaded) -> int:
+def run(options: ConfirmOptions, loaded: BoundProblem) -> int:
     """Run the command.
 
     Raises:

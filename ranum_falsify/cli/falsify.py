@@ -11,7 +11,7 @@ from ranum_falsify.cli.reading import load_files
 from ranum_falsify.suite.instance import Instance
 
 if TYPE_CHECKING:
-    from ranum_falsify.api.loading import Loaded
+    from ranum_falsify.api.loading import BoundProblem
 
 
 def run(options: FalsifyOptions, *, owns_process: bool = False) -> int:
@@ -25,7 +25,7 @@ def run(options: FalsifyOptions, *, owns_process: bool = False) -> int:
         RanumFalsifyError: The user's input is invalid.
     """
 
-    def load(sizes: Mapping[str, int]) -> Loaded:
+    def load(sizes: Mapping[str, int]) -> BoundProblem:
         return load_files(
             options.property_path,
             options.networks,

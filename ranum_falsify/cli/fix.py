@@ -16,9 +16,9 @@ from ranum_falsify.cli.streams import verdict_stands
 from ranum_falsify.errors import UsageError
 
 if TYPE_CHECKING:
-    from ranum_falsify.api.loading import Loaded
-    from ranum_falsify.fix.repairing import Repairs
-    from ranum_falsify.prove.assumptions import Assumptions
+    from ranum_falsify.api.loading import BoundProblem
+    from ranum_falsify.repair.repairing import Repairs
+    from ranum_falsify.verify.prove.assumptions import Assumptions
 
 _PROVED, _OPEN, _AT_A_LOSS = 0, 3, 4
 
@@ -71,13 +71,13 @@ def _write(found: Repairs, output: Path) -> None:
         return
     import onnx_ir as ir
 
-    from ranum_falsify.transform.model import write_model
+    from ranum_falsify.rewrite.model import write_model
 
     write_model(ir.from_proto(found.repairs[0].model), output)
 
 
-def _report(found: Repairs, loaded: Loaded, options: FixOptions, seconds: float) -> None:
-    from ranum_falsify.report import fix_report
+def _report(found: Repairs, loaded: BoundProblem, options: FixOptions, seconds: float) -> None:
+    from ranum_falsify.results import fix_report
 
     output = options.output if found.repairs else None
     assumptions = _assumptions(found, loaded)
@@ -93,7 +93,7 @@ def _report(found: Repairs, loaded: Loaded, options: FixOptions, seconds: float)
             )
 
 
-def _assumptions(found: Repairs, loaded: Loaded) -> Assumptions | None:
+def _assumptions(found: Repairs, loaded: BoundProblem) -> Assumptions | None:
     """Return what proofs rest on, with the files that the property was read from."""
     known = found.answer.assumptions
     return None if known is None else replace(known, sources=loaded.sources)

@@ -17,7 +17,7 @@ from ranum_falsify.cli.streams import complain
 from ranum_falsify.cli.usage import ERROR_STATUS, PROGRAM, find_near
 from ranum_falsify.config import ProveConfig
 from ranum_falsify.errors import UsageError
-from ranum_falsify.option import Argument
+from ranum_falsify.option_marks import Argument
 from ranum_falsify.version import __version__
 
 
@@ -118,7 +118,7 @@ def _summarise(settings: type) -> str:
 
 
 def _print_long_help(parser: Parser) -> None:
-    from ranum_falsify.search.attacks import available  # imports torch
+    from ranum_falsify.verify.search.attacks import available  # imports torch
 
     parser.app.help_print([])
     say(["back ends:", *(f"  {line}" for line in available())])

@@ -19,7 +19,7 @@ from cyclopts import App, CycloptsError, Group, Parameter, UnusedCliTokensError
 from ranum_falsify.cli.options.shared import CommonOptions, Values
 from ranum_falsify.errors import UsageError
 from ranum_falsify.lazy import cached_property
-from ranum_falsify.option import Argument, Option, parse_whole
+from ranum_falsify.option_marks import Argument, Option, parse_whole
 
 if TYPE_CHECKING:
     from cyclopts import Token

@@ -9,8 +9,8 @@ from ranum_falsify.cli.files import check_writable, is_stream
 from ranum_falsify.cli.options.search import AskOptions
 from ranum_falsify.cli.parser import list_options
 from ranum_falsify.errors import UsageError, reason_of
-from ranum_falsify.option import MODEL, MODELS
-from ranum_falsify.report.places import Base, base_of, is_assignment
+from ranum_falsify.option_marks import MODEL, MODELS
+from ranum_falsify.results.places import Base, base_of, is_assignment
 
 
 def check_paths(options: object) -> None:
@@ -46,7 +46,7 @@ def _check_file(path: Path, wanted: str) -> None:
         raise UsageError(f"{path}: {what}; give the path of {wanted}")
     if wanted not in (MODEL, MODELS):
         return
-    from ranum_falsify.content import name_foreign  # not needed for a wrong name
+    from ranum_falsify.file_content import name_foreign  # not needed for a wrong name
 
     try:
         foreign = name_foreign(path)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from ranum_falsify.cli.streams import complain
-from ranum_falsify.report.progress import ProgressDisplay
+from ranum_falsify.results.progress import ProgressDisplay
 
 
 def show_progress(verbosity: int = 0) -> ProgressDisplay:

@@ -11,9 +11,9 @@ from ranum_falsify.config import HalfPrecision
 from ranum_falsify.errors import PropertyError, UsageError
 
 if TYPE_CHECKING:
-    from ranum_falsify.api.loading import Loaded
+    from ranum_falsify.api.loading import BoundProblem
     from ranum_falsify.api.property_box import PropertyBox
-    from ranum_falsify.transform.stating import StatedProperty
+    from ranum_falsify.rewrite.vnnlib_export import StatedProperty
 
 
 def load_files(
@@ -26,7 +26,7 @@ def load_files(
     strict: bool = False,
     dtype: HalfPrecision | None = None,
     memory: int | None = None,
-) -> Loaded:
+) -> BoundProblem:
     """Read the networks and reduce the property.
 
     Args:
@@ -47,7 +47,7 @@ def load_files(
     from ranum_falsify.api.properties import load_property
     from ranum_falsify.api.runnable import Runnable, share_dims
     from ranum_falsify.api.samples import load_networks
-    from ranum_falsify.network.guards import memory_limit
+    from ranum_falsify.network.resource_limits import memory_limit
 
     with memory_limit(memory):
         prop = load_property(property_path, parameters=parameters, vnnlib=vnnlib or None)
@@ -98,7 +98,7 @@ def state_file(
     from ranum_falsify.api.loading import load  # imports torch
     from ranum_falsify.api.properties import load_property, network_of
     from ranum_falsify.api.samples import load_networks
-    from ranum_falsify.transform.stating import state_property
+    from ranum_falsify.rewrite.vnnlib_export import state_property
 
     prop = load_property(property_path, parameters=parameters, vnnlib=vnnlib or None)
     try:

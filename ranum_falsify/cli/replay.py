@@ -19,17 +19,17 @@ def run(options: ReplayOptions) -> int:
     """
     if options.counterexample is not None and options.counterexample.suffix == STEP_SUFFIX:
         return _replay_step(options.counterexample)
-    from ranum_falsify.api.replayed import Playback  # imports torch
+    from ranum_falsify.api.replayed import ReplaySettings  # imports torch
     from ranum_falsify.api.replaying import ReplayRequest
     from ranum_falsify.api.runnable import Runnable
-    from ranum_falsify.network.guards import memory_limit
+    from ranum_falsify.network.resource_limits import memory_limit
 
     request = ReplayRequest(
         networks={name: Runnable(path) for name, path in options.networks.items()},
         property=options.property_path,
         vnnlib=options.vnnlib,
         parameters=options.parameters,
-        playback=Playback(
+        playback=ReplaySettings(
             outputs_alone=options.fail_on == "output",
             threads=options.processors or 1,
             reading=partial(memory_limit, options.memory),
@@ -46,7 +46,7 @@ def run(options: ReplayOptions) -> int:
 
 
 def _replay_step(path: Path) -> int:
-    from ranum_falsify.watch.saved import replay_step  # imports torch
+    from ranum_falsify.monitor.saved import replay_step  # imports torch
 
     lines, again = replay_step(path)
     with verdict_stands():

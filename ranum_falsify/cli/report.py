@@ -11,7 +11,7 @@ from ranum_falsify.cli.options.report import ReportOptions
 from ranum_falsify.cli.output import say, say_form
 from ranum_falsify.cli.paths import check_outputs
 from ranum_falsify.errors import UsageError
-from ranum_falsify.report.forms import SUITE_MAKERS
+from ranum_falsify.results.forms import SUITE_MAKERS
 from ranum_falsify.saving import save_together
 from ranum_falsify.suite.record import InstanceRecord
 from ranum_falsify.suite.results import read_records

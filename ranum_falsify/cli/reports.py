@@ -8,7 +8,7 @@ from ranum_falsify.cli.options.search import AskOptions
 from ranum_falsify.cli.output import say_form
 from ranum_falsify.cli.paths import list_reports
 from ranum_falsify.cli.streams import verdict_stands
-from ranum_falsify.report.forms import RUN_MAKERS, SUITE_MAKERS
+from ranum_falsify.results.forms import RUN_MAKERS, SUITE_MAKERS
 from ranum_falsify.saving import save_together
 from ranum_falsify.suite.record import InstanceRecord
 

@@ -16,7 +16,7 @@ from ranum_falsify.cli.options.shared import Values
 from ranum_falsify.cli.parser import OptionField, Parser, list_options
 from ranum_falsify.cli.usage import PROGRAM, find_near
 from ranum_falsify.errors import UsageError, reason_of
-from ranum_falsify.option import Option
+from ranum_falsify.option_marks import Option
 
 _NAME = "pyproject.toml"
 _LARGEST = 2**20  # bytes

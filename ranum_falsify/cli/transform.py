@@ -20,20 +20,20 @@ from ranum_falsify.cli.streams import verdict_stands
 from ranum_falsify.errors import UsageError, reason_of
 from ranum_falsify.escaping import json_text
 from ranum_falsify.network.functions import first_line
-from ranum_falsify.network.guards import memory_limit
-from ranum_falsify.report.arrays import load_array
-from ranum_falsify.report.names import make_safe_name, unique_names
-from ranum_falsify.report.text import plural
-from ranum_falsify.report.transform_report import FORMAT, Failure, transform_report
-from ranum_falsify.report.transform_text import list_passes, report_pass, summarise
+from ranum_falsify.network.resource_limits import memory_limit
+from ranum_falsify.results.arrays import load_array
+from ranum_falsify.results.names import make_safe_name, unique_names
+from ranum_falsify.results.text import plural
+from ranum_falsify.results.transform_report import FORMAT, Failure, transform_report
+from ranum_falsify.results.transform_text import list_passes, report_pass, summarise
+from ranum_falsify.rewrite.catalogue import all_passes, import_passes
+from ranum_falsify.rewrite.checks.inputs import Box, input_specs
+from ranum_falsify.rewrite.config import Reference, TransformConfig
+from ranum_falsify.rewrite.config_file import FileConfig, Files, read_config
+from ranum_falsify.rewrite.model import count_operators, external_files, read_model, weights_path, write_model
+from ranum_falsify.rewrite.outcome import PassReport, PostconditionError
+from ranum_falsify.rewrite.passes.chains import CHAINS, Chain
 from ranum_falsify.saving import save_together
-from ranum_falsify.transform.catalogue import all_passes, import_passes
-from ranum_falsify.transform.checks.inputs import Box, input_specs
-from ranum_falsify.transform.config import Reference, TransformConfig
-from ranum_falsify.transform.config_file import FileConfig, Files, read_config
-from ranum_falsify.transform.model import count_operators, external_files, read_model, weights_path, write_model
-from ranum_falsify.transform.outcome import PassReport, PostconditionError
-from ranum_falsify.transform.passes.chains import CHAINS, Chain
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -179,7 +179,7 @@ class _Transformation:
 
     def carry_out(self) -> int:
         """Run the passes, write, and report; return the exit status."""
-        from ranum_falsify.transform.runner import transform  # imports torch
+        from ranum_falsify.rewrite.runner import transform  # imports torch
 
         assert self.options.model is not None
         try:

@@ -12,10 +12,10 @@ import numpy as np
 from onnx import numpy_helper
 
 from ranum_falsify.api.cache import cache_folder
-from ranum_falsify.building import BoxedVariable
 from ranum_falsify.cli.options.zoo import ZooBuild, ZooDetect, ZooList, ZooOptions, ZooShow, ZooTrain
 from ranum_falsify.cli.output import say, say_json
 from ranum_falsify.errors import UsageError, reason_of
+from ranum_falsify.model_builder import BoxedVariable
 from ranum_falsify.saving import save_together
 from ranum_falsify.zoo.builder import Architecture
 from ranum_falsify.zoo.catalogue import FUZZED, MODELS, model_of

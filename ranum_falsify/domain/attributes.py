@@ -12,10 +12,10 @@ import numpy as np
 import torch
 from dnnv.nn import Operation
 
+from ranum_falsify.domain.error_bounds import tiny
 from ranum_falsify.domain.infinities import Value
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.site import IntervalRule, Site
-from ranum_falsify.domain.slack import tiny
 from ranum_falsify.lazy import cached_property
 
 _LEAST = tiny(torch.float32)

@@ -61,7 +61,7 @@ def select_valid(op: Operation, outputs: tuple[Interval, ...], operands: Sequenc
     if not any(y.nan or y.overflows or y.may_be_infinite for y in outputs):
         return outputs
     spec = spec_of(op)
-    harmless = not spec.computes
+    harmless = not spec.originates_nonfinite
     if harmless or any(map(_holds_infinity, operands)):
         clipped = spec.elementwise and not harmless
         outputs = tuple(_clip_untouched(y, operands) if clipped and y.overflows else y for y in outputs)

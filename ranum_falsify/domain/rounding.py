@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ranum_falsify.domain.error_bounds import DENORMAL_UNITS, DOUBLE_SHARE, tiny, unit
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.kernels.envelopes import EXACT, Envelope
-from ranum_falsify.domain.slack import DENORMAL_UNITS, DOUBLE_SHARE, tiny, unit
 from ranum_falsify.network.tensors import share
 
 _MANY = 1 << 12

@@ -12,9 +12,9 @@ from dnnv.nn import Operation
 from dnnv.nn.utils import TensorDetails
 
 from ranum_falsify.config import RUNTIMES, Runtime
+from ranum_falsify.domain.error_bounds import PRODUCT_ROUNDINGS
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.kernels.envelopes import EXACT, Envelope, envelope, sums_in_half
-from ranum_falsify.domain.slack import PRODUCT_ROUNDINGS
 from ranum_falsify.network import spec_of
 from ranum_falsify.network.tensors import torch_dtype
 

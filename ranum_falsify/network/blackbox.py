@@ -22,14 +22,14 @@ from dnnv.nn import Operation
 from dnnv.nn.utils import TensorDetails
 from torch import Tensor
 
-from ranum_falsify.deadline import NEVER, Deadline
 from ranum_falsify.errors import ModelError, UnsupportedOperatorError
-from ranum_falsify.network.child import Child, ChildDeathError, SharedChild
 from ranum_falsify.network.messages import tidy_message
 from ranum_falsify.network.order import maker_of
 from ranum_falsify.network.registry import OperatorSpec, admit
 from ranum_falsify.network.tensors import to_numpy, to_torch
 from ranum_falsify.network.trace import Traced
+from ranum_falsify.process.child import Child, ChildDeathError, SharedChild
+from ranum_falsify.process.deadline import NEVER, Deadline
 
 _SECONDS = 20.0
 """How long ONNX Runtime may take to load a node, and to run it on a batch."""

@@ -21,8 +21,8 @@ from dnnv.nn.utils import TensorDetails
 from ranum_falsify.errors import ModelError, UnsupportedAttributeError, UnsupportedOperatorError
 from ranum_falsify.network.blackbox import describe_domain, is_bounded, make_engine, spec_of_black_box, title_of
 from ranum_falsify.network.construction import Construction, NotUnrolledError, TooLargeError
+from ranum_falsify.network.error_context import explain_errors
 from ranum_falsify.network.evaluate import apply
-from ranum_falsify.network.explained import explain_errors
 from ranum_falsify.network.fields import fields_of
 from ranum_falsify.network.graph import Graph
 from ranum_falsify.network.nesting import attribute_graphs, names_captured, names_read

@@ -10,7 +10,7 @@ import onnx
 from google.protobuf.message import DecodeError
 from onnx.external_data_helper import ExternalDataInfo, uses_external_data
 
-from ranum_falsify.content import may_have_external_data, sha256
+from ranum_falsify.file_content import may_have_external_data, sha256
 from ranum_falsify.network.model_file import model_bytes, tensors_of
 
 

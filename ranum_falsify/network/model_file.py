@@ -13,13 +13,13 @@ import numpy as np
 import onnx
 from google.protobuf.message import DecodeError
 
-from ranum_falsify.building import copy_without
-from ranum_falsify.content import is_compressed, largest_content, name_foreign
 from ranum_falsify.errors import ModelError
+from ranum_falsify.file_content import is_compressed, largest_content, name_foreign
+from ranum_falsify.model_builder import copy_without
 from ranum_falsify.network.functions import first_line, inline_functions
-from ranum_falsify.network.guards import TOO_MUCH_MEMORY, OversizeError, allow_for, content_of
 from ranum_falsify.network.nesting import attribute_graphs, names_read
 from ranum_falsify.network.order import order_depth_first
+from ranum_falsify.network.resource_limits import TOO_MUCH_MEMORY, OversizeError, allow_for, content_of
 from ranum_falsify.network.tensors import ONNX_TO_NUMPY
 
 OLDEST_OPSET = 7

@@ -20,10 +20,10 @@ from dnnv.nn.utils import TensorDetails
 from google.protobuf.message import EncodeError
 
 from ranum_falsify.errors import ModelError, is_out_of_memory
-from ranum_falsify.network.child import Child, ChildDeathError, SharedChild
 from ranum_falsify.network.graph import Graph
 from ranum_falsify.network.model_file import free_model, load_model
 from ranum_falsify.network.reader import read
+from ranum_falsify.process.child import Child, ChildDeathError, SharedChild
 
 _WORKER = Path(__file__).with_name("optimiser_worker.py")
 _SECONDS = 120.0

@@ -16,12 +16,10 @@ from dnnv.nn.utils import TensorDetails
 from ranum_falsify.errors import ModelError, UnsupportedTypeError, is_out_of_memory
 from ranum_falsify.network.blackbox import is_black_box
 from ranum_falsify.network.builder import GraphBuilder
-from ranum_falsify.network.collecting import collect_lists
 from ranum_falsify.network.fields import initializers_of
 from ranum_falsify.network.functions import inline_functions
 from ranum_falsify.network.graph import Graph
-from ranum_falsify.network.guards import TOO_MUCH_MEMORY
-from ranum_falsify.network.lowering import lower
+from ranum_falsify.network.initializer_notices import describe_stored_infinities
 from ranum_falsify.network.model_file import (
     check_structure,
     fix_model,
@@ -31,10 +29,12 @@ from ranum_falsify.network.model_file import (
 )
 from ranum_falsify.network.naming import list_names
 from ranum_falsify.network.narrow import widen_numbers
+from ranum_falsify.network.resource_limits import TOO_MUCH_MEMORY
+from ranum_falsify.network.sequence_accumulators import collect_lists
 from ranum_falsify.network.shaped import ReadOptions
-from ranum_falsify.network.stored import describe_stored_infinities
+from ranum_falsify.network.string_inputs import describe_strings, number_strings
+from ranum_falsify.network.tensorise import lower
 from ranum_falsify.network.tensors import ONNX_TO_NUMPY, to_torch, torch_dtype
-from ranum_falsify.network.texts import describe_strings, number_strings
 from ranum_falsify.network.trace import Run, Scope
 
 

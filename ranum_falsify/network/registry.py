@@ -142,13 +142,13 @@ class OperatorSpec:
         return self.renamed.get(onnx_name, onnx_name.lower())
 
     @property
-    def computes(self) -> bool:
+    def originates_nonfinite(self) -> bool:
         """Whether it can be the first to write NaN or infinity; if not, it hands on those that it reads."""
         return self.overflow or any(not condition.refuses for condition in self.valid)
 
     def is_conditioned(self, op: Operation) -> bool:
         """Tell whether a node may fail: compute something that is not valid, or be refused by ONNX Runtime."""
-        return self.computes or bool(self.stated(op))
+        return self.originates_nonfinite or bool(self.stated(op))
 
     def stated(self, op: Operation) -> tuple[RowConstraint, ...]:
         """Return the conditions that a node may break; what stored operands decide was tried as the model was read."""

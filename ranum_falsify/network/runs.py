@@ -18,11 +18,11 @@ from google.protobuf.message import EncodeError
 
 from ranum_falsify.errors import is_out_of_memory
 from ranum_falsify.network.blackbox import seconds_left
-from ranum_falsify.network.child import Child, ChildDeathError
 from ranum_falsify.network.graph import Graph
 from ranum_falsify.network.messages import tidy_message
 from ranum_falsify.network.optimised import model_with_all_inputs, optimiser
 from ranum_falsify.network.tensors import stored_once
+from ranum_falsify.process.child import Child, ChildDeathError
 
 Level = Literal["default", "written", "optimised"]
 """A model as users run it; unoptimised; or what the optimiser made of it, run as it is."""

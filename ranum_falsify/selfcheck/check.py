@@ -13,9 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ranum_falsify.domain.error_bounds import tiny, unit
 from ranum_falsify.domain.kernels import Envelope, Record, find_envelope
 from ranum_falsify.domain.kernels.records import Row, dtype_name
-from ranum_falsify.domain.slack import tiny, unit
 from ranum_falsify.selfcheck.family import HERE
 from ranum_falsify.selfcheck.running import Ways, ways_to_run
 from ranum_falsify.selfcheck.subjects import ROW_SUBJECTS, SUBJECTS, Subject

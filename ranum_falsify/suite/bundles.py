@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from ranum_falsify.content import may_have_external_data, sha256
 from ranum_falsify.errors import ModelError
+from ranum_falsify.file_content import may_have_external_data, sha256
 from ranum_falsify.suite.instance import Instance
 
 Bundle = Mapping[str, str]

@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ranum_falsify.content import is_compressed
 from ranum_falsify.errors import UsageError, reason_of
+from ranum_falsify.file_content import is_compressed
 from ranum_falsify.suite.instance import Instance
 
 _LARGEST = 64 * 2**20  # bytes

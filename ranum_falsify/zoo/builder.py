@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 from dnnv.nn.utils import TensorDetails
 
-from ranum_falsify.building import BoxedVariable, ModelBuilder, Tensor, copy_without
+from ranum_falsify.model_builder import BoxedVariable, ModelBuilder, Tensor, copy_without
 from ranum_falsify.zoo.initial import Initial
 
 

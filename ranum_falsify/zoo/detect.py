@@ -13,15 +13,15 @@ import numpy as np
 import onnxruntime
 
 import ranum_falsify.operators  # noqa: F401 - fills the registry
-from ranum_falsify.building import BoxedVariable
 from ranum_falsify.config import RUNTIMES, ProveConfig, Runtime
+from ranum_falsify.model_builder import BoxedVariable
 from ranum_falsify.network import read
 from ranum_falsify.network.tensors import torch_threads
 from ranum_falsify.properties.language.parse import parse_dnnp
 from ranum_falsify.properties.problem.problem import Problem
 from ranum_falsify.properties.problem.reduce import reduce
-from ranum_falsify.prove.proof import Proof
-from ranum_falsify.prove.prover import Prover
+from ranum_falsify.verify.prove.proof import Proof
+from ranum_falsify.verify.prove.prover import Prover
 from ranum_falsify.zoo.builder import Architecture
 from ranum_falsify.zoo.model import Defect, ZooModel
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from ranum_falsify.confirm.training.task import Datum
-from ranum_falsify.network.draws import DEVIATIONS
+from ranum_falsify.network.random_inputs import DEVIATIONS
 from ranum_falsify.network.tensors import to_numpy
+from ranum_falsify.witness.training.task import Datum
 from ranum_falsify.zoo.facts.samples import SAMPLES
 
 _NOISE = ("z", "eps")

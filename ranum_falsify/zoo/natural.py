@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import torch
 
-from ranum_falsify.confirm.training.judging import Judge
 from ranum_falsify.network.tensors import to_numpy, to_torch
+from ranum_falsify.witness.training.judging import Judge
 from ranum_falsify.zoo.feeding import Feeder, Pictures
 from ranum_falsify.zoo.model import Defect
 from ranum_falsify.zoo.train import STEPS, TrainingBench

@@ -13,17 +13,17 @@ import numpy as np
 import torch
 from onnx import numpy_helper
 
-from ranum_falsify.confirm.exposed import make_repeatable
-from ranum_falsify.confirm.training.maker import TrainingAttempt, TrainingMaker
-from ranum_falsify.confirm.training.optimisers import Optimiser, OptimiserName
-from ranum_falsify.confirm.training.running import Recipe
-from ranum_falsify.confirm.training.task import TrainingTask
-from ranum_falsify.confirm.training.writing import Rehearsed, rehearse
 from ranum_falsify.network.tensors import to_numpy
 from ranum_falsify.properties.formula.terms import Trainable
 from ranum_falsify.properties.problem.targets import targets_of
-from ranum_falsify.search.converter import convert
-from ranum_falsify.search.starts import Box
+from ranum_falsify.verify.search.converter import convert
+from ranum_falsify.verify.search.starts import Box
+from ranum_falsify.witness.exposed import make_repeatable
+from ranum_falsify.witness.training.maker import TrainingAttempt, TrainingMaker
+from ranum_falsify.witness.training.optimisers import Optimiser, OptimiserName
+from ranum_falsify.witness.training.running import Recipe
+from ranum_falsify.witness.training.task import TrainingTask
+from ranum_falsify.witness.training.writing import Rehearsed, rehearse
 from ranum_falsify.zoo.builder import Architecture
 from ranum_falsify.zoo.detect import problem_of
 from ranum_falsify.zoo.model import Defect, Training, ZooModel

@@ -23,9 +23,9 @@ def test_what_is_public_can_be_imported(name: str) -> None:
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_functions_stay_functions_when_folders_of_their_name_are_imported(name: str) -> None:
-    import ranum_falsify.confirm.maker
-    import ranum_falsify.prove.prover
-    import ranum_falsify.replay.replayer
+    import ranum_falsify.verify.prove.prover
+    import ranum_falsify.verify.replay.replayer
+    import ranum_falsify.witness.maker
 
     assert callable(getattr(ranum_falsify, name))
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import ranum_falsify as rf
-from ranum_falsify.api.replayed import Beside, Playback, ReplayCase
+from ranum_falsify.api.replayed import ReplayCase, ReplaySettings, TorchReplay
 from ranum_falsify.errors import ReplayError
 from ranum_falsify.network import read
 
@@ -100,11 +100,11 @@ def test_pytorch_runs_beside() -> None:
 
 
 def test_what_fails_on_pytorch_alone_is_said_but_not_counted() -> None:
-    beside = Beside(read(ONE_INPUT), {"x": -np.ones(2, np.float32)})
+    beside = TorchReplay(read(ONE_INPUT), {"x": -np.ones(2, np.float32)})
     alone = beside.find_torch_alone(())
     assert [(node, failure.kind) for node, failure in alone.items()] == [("root", "nan")]
     case = ReplayCase(network="N", load=dict)
-    shown = Playback(threads=1, reading=nullcontext).show((), case, beside)
+    shown = ReplaySettings(threads=1, reading=nullcontext).show((), case, beside)
     assert not shown.violated
     assert shown.lines == ["  only on PyTorch, and so not counted: root (Sqrt) gives NaN"]
 

@@ -10,7 +10,7 @@ from onnx import parser
 
 import ranum_falsify as rf
 from ranum_falsify.api.sizes import UNREAD, ask_each, list_sizes
-from ranum_falsify.search.result import Answer
+from ranum_falsify.verify.search.result import Answer
 
 GROWING = """<ir_version: 8, opset_import: ["" : 17]>
 g (float[seq, 2] x) => (float[seq, 2] y) <int64[1] first = {0}, float limit = {LIMIT}> {

@@ -15,14 +15,14 @@ from onnx import parser
 
 import ranum_falsify as rf
 from ranum_falsify.errors import TransformError, UsageError
-from ranum_falsify.transform import AnalysisPass, Rewrite, metric, register, verify
-from ranum_falsify.transform.catalogue import find_pass, import_passes
-from ranum_falsify.transform.checks.comparing import METRICS
-from ranum_falsify.transform.registry import faults, forget, registered
+from ranum_falsify.rewrite import AnalysisPass, Rewrite, metric, register, verify
+from ranum_falsify.rewrite.catalogue import find_pass, import_passes
+from ranum_falsify.rewrite.checks.comparing import METRICS
+from ranum_falsify.rewrite.registry import faults, forget, registered
 
 SOFTMAX = "g (float[2, 3] x) => (float[2, 3] y) { p = Softmax <axis = -1> (x) y = Log(p) }"
 PASSES = '''
-from ranum_falsify.transform import AnalysisPass, Rewrite, metric, register, verify
+from ranum_falsify.rewrite import AnalysisPass, Rewrite, metric, register, verify
 
 metric("largest", lambda pairs: max(float(abs(new).max()) for _, new in pairs))
 

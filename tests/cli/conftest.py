@@ -14,5 +14,5 @@ def workshop(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: py
 
     Where other work delays the command, it does not say how far it has got.
     """
-    monkeypatch.setattr("ranum_falsify.report.progress._SILENCE", math.inf)
+    monkeypatch.setattr("ranum_falsify.results.progress._SILENCE", math.inf)
     return Workshop(tmp_path, capsys)

@@ -11,16 +11,16 @@ import numpy as np
 import onnx
 
 from ranum_falsify.properties.problem.problem import InputVariable
-from ranum_falsify.prove.assumptions import Assumptions, assumptions_of
-from ranum_falsify.report import text
-from ranum_falsify.report.assumptions import as_text
-from ranum_falsify.report.counterexample import Saved
-from ranum_falsify.report.grounds import grounds_of
-from ranum_falsify.report.plain import as_json
-from ranum_falsify.report.run_report import make_report
-from ranum_falsify.search.result import Answer
+from ranum_falsify.results import text
+from ranum_falsify.results.assumptions import as_text
+from ranum_falsify.results.counterexample import Saved
+from ranum_falsify.results.grounds import grounds_of
+from ranum_falsify.results.plain import as_json
+from ranum_falsify.results.run_report import make_report
+from ranum_falsify.verify.prove.assumptions import Assumptions, assumptions_of
+from ranum_falsify.verify.search.result import Answer
 from tests.cli.workshop import LOG, QUOTIENT, SAFE, Workshop
-from tests.confirm.confirm_kit import Array, posed
+from tests.witness.confirm_kit import Array, posed
 
 FREE = "g (float[batch, 2] x) => (float[batch, 2] y) { [rectifier] y = Relu(x) }"
 ROOT = "g (float[1, 2] x) => (float[1, 2] y) { [rectifier] r = Relu(x) [root] y = Sqrt(r) }"

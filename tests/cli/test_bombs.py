@@ -14,7 +14,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from ranum_falsify.building import ModelBuilder
+from ranum_falsify.model_builder import ModelBuilder
 from tests.cli.workshop import LOG, Workshop
 
 BOX = "".join(f"(declare-const {name} Real)\n" for name in ("X_0", "X_1", "Y_0", "Y_1"))

@@ -14,11 +14,11 @@ import onnxruntime
 import pytest
 
 import ranum_falsify as rf
-from ranum_falsify.content import sha256
-from ranum_falsify.report.commands import commands_of
+from ranum_falsify.file_content import sha256
+from ranum_falsify.results.commands import commands_of
 from ranum_falsify.suite.results import read_records
 from tests.cli.workshop import Workshop
-from tests.transform.transform_kit import proto_of, temporary_passes
+from tests.rewrite.transform_kit import proto_of, temporary_passes
 
 LOG = "g (float[1, 2] x) => (float[1, 2] y) { [softmax] p = Softmax(x) [logarithm] y = Log(p) }"
 NEGATED = "g (float[1, 2] x) => (float[1, 2] y) { [minus] m = Neg(x) [root] y = Sqrt(m) }"
@@ -30,7 +30,7 @@ LOOKUP = """g (int64[1, 2] ids) => (float[1, 2, 2] y) <float[4, 2] table = {1, 2
 PASSES = '''
 import numpy as np
 
-from ranum_falsify.transform import Rewrite, register, verify
+from ranum_falsify.rewrite import Rewrite, register, verify
 
 
 @verify.tolerance

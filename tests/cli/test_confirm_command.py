@@ -15,8 +15,8 @@ import onnxruntime
 import pytest
 from onnx import numpy_helper
 
-from ranum_falsify.building import ModelBuilder
-from ranum_falsify.confirm.maker import TestMaker
+from ranum_falsify.model_builder import ModelBuilder
+from ranum_falsify.witness.maker import TestMaker
 from ranum_falsify.zoo.catalogue import model_of
 from tests.cli.workshop import LOG, SAFE, Workshop
 

@@ -16,7 +16,7 @@ import pytest
 from ranum_falsify.cli.output import say, say_safely
 from ranum_falsify.cli.progress import show_progress
 from ranum_falsify.cli.streams import complain
-from ranum_falsify.confirm.pytest_file import pytest_file
+from ranum_falsify.witness.pytest_file import pytest_file
 from tests.cli.test_writers import Step, Terminal
 from tests.cli.workshop import HEAD, LOG, Workshop
 

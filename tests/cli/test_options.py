@@ -19,7 +19,7 @@ from ranum_falsify.cli.options.suite import PropertyGroup, SuiteOptions
 from ranum_falsify.cli.parser import Parser, list_options
 from ranum_falsify.config import ConfirmConfig, FixConfig, Options, TrainingConfig
 from ranum_falsify.errors import UsageError
-from ranum_falsify.option import Argument, Option, to_mapping
+from ranum_falsify.option_marks import Argument, Option, to_mapping
 from tests.cli.workshop import Workshop
 
 

@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 import pytest
 
 from tests.cli.workshop import QUOTIENT, Workshop
-from tests.report.records import make_operator, make_record, make_report
+from tests.results.records import make_operator, make_record, make_report
 
 
 def test_both_name_files_as_they_are_seen_from_here(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,10 +10,10 @@ import onnx
 import onnxruntime
 import pytest
 
-from ranum_falsify.transform.registry import registered
+from ranum_falsify.rewrite.registry import registered
 from tests.cli.workshop import LOG, Workshop
+from tests.rewrite.transform_kit import temporary_passes
 from tests.snippets import Block, blocks
-from tests.transform.transform_kit import temporary_passes
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 DOCS = (ROOT / "docs" / "transform.md").read_text(encoding="utf-8")

@@ -10,8 +10,8 @@ import pytest
 
 from tests.cli.test_transform_command import ADD, DOCS, block
 from tests.cli.workshop import LOG, Workshop
+from tests.rewrite.transform_kit import temporary_passes
 from tests.snippets import blocks
-from tests.transform.transform_kit import temporary_passes
 
 RNN = """g (float[2, 1, 1] x) => (float[2, 1, 1, 1] y) <float[1, 1, 1] w = {1}, float[1, 1, 1] r = {1}> {
     [layer] y = RNN<hidden_size = 1>(x, w, r) }"""

@@ -15,13 +15,13 @@ from ranum_falsify.cli import files
 from ranum_falsify.cli.output import say
 from ranum_falsify.cli.progress import show_progress
 from ranum_falsify.errors import SaveError
-from ranum_falsify.report import counterexample, text
-from ranum_falsify.report.counterexample import Origin, Saved
-from ranum_falsify.report.places import Base
-from ranum_falsify.report.plain import as_json
-from ranum_falsify.report.run_report import make_report
+from ranum_falsify.results import counterexample, text
+from ranum_falsify.results.counterexample import Origin, Saved
+from ranum_falsify.results.places import Base
+from ranum_falsify.results.plain import as_json
+from ranum_falsify.results.run_report import make_report
 from ranum_falsify.saving import save_together
-from ranum_falsify.search.result import Answer, Counterexample, OperatorResult
+from ranum_falsify.verify.search.result import Answer, Counterexample, OperatorResult
 
 MORE: dict[str, Any] = {"../in:0": np.zeros(1), "IN_0": np.ones(1)}
 
@@ -236,7 +236,7 @@ class TestProgress:
         self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
         now = [0.0]
-        monkeypatch.setattr("ranum_falsify.report.progress.time.monotonic", lambda: now[0])
+        monkeypatch.setattr("ranum_falsify.results.progress.time.monotonic", lambda: now[0])
         with show_progress() as display:
             for seconds in (0, 1, 4.9, 5, 6, 9, 10.5):
                 now[0] = seconds

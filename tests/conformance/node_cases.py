@@ -18,12 +18,12 @@ from onnx import helper
 from onnx.backend.test.case.node import collect_testcases
 
 import ranum_falsify.operators  # noqa: F401 - fills the registry
-from ranum_falsify.building import ModelBuilder
 from ranum_falsify.domain import Interval, IntervalAnalysis
 from ranum_falsify.errors import ModelError
+from ranum_falsify.model_builder import ModelBuilder
 from ranum_falsify.network import Graph, find, read, spec_of
-from ranum_falsify.network.lowering import list_lowered
 from ranum_falsify.network.narrow import NARROW
+from ranum_falsify.network.tensorise import list_lowered
 from ranum_falsify.network.unrolling import is_loop
 
 __all__ = ["COMPOUND", "cases_by_operator", "is_left_out", "left_out", "problem"]

@@ -6,7 +6,7 @@ import onnx
 import pytest
 
 from ranum_falsify.network import list_supported
-from ranum_falsify.network.lowering import list_lowered
+from ranum_falsify.network.tensorise import list_lowered
 from tests.conformance.node_cases import COMPOUND, cases_by_operator, is_left_out, left_out, problem
 
 OPERATORS = {spec.op_type for spec in list_supported() if onnx.defs.has(spec.op_type, spec.domain)}

@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 
 from ranum_falsify.errors import RanumFalsifyError, is_out_of_memory
-from ranum_falsify.prove.analyses import execution_of
+from ranum_falsify.verify.prove.analyses import execution_of
 from tests.domain.boxes import Box, Feeds, box, is_float, points, recipes
 from tests.domain.search import Search, Tally
 from tests.domain.subjects import Setting, Subject

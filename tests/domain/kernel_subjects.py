@@ -11,9 +11,9 @@ import torch
 from onnx import TensorProto
 
 import ranum_falsify.operators  # noqa: F401 - fills the registry
-from ranum_falsify.building import ModelBuilder
+from ranum_falsify.domain.error_bounds import tiny
 from ranum_falsify.domain.kernels import Envelope, find_envelope
-from ranum_falsify.domain.slack import tiny
+from ranum_falsify.model_builder import ModelBuilder
 from ranum_falsify.network import Graph, read
 from ranum_falsify.selfcheck.subjects import SUBJECTS
 from tests.network.building import Array, session

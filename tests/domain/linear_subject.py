@@ -10,7 +10,7 @@ from ranum_falsify.config import RUNTIMES, Runtime
 from ranum_falsify.domain import Interval, Visited
 from ranum_falsify.domain.linear.bounds import LinearAnalysis
 from ranum_falsify.network import Graph
-from ranum_falsify.prove.analyses import analyses_of
+from ranum_falsify.verify.prove.analyses import analyses_of
 from tests.domain.boxes import Feeds
 from tests.domain.subjects import Held, Setting, Subject, Verdict, conditions, executed, tensor_of
 

@@ -14,7 +14,7 @@ import numpy as np
 import onnx
 
 from ranum_falsify.config import Runtime
-from ranum_falsify.prove.analyses import find_unknown_halves
+from ranum_falsify.verify.prove.analyses import find_unknown_halves
 from tests.domain import fragments, moving_fragments  # noqa: F401 - the latter adds to FRAGMENTS
 from tests.domain.boxes import Array, Recipe, box
 from tests.domain.maker import Maker

@@ -26,7 +26,7 @@ from ranum_falsify.config import Runtime
 from ranum_falsify.domain import Interval
 from ranum_falsify.errors import ModelError
 from ranum_falsify.network.registry import schema_of
-from ranum_falsify.prove.analyses import find_unknown_halves
+from ranum_falsify.verify.prove.analyses import find_unknown_halves
 from tests.domain.boxes import Array, Box, Feeds, Recipe, box, is_float, points, recipes
 from tests.domain.search import Search, Tally, faults_in
 from tests.domain.subjects import SessionOf, Setting, Subject, Verdict

@@ -21,9 +21,9 @@ from ranum_falsify.network.order import operands_in
 from ranum_falsify.network.tensors import to_numpy, to_torch
 from ranum_falsify.operators.support.conditions import conditions_of
 from ranum_falsify.operators.support.deciding import find_open, is_proved
-from ranum_falsify.prove.analyses import Analyses, analyses_of
-from ranum_falsify.prove.checked import Checked, check
 from ranum_falsify.validity import Constraint, Finite
+from ranum_falsify.verify.prove.analyses import Analyses, analyses_of
+from ranum_falsify.verify.prove.checked import Checked, check
 from tests.domain.boxes import Array, Feeds
 from tests.network.building import session
 

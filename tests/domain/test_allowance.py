@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from ranum_falsify.domain.linear.passes import Allowance
+from ranum_falsify.domain.linear.backsubstitution import Allowance
 
 
 def test_estimates_are_spent_as_they_are() -> None:

@@ -9,7 +9,7 @@ import onnx
 import pytest
 
 import ranum_falsify as rf
-from ranum_falsify.replay.replayer import Replayer
+from ranum_falsify.verify.replay.replayer import Replayer
 from tests.network.building import Array
 
 _HEAD = '<ir_version: 10, opset_import: ["" : 20, "com.microsoft" : 1, "ai.onnx.ml" : 3]>'

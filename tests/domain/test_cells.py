@@ -21,7 +21,7 @@ from ranum_falsify.domain.cells.cones import cones_of
 from ranum_falsify.domain.cells.grid import Cells, first_cells, numbers_at, places_of
 from ranum_falsify.domain.cells.table import CellTable, OnCells, narrow_by_cells, table_of
 from ranum_falsify.network import Graph, read
-from ranum_falsify.prove.checked import check
+from ranum_falsify.verify.prove.checked import check
 from tests.domain.activations import ACTIVATIONS, ENDS, Activation, make, make_bare
 from tests.network.building import parse, session
 

@@ -14,16 +14,16 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 
 import ranum_falsify.operators  # noqa: F401 - fills the registry
-from ranum_falsify.building import ModelBuilder
-from ranum_falsify.deadline import Deadline
 from ranum_falsify.domain import Interval
-from ranum_falsify.domain.linear import splitting
+from ranum_falsify.domain.linear import branch_and_bound
 from ranum_falsify.domain.linear.bounds import LinearAnalysis
+from ranum_falsify.domain.linear.branch_and_bound import BranchAndBound
 from ranum_falsify.domain.linear.branching import Boxes
 from ranum_falsify.domain.linear.curve_branching import CurveBranching, find_thresholds
 from ranum_falsify.domain.linear.functionals import Functional, LinearBounds
-from ranum_falsify.domain.linear.splitting import BranchAndBound
+from ranum_falsify.model_builder import ModelBuilder
 from ranum_falsify.network import Graph, read
+from ranum_falsify.process.deadline import Deadline
 
 SIZES = (3, 4, 4)
 
@@ -82,7 +82,7 @@ class Subject:
 
 @pytest.fixture
 def always(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(splitting, "_FEW_INPUTS", 0)
+    monkeypatch.setattr(branch_and_bound, "_FEW_INPUTS", 0)
 
 
 @pytest.mark.slow

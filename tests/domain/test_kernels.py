@@ -15,14 +15,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ranum_falsify.operators  # noqa: F401 - fills the registry
-from ranum_falsify.building import ModelBuilder
 from ranum_falsify.domain import RUNTIMES, Interval, IntervalAnalysis, Runtime, Visited
 from ranum_falsify.domain.kernels import EXACT, Envelope, Record, envelope, families, find_envelope, measured_versions
 from ranum_falsify.domain.rounding import round_numbers_outward, round_outward
 from ranum_falsify.domain.rules.support import real_functions as functions
+from ranum_falsify.model_builder import ModelBuilder
 from ranum_falsify.network import Graph, read, spec_of
 from ranum_falsify.operators.support.deciding import is_proved
-from ranum_falsify.replay.replayer import Replayer
+from ranum_falsify.verify.replay.replayer import Replayer
 from tests.domain.kernel_subjects import (
     DTYPES,
     REFERENCES,

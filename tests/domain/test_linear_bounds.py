@@ -17,8 +17,8 @@ from ranum_falsify.config import RUNTIMES
 from ranum_falsify.domain import Interval, IntervalAnalysis
 from ranum_falsify.domain.kernels import envelope
 from ranum_falsify.domain.linear import curves
+from ranum_falsify.domain.linear.backsubstitution import BoxBatch, descend
 from ranum_falsify.domain.linear.bounds import LinearAnalysis, bound_functional, refine
-from ranum_falsify.domain.linear.passes import BoxBatch, descend
 from ranum_falsify.domain.linear.relaxations import Relaxation, Slopes
 from ranum_falsify.domain.rules.support.real_functions import gelu, gelu_tanh, swish
 from ranum_falsify.network import Graph, read

@@ -14,12 +14,12 @@ from torch.nn import functional
 
 from ranum_falsify.domain import Interval, IntervalAnalysis
 from ranum_falsify.domain.kernels.envelopes import EXACT
+from ranum_falsify.domain.linear.backsubstitution import BoundedTensor, BoxBatch, Program, descend
 from ranum_falsify.domain.linear.bounds import LinearAnalysis
 from ranum_falsify.domain.linear.extremes import ExtremeStep
-from ranum_falsify.domain.linear.passes import BoundedTensor, BoxBatch, Program, descend
 from ranum_falsify.domain.linear.probabilities import log_softmax_rows, softmax_rows
 from ranum_falsify.domain.linear.rows import RowFunction, Rows, RowStep
-from ranum_falsify.domain.linear.slopes import ascend
+from ranum_falsify.domain.linear.slope_optimisation import ascend
 from ranum_falsify.domain.linear.standardised import StandardisedRows, squares_of_rows
 from ranum_falsify.domain.linear.steps import Box, Step
 from ranum_falsify.network import read

@@ -7,11 +7,11 @@ import pytest
 import torch
 
 import ranum_falsify.operators  # noqa: F401 - fills the registry
-from ranum_falsify.building import ModelBuilder, Tensor
 from ranum_falsify.domain import Interval
+from ranum_falsify.domain.linear.backsubstitution import BoxBatch, descend
 from ranum_falsify.domain.linear.bounds import LinearAnalysis
-from ranum_falsify.domain.linear.passes import BoxBatch, descend
-from ranum_falsify.domain.linear.slopes import ascend
+from ranum_falsify.domain.linear.slope_optimisation import ascend
+from ranum_falsify.model_builder import ModelBuilder, Tensor
 from ranum_falsify.network import Graph, read
 from ranum_falsify.network.optimised import optimise
 from ranum_falsify.network.registry import spec_of

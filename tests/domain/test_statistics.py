@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import helper
 
-from ranum_falsify.building import ModelBuilder
 from ranum_falsify.domain import Interval
 from ranum_falsify.domain.rules.normalisation.statistics import divide_by_root_mean_square, standardise
 from ranum_falsify.domain.rules.support.sections import sections
+from ranum_falsify.model_builder import ModelBuilder
 from tests.domain.soundness import Subject, Verdict, faults_in
 from tests.network.building import Array, unchecked
 

@@ -8,7 +8,7 @@ import pytest
 from tests.domain.soundness import Subject, faults_in
 from tests.operators.harness import OperatorCase, model_of
 from tests.operators.test_operators import CASES
-from tests.prove.planting import surround
+from tests.verify.prove.planting import surround
 
 FIRST = {case.domain + case.op_type: case for case in reversed(CASES)}
 """A case of each operator."""

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from ranum_falsify.config import RUNTIMES
 from ranum_falsify.domain import Interval, IntervalAnalysis
+from ranum_falsify.domain.error_bounds import tiny
 from ranum_falsify.domain.kernels import Envelope, envelope, families
 from ranum_falsify.domain.rounding import flush
-from ranum_falsify.domain.slack import tiny
 from ranum_falsify.network import Graph, read
 from tests.network.building import Array, parse, session
 

@@ -13,16 +13,16 @@ import torch
 from numpy.typing import NDArray
 
 from ranum_falsify.config import ProveConfig, SearchConfig
-from ranum_falsify.decide import falsify
 from ranum_falsify.network import Graph, read
 from ranum_falsify.network.tensors import to_numpy, to_torch
 from ranum_falsify.properties.problem.problem import Problem
-from ranum_falsify.prove.prover import Prover
-from ranum_falsify.replay.replayer import Replayer
-from ranum_falsify.search.converter import convert
-from ranum_falsify.search.result import Answer, OperatorResult
+from ranum_falsify.verify.decide import falsify
+from ranum_falsify.verify.prove.prover import Prover
+from ranum_falsify.verify.replay.replayer import Replayer
+from ranum_falsify.verify.search.converter import convert
+from ranum_falsify.verify.search.result import Answer, OperatorResult
 from tests.properties.properties_kit import problem
-from tests.search.search_kit import valid_in_box
+from tests.verify.search.search_kit import valid_in_box
 
 Array = NDArray[Any]
 Fetch = Callable[[str, str], Path]

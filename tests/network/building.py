@@ -11,7 +11,7 @@ from dnnv.nn import Operation
 from numpy.typing import NDArray
 
 import ranum_falsify.operators  # noqa: F401 - fills the registry
-from ranum_falsify.building import ModelBuilder
+from ranum_falsify.model_builder import ModelBuilder
 from ranum_falsify.network import Graph, read
 from ranum_falsify.network.optimised import optimise
 

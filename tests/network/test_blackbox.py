@@ -12,14 +12,14 @@ import torch
 from dnnv.nn import Operation
 from onnx.parser import parse_model
 
-from ranum_falsify.deadline import Deadline
 from ranum_falsify.domain import Interval, IntervalAnalysis
 from ranum_falsify.errors import ModelError, UnsupportedAttributeError, UnsupportedOperatorError
 from ranum_falsify.network import blackbox, read, registry, spec_of
 from ranum_falsify.network.messages import tidy_message
 from ranum_falsify.network.nesting import black_boxes_of
-from ranum_falsify.search.batching import BatchedModel
-from ranum_falsify.search.converter import convert
+from ranum_falsify.process.deadline import Deadline
+from ranum_falsify.verify.search.batching import BatchedModel
+from ranum_falsify.verify.search.converter import convert
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1, "my.own" : 1]>'
 INVERSE = "com.microsoft.Inverse"

@@ -14,8 +14,8 @@ from torch import Tensor
 import ranum_falsify.network.builder as builder
 import ranum_falsify.network.evaluate as evaluate_module
 import ranum_falsify.network.graph as graph_module
-from ranum_falsify.building import ModelBuilder
 from ranum_falsify.errors import ModelError
+from ranum_falsify.model_builder import ModelBuilder
 from ranum_falsify.network import OperatorSpec, read
 from ranum_falsify.network.evaluate import apply
 from tests.network.building import HEADS, chain, draw, floats, parse, run, types

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from ranum_falsify.network.guards import memory_limit
 from ranum_falsify.network.model_file import load_model
+from ranum_falsify.network.resource_limits import memory_limit
 
 LIMIT = 2**20  # bytes
 

@@ -17,10 +17,10 @@ from onnx import TensorProto
 from onnx.reference.ops.op_cast import cast_to
 
 import ranum_falsify as rf
-from ranum_falsify.building import ModelBuilder, Tensor
 from ranum_falsify.domain import Interval, IntervalAnalysis
 from ranum_falsify.domain.rules.cast import convert_to_float
 from ranum_falsify.errors import UnsupportedTypeError
+from ranum_falsify.model_builder import ModelBuilder, Tensor
 from ranum_falsify.network import read
 from ranum_falsify.network.narrow import NARROW_FLOATS, widen_numbers
 from tests.network.building import session

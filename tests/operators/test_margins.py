@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 import ranum_falsify.operators  # noqa: F401 - fills the registry
-from ranum_falsify.building import ModelBuilder
+from ranum_falsify.model_builder import ModelBuilder
 from ranum_falsify.network import find, read
 from ranum_falsify.network.evaluate import apply
 from ranum_falsify.network.tensors import to_torch

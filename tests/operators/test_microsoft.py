@@ -13,7 +13,7 @@ from ranum_falsify.domain import Interval, IntervalAnalysis
 from ranum_falsify.domain.linear.bounds import LinearAnalysis
 from ranum_falsify.network import Graph, read, spec_of
 from ranum_falsify.network.writer import to_onnx
-from ranum_falsify.prove.checked import check
+from ranum_falsify.verify.prove.checked import check
 from tests.network.building import Array, parse, rewritten, session
 
 CONV = "g (float[1,2,5,5] x) => (float[1,3,3,3] y) <float[3,2,3,3] w = {W54}, float[3] b = {1, -2, 0.5}>"

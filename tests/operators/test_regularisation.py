@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import ranum_falsify.operators  # noqa: F401 - fills the registry
-from ranum_falsify.building import ModelBuilder
+from ranum_falsify.model_builder import ModelBuilder
 from ranum_falsify.network import read
 
 

@@ -13,7 +13,7 @@ from ranum_falsify.domain.enclosure import Enclosure
 from ranum_falsify.properties.formula.circuit import Circuit
 from ranum_falsify.properties.formula.terms import Frame, NetworkCall, ValidityGoal
 from ranum_falsify.properties.problem.problem import Problem
-from ranum_falsify.prove.term_bounds import BoundsFrame, margin_bounds
+from ranum_falsify.verify.prove.term_bounds import BoundsFrame, margin_bounds
 from tests.properties.properties_kit import Batch, problem
 
 BOXES, POINTS = 40, 25

@@ -11,8 +11,8 @@ import numpy as np
 import onnx
 import pytest
 
-from ranum_falsify.building import ModelBuilder
 from ranum_falsify.errors import SuiteError
+from ranum_falsify.model_builder import ModelBuilder
 from ranum_falsify.suite.instance import Instance
 from ranum_falsify.suite.planning import plan
 from ranum_falsify.suite.record import InstanceRecord

@@ -9,7 +9,7 @@ import pytest
 import torch
 from onnx.numpy_helper import to_array
 
-from ranum_falsify.building import BoxedVariable
+from ranum_falsify.model_builder import BoxedVariable
 from ranum_falsify.zoo.builder import Architecture
 from ranum_falsify.zoo.catalogue import model_of
 from ranum_falsify.zoo.detect import (

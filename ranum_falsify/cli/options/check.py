@@ -12,7 +12,7 @@ from typing import Annotated, ClassVar, Literal
 from ranum_falsify.cli.options.search import AskOptions
 from ranum_falsify.cli.options.shared import CommonOptions, ImportOptions, Values
 from ranum_falsify.errors import UsageError
-from ranum_falsify.option import MODELS, Argument, Option, to_mapping, to_names
+from ranum_falsify.option_marks import MODELS, Argument, Option, to_mapping, to_names
 
 _INTEGER = re.compile(r"[+-]?\d{1,20}")
 

@@ -11,7 +11,7 @@ from ranum_falsify.cli.options.check import Box, box_option
 from ranum_falsify.cli.options.shared import MemoryOptions, PropertyOptions
 from ranum_falsify.config import Runtime, runtime_option
 from ranum_falsify.errors import UsageError
-from ranum_falsify.option import PROPERTY, Argument, Option, parse_sizes, to_mapping, to_names
+from ranum_falsify.option_marks import PROPERTY, Argument, Option, parse_sizes, to_mapping, to_names
 
 
 @dataclass(frozen=True, kw_only=True)

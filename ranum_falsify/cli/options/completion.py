@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
 from ranum_falsify.cli.options.shared import CommonOptions
-from ranum_falsify.option import Argument
+from ranum_falsify.option_marks import Argument
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar
 
 from ranum_falsify.cli.options.shared import MemoryOptions, PropertyOptions, VerboseOptions
 from ranum_falsify.config import ConfirmConfig, HalfPrecision, TrainingConfig
-from ranum_falsify.option import PROPERTY, Argument, Option, parse_size, to_mapping
+from ranum_falsify.option_marks import PROPERTY, Argument, Option, parse_size, to_mapping
 
 
 @dataclass(frozen=True, kw_only=True)

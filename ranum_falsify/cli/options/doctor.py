@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from ranum_falsify.cli.options.shared import CommonOptions
-from ranum_falsify.option import Option
+from ranum_falsify.option_marks import Option
 
 
 @dataclass(frozen=True, kw_only=True)

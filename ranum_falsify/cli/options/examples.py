@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, ClassVar
 
 from ranum_falsify.cli.options.shared import CommonOptions
-from ranum_falsify.option import Argument
+from ranum_falsify.option_marks import Argument
 
 
 @dataclass(frozen=True, kw_only=True)

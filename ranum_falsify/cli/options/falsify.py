@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar
 
 from ranum_falsify.cli.options.search import AskOptions
 from ranum_falsify.cli.options.shared import PropertyOptions
-from ranum_falsify.option import PROPERTY, Argument, Option
+from ranum_falsify.option_marks import PROPERTY, Argument, Option
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar
 
 from ranum_falsify.cli.options.shared import CommonOptions
 from ranum_falsify.errors import UsageError
-from ranum_falsify.option import Option
+from ranum_falsify.option_marks import Option
 
 
 @dataclass(frozen=True, kw_only=True)

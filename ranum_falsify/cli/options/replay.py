@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar, Literal
 
 from ranum_falsify.cli.options.shared import MemoryOptions, PropertyOptions, VerboseOptions
 from ranum_falsify.errors import UsageError
-from ranum_falsify.option import PROPERTY, Argument, Option, parse_pair, to_paths
+from ranum_falsify.option_marks import PROPERTY, Argument, Option, parse_pair, to_paths
 
 STEP_SUFFIX = ".pt"
 """How files of training steps end."""

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from ranum_falsify.cli.options.shared import CommonOptions, MemoryOptions, Values, VerboseOptions
 from ranum_falsify.config import Options, ProveConfig, SearchConfig
 from ranum_falsify.errors import UsageError
-from ranum_falsify.option import Option, parse_whole
+from ranum_falsify.option_marks import Option, parse_whole
 
 _OWN = {"n_starts": -1, "n_steps": 0}
 """Parameters of our own back end, which also have options of their own, with their least values."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
-from ranum_falsify.option import MODEL, Option, parse_gigabytes, to_mapping, to_paths
+from ranum_falsify.option_marks import MODEL, Option, parse_gigabytes, to_mapping, to_paths
 
 Values = dict[str, Any]
 """What is given, by field."""

@@ -12,7 +12,7 @@ from ranum_falsify.cli.options.search import SearchOptions
 from ranum_falsify.cli.options.shared import PropertyOptions, Values, VerboseOptions
 from ranum_falsify.config import Options
 from ranum_falsify.errors import UsageError
-from ranum_falsify.option import Argument, Option, parse_gigabytes, parse_minutes, parse_whole, to_names
+from ranum_falsify.option_marks import Argument, Option, parse_gigabytes, parse_minutes, parse_whole, to_names
 
 
 def _parse_shard(text: str) -> tuple[int, int]:

@@ -10,7 +10,7 @@ from typing import Annotated, ClassVar
 from ranum_falsify.cli.options.check import Box, box_option
 from ranum_falsify.cli.options.shared import CommonOptions, ImportOptions, MemoryOptions, VerboseOptions
 from ranum_falsify.errors import UsageError
-from ranum_falsify.option import (
+from ranum_falsify.option_marks import (
     MODEL,
     PROPERTY,
     Argument,

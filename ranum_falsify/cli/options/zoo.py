@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
 from ranum_falsify.cli.options.shared import CommonOptions, VerboseOptions
-from ranum_falsify.option import Argument, Option, parse_seconds
+from ranum_falsify.option_marks import Argument, Option, parse_seconds
 
 _Batch = Annotated[int, Option(least=1)]
 _Documented = Annotated[bool, Option()]

@@ -17,12 +17,12 @@ from ranum_falsify.config import Runtime
 from ranum_falsify.domain.attributes import apply_rule
 from ranum_falsify.domain.cells.cones import Cone, cones_of
 from ranum_falsify.domain.cells.grid import Cells, first_cells, places_of
+from ranum_falsify.domain.error_bounds import tiny
 from ranum_falsify.domain.infinities import Value, select_valid
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.order import SIGNED
 from ranum_falsify.domain.rounding import flush
 from ranum_falsify.domain.site import Site
-from ranum_falsify.domain.slack import tiny
 from ranum_falsify.network import Graph, spec_of
 
 _GROUPS = 64

@@ -14,8 +14,8 @@ from functools import cache, reduce
 import torch
 
 from ranum_falsify.config import RUNTIMES, Runtime, library_of
+from ranum_falsify.domain.error_bounds import GELU_SHARE
 from ranum_falsify.domain.kernels.records import Record, Row, dtype_name, found_here, measured, shipped
-from ranum_falsify.domain.slack import GELU_SHARE
 
 
 @dataclass(frozen=True)

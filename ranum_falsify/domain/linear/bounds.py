@@ -20,19 +20,19 @@ from dnnv.nn.operations import Input, OutputSelect
 from torch import Tensor
 
 from ranum_falsify.config import RUNTIMES, Runtime
-from ranum_falsify.deadline import NEVER, Deadline
 from ranum_falsify.domain.analysis import IntervalAnalysis, Visited
+from ranum_falsify.domain.error_bounds import TOTALS_SHARE
 from ranum_falsify.domain.interval import Interval
+from ranum_falsify.domain.linear.backsubstitution import Allowance, BoundedTensor, BoxBatch, descend
 from ranum_falsify.domain.linear.builder import ProgramBuilder
-from ranum_falsify.domain.linear.forms import Affine, Composed, Gated, Spelled, form_of
+from ranum_falsify.domain.linear.declarations import Affine, AffineThenCurve, DecomposedRows, UnivariateOf, form_of
 from ranum_falsify.domain.linear.functionals import Functional, LinearBounds, find_known
-from ranum_falsify.domain.linear.passes import Allowance, BoundedTensor, BoxBatch, descend
 from ranum_falsify.domain.linear.relaxations import Lines, Relaxation
-from ranum_falsify.domain.linear.slopes import ASCENT_PASSES, ascend
+from ranum_falsify.domain.linear.slope_optimisation import ASCENT_PASSES, ascend
 from ranum_falsify.domain.linear.steps import CurveStep
 from ranum_falsify.domain.rounding import round_outward
-from ranum_falsify.domain.slack import TOTALS_SHARE
 from ranum_falsify.network import Graph, spec_of
+from ranum_falsify.process.deadline import NEVER, Deadline
 
 WORK = 2e9
 """Multiplications for the bounds of intermediate tensors: two to four seconds of one core."""
@@ -151,7 +151,7 @@ class LinearAnalysis(IntervalAnalysis):
         number = self.program.numbers.get(id(operation))
         if number is None:
             return outputs
-        if not isinstance(operation, (Input, OutputSelect)) and isinstance(form_of(operation), Composed):
+        if not isinstance(operation, (Input, OutputSelect)) and isinstance(form_of(operation), AffineThenCurve):
             outputs = (self._follow_lines(number, outputs[0]),)
         if id(operation) not in self._watched:
             return outputs
@@ -316,11 +316,11 @@ def _find_watched(graph: Graph, towards: Collection[int] | None) -> dict[int, li
         if before is not None and id(op) not in before:
             continue
         form = form_of(op)
-        form = form.inner if isinstance(form, Composed) else form
+        form = form.inner if isinstance(form, AffineThenCurve) else form
         operands = [x for x in spec_of(op).operands_of(op) if isinstance(x, Operation)]
-        if isinstance(form, Gated):
+        if isinstance(form, UnivariateOf):
             operands, form = [form.operand], form.curve
-        elif isinstance(form, Spelled):
+        elif isinstance(form, DecomposedRows):
             operands = [*operands, form.operand]
         sought = towards is not None and id(op) in towards
         if isinstance(form, Affine) and not _is_product(op, form) and not sought:

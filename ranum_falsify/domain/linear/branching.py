@@ -13,11 +13,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ranum_falsify.deadline import Deadline
-from ranum_falsify.domain.linear.condensing import condense
+from ranum_falsify.domain.linear.affine_composition import condense
+from ranum_falsify.domain.linear.backsubstitution import BoxBatch, Program, descend
 from ranum_falsify.domain.linear.functionals import Functional, LinearBounds
-from ranum_falsify.domain.linear.passes import BoxBatch, Program, descend
 from ranum_falsify.domain.linear.steps import Box, CurveStep, MatrixStep
+from ranum_falsify.process.deadline import Deadline
 
 _MOST_BYTES = 1 << 30
 """Memory that boxes may take while they wait."""

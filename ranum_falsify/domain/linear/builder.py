@@ -14,28 +14,7 @@ from dnnv.nn.operations import Input, OutputSelect
 from torch import Tensor
 
 from ranum_falsify.domain.analysis import IntervalAnalysis
-from ranum_falsify.domain.interval import Interval
-from ranum_falsify.domain.kernels.envelopes import EXACT, Envelope, envelope
-from ranum_falsify.domain.linear.call import Call
-from ranum_falsify.domain.linear.curves import RECIPROCAL, SQUARE
-from ranum_falsify.domain.linear.extremes import ExtremeStep, find_places
-from ranum_falsify.domain.linear.forms import (
-    Affine,
-    Composed,
-    Extremum,
-    Gated,
-    LinearForm,
-    Quotient,
-    Rowwise,
-    Spelled,
-    form_of,
-)
-from ranum_falsify.domain.linear.passes import BoundedTensor, Program
-from ranum_falsify.domain.linear.relaxations import Relaxation
-from ranum_falsify.domain.linear.rows import Rows, RowStep
-from ranum_falsify.domain.linear.standardised import squares_of_rows
-from ranum_falsify.domain.linear.steps import AffineStep, Box, CurveStep, ProductStep, Step
-from ranum_falsify.domain.slack import (
+from ranum_falsify.domain.error_bounds import (
     FUSED_ROUNDINGS,
     GATED_ROUNDINGS,
     accumulation,
@@ -44,6 +23,27 @@ from ranum_falsify.domain.slack import (
     tiny,
     unit,
 )
+from ranum_falsify.domain.interval import Interval
+from ranum_falsify.domain.kernels.envelopes import EXACT, Envelope, envelope
+from ranum_falsify.domain.linear.backsubstitution import BoundedTensor, Program
+from ranum_falsify.domain.linear.call import Call
+from ranum_falsify.domain.linear.curves import RECIPROCAL, SQUARE
+from ranum_falsify.domain.linear.declarations import (
+    Affine,
+    AffineThenCurve,
+    DecomposedRows,
+    Extremum,
+    LinearForm,
+    Quotient,
+    Rowwise,
+    UnivariateOf,
+    form_of,
+)
+from ranum_falsify.domain.linear.extremes import ExtremeStep, find_places
+from ranum_falsify.domain.linear.relaxations import Relaxation
+from ranum_falsify.domain.linear.rows import Rows, RowStep
+from ranum_falsify.domain.linear.standardised import squares_of_rows
+from ranum_falsify.domain.linear.steps import AffineStep, Box, CurveStep, ProductStep, Step
 from ranum_falsify.network import spec_of
 
 _MOST_CHOICES = 1 << 24
@@ -100,7 +100,7 @@ class ProgramBuilder:
     def _step(self, op: Operation, writes: tuple[int, ...], dtype: torch.dtype) -> None:
         form, operands = self._form(op), self._operands(op)
         self._dtype = dtype
-        if isinstance(form, Spelled):
+        if isinstance(form, DecomposedRows):
             form = None if self._spelled(op, form, writes[0]) else form.otherwise
         if form is None or operands is None:
             return
@@ -108,9 +108,9 @@ class ProgramBuilder:
             self._curve(op, form, operands, writes)
         elif isinstance(form, Quotient):
             self._quotient(op, operands, writes)
-        elif isinstance(form, Composed):
+        elif isinstance(form, AffineThenCurve):
             self._compose(op, form, operands, writes)
-        elif isinstance(form, Gated):
+        elif isinstance(form, UnivariateOf):
             self._gated(op, form, operands, writes)
         elif isinstance(form, Extremum):
             self._extreme(op, form, operands, writes[0])
@@ -127,7 +127,7 @@ class ProgramBuilder:
         form = form_of(op)
         if self._analysis.is_exact:
             return form
-        if isinstance(form, Gated | Spelled):
+        if isinstance(form, UnivariateOf | DecomposedRows):
             return form.otherwise
         made = form is not spec_of(op).linear and not isinstance(form, Affine | Quotient)
         return None if made and not self._analysis.has_exact_constants(op) else form
@@ -192,7 +192,9 @@ class ProgramBuilder:
         product = Call(lambda op, a, b: a * b, op, (operands[0], inverse), 2, (1, 1))
         self._linear(op, product, ("a", "b"), writes)
 
-    def _compose(self, op: Operation, form: Composed, operands: Sequence[object], writes: tuple[int, ...]) -> None:
+    def _compose(
+        self, op: Operation, form: AffineThenCurve, operands: Sequence[object], writes: tuple[int, ...]
+    ) -> None:
         bounds = self._analysis.part_of(op, form.bounds)
         if not bounds.may_be_infinite:
             low, high = (bound.expand(bounds.shape).unsqueeze(0) for bound in bounds.doubles())
@@ -201,7 +203,7 @@ class ProgramBuilder:
             self._narrow(inner, bounds, [form.outer])
             self._curve(form.last, form.outer, (inner,), writes)
 
-    def _gated(self, op: Operation, form: Gated, operands: Sequence[object], writes: tuple[int, ...]) -> None:
+    def _gated(self, op: Operation, form: UnivariateOf, operands: Sequence[object], writes: tuple[int, ...]) -> None:
         read = self.program.numbers.get(id(form.operand))
         results = self.program.variables[writes[0]].box
         of = None if read is None else self.program.variables[read].box
@@ -271,7 +273,7 @@ class ProgramBuilder:
         self._narrow(end, Interval(low[0], high[0], found[-1].shape), None)
         return (end,)
 
-    def _spelled(self, op: Operation, form: Spelled, write: int) -> bool:
+    def _spelled(self, op: Operation, form: DecomposedRows, write: int) -> bool:
         """Add the step of what several nodes compute, if this is one; half precision rounds each of them."""
         read, results = self.program.numbers.get(id(form.operand)), self.program.variables[write].box
         fits = read is not None and self._shape(read) == self._shape(write) and math.prod(self._shape(write)) > 0

@@ -19,13 +19,13 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from ranum_falsify.deadline import Deadline
+from ranum_falsify.domain.linear.backsubstitution import BoxBatch, Program, descend
 from ranum_falsify.domain.linear.branching import Boxes, Branching, Cuts, Decision, halve
 from ranum_falsify.domain.linear.functionals import Functional, LinearBounds
-from ranum_falsify.domain.linear.passes import BoxBatch, Program, descend
 from ranum_falsify.domain.linear.relaxations import Lines
-from ranum_falsify.domain.linear.slopes import ChosenBox, Multipliers, Planes, climb
+from ranum_falsify.domain.linear.slope_optimisation import ChosenBox, Multipliers, Planes, climb
 from ranum_falsify.domain.linear.steps import CurveStep
+from ranum_falsify.process.deadline import Deadline
 
 _COEFFICIENTS = 1 << 18
 """Coefficients of one variable in one ascent over many boxes."""

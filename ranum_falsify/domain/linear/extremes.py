@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from ranum_falsify.domain.error_bounds import double_share, tiny, unit
 from ranum_falsify.domain.linear.steps import Box, PlaneChoice, Step
-from ranum_falsify.domain.slack import double_share, tiny, unit
 
 _FEWEST = 2
 """Numbers that decide the bound from above."""

@@ -11,10 +11,10 @@ from dnnv.nn import Operation
 from torch import Tensor
 
 from ranum_falsify.domain.analysis import IntervalAnalysis
+from ranum_falsify.domain.error_bounds import double_share
 from ranum_falsify.domain.interval import Interval
-from ranum_falsify.domain.linear.passes import BoxBatch, Program, descend, spread
+from ranum_falsify.domain.linear.backsubstitution import BoxBatch, Program, descend, spread
 from ranum_falsify.domain.linear.steps import minimise
-from ranum_falsify.domain.slack import double_share
 
 
 @dataclass(frozen=True)

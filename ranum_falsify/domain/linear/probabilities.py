@@ -17,12 +17,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ranum_falsify.domain.error_bounds import double_share, tiny, unit
 from ranum_falsify.domain.kernels.envelopes import Envelope
 from ranum_falsify.domain.linear.curves import EXP
 from ranum_falsify.domain.linear.relaxations import Slopes
 from ranum_falsify.domain.linear.rows import Plane, RowFunction, RowLines
 from ranum_falsify.domain.rules.softmax import LogarithmError, log_probability, logarithm_error, probability_error
-from ranum_falsify.domain.slack import double_share, tiny, unit
 
 
 @dataclass(frozen=True)

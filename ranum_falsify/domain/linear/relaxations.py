@@ -18,7 +18,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ranum_falsify.domain.slack import CURVE_SHARE
+from ranum_falsify.domain.error_bounds import CURVE_SHARE
 
 _HALVINGS = 24
 """Steps of the search for a tangent; it affects only tightness."""

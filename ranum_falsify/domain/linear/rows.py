@@ -17,8 +17,8 @@ from typing import cast
 import torch
 from torch import Tensor
 
+from ranum_falsify.domain.error_bounds import accumulation, double_share, tiny, unit
 from ranum_falsify.domain.linear.steps import Box, PlaneChoice, Step
-from ranum_falsify.domain.slack import accumulation, double_share, tiny, unit
 
 _SHARE = 0.25
 """Planes and constants are compared where a plane has come this share of the way from its middle to its worst value.

@@ -16,13 +16,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ranum_falsify.domain.error_bounds import double_share, gamma, tiny
+from ranum_falsify.domain.linear.backsubstitution import BoundedTensor
 from ranum_falsify.domain.linear.curves import SQUARE
-from ranum_falsify.domain.linear.passes import BoundedTensor
 from ranum_falsify.domain.linear.rows import Plane, RowFunction, RowLines, Rows
 from ranum_falsify.domain.linear.steps import AffineStep, Box, CurveStep, Step
 from ranum_falsify.domain.rules.normalisation.statistics import bound_scores
 from ranum_falsify.domain.rules.support.sections import Sections
-from ranum_falsify.domain.slack import double_share, gamma, tiny
 
 _SMALLEST = 1e-190
 """The least number of which the root's cube has an inverse in float64."""

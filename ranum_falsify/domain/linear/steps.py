@@ -17,8 +17,8 @@ from typing import cast
 import torch
 from torch import Tensor
 
+from ranum_falsify.domain.error_bounds import double_share
 from ranum_falsify.domain.linear.relaxations import Lines, Relaxation, Slopes
-from ranum_falsify.domain.slack import double_share
 from ranum_falsify.lazy import cached_property
 
 Box = tuple[Tensor, Tensor]

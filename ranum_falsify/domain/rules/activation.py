@@ -11,6 +11,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from ranum_falsify.domain.error_bounds import unit
 from ranum_falsify.domain.interval import Interval, dtype_range
 from ranum_falsify.domain.kernels.envelopes import Envelope
 from ranum_falsify.domain.rounding import round_bounds, round_outward
@@ -20,7 +21,6 @@ from ranum_falsify.domain.rules.support import real_functions as real
 from ranum_falsify.domain.rules.support.building import corner_products, infinity_aware, piecewise, result_shape
 from ranum_falsify.domain.rules.wide_integers import between_operands
 from ranum_falsify.domain.site import Site
-from ranum_falsify.domain.slack import unit
 
 Pair = tuple[Tensor, Tensor]
 

@@ -13,12 +13,12 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from ranum_falsify.domain.error_bounds import accumulation, gamma, growth, tiny, unit
 from ranum_falsify.domain.interval import Interval, dtype_range
 from ranum_falsify.domain.rounding import round_outward
 from ranum_falsify.domain.rules.matrix.matmul import matrix_product, sum_scaled
 from ranum_falsify.domain.rules.softmax import softmax
 from ranum_falsify.domain.site import Site
-from ranum_falsify.domain.slack import accumulation, gamma, growth, tiny, unit
 
 _ELEMENTS = 1 << 22
 """Up to this number of pairs of a query's key and a value, bounds look at what each query may see."""

@@ -13,12 +13,12 @@ import torch
 from torch import Tensor
 
 from ranum_falsify.domain.enclosure import Enclosure
+from ranum_falsify.domain.error_bounds import INTEGER_POWER_SHARE, unit
 from ranum_falsify.domain.interval import Interval, dtype_range
 from ranum_falsify.domain.kernels.envelopes import Envelope
 from ranum_falsify.domain.rounding import round_outward
 from ranum_falsify.domain.rules.support.building import infinity_aware, result_shape
 from ranum_falsify.domain.site import Site
-from ranum_falsify.domain.slack import INTEGER_POWER_SHARE, unit
 
 Pair = tuple[Tensor, Tensor]
 

@@ -1,7 +1,7 @@
 """Fourier transforms: linear maps with known coefficients, whatever algorithm a runtime computes them by.
 
 Kernels choose between the definition, radix-2 steps and convolutions with chirps (Bluestein), so that only the sum of
-all magnitudes bounds the error of each result: :func:`~ranum_falsify.domain.slack.fourier_share` says how.
+all magnitudes bounds the error of each result: :func:`~ranum_falsify.domain.error_bounds.fourier_share` says how.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from ranum_falsify.domain.error_bounds import accumulation, fourier_share, tiny, unit
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.rounding import round_outward
-from ranum_falsify.domain.slack import accumulation, fourier_share, tiny, unit
 
 _COEFFICIENTS = 1 << 21
 """Up to this number of coefficients, bounds count each; beyond, they take them as 1."""

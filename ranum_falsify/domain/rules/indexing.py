@@ -8,12 +8,12 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from ranum_falsify.domain.error_bounds import gamma, tiny
 from ranum_falsify.domain.interval import Interval, dtype_range, find_shared_gap
 from ranum_falsify.domain.order import greatest, least, make_ordered, restore
 from ranum_falsify.domain.rounding import round_outward
 from ranum_falsify.domain.rules.shape import collapse
 from ranum_falsify.domain.site import Site
-from ranum_falsify.domain.slack import gamma, tiny
 
 _EXACT = 2.0**53
 """Integers up to this size are exact in float64."""

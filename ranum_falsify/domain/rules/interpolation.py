@@ -16,10 +16,10 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
+from ranum_falsify.domain.error_bounds import COORDINATE_ROUNDINGS, accumulation, gamma, tiny, unit
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.rounding import round_outward
 from ranum_falsify.domain.rules.shape import collapse
-from ranum_falsify.domain.slack import COORDINATE_ROUNDINGS, accumulation, gamma, tiny, unit
 
 _Sample: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 

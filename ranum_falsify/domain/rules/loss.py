@@ -11,12 +11,12 @@ import torch
 from dnnv.nn import Operation
 from torch import Tensor
 
+from ranum_falsify.domain.error_bounds import LOSS_ROUNDINGS, accumulation, sum_error, sum_growth, tiny, unit
 from ranum_falsify.domain.interval import Interval, dtype_range
 from ranum_falsify.domain.rounding import round_outward
 from ranum_falsify.domain.rules.softmax import log_softmax_along
 from ranum_falsify.domain.rules.support.building import corner_products
 from ranum_falsify.domain.site import Site
-from ranum_falsify.domain.slack import LOSS_ROUNDINGS, accumulation, sum_error, sum_growth, tiny, unit
 
 Ends = tuple[Tensor, Tensor]
 """Least and greatest values in float64, in the targets' shape or broadcasting to it."""

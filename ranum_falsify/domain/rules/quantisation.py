@@ -10,10 +10,10 @@ from functools import reduce
 import torch
 from torch import Tensor
 
+from ranum_falsify.domain.error_bounds import QUANTISED_SHARE, unit
 from ranum_falsify.domain.interval import Interval, dtype_range
 from ranum_falsify.domain.rounding import round_outward
 from ranum_falsify.domain.rules.support.building import corner_products
-from ranum_falsify.domain.slack import QUANTISED_SHARE, unit
 
 _LARGEST = 2.0**15 - 512
 """Results of more steps may wrap: some kernels pack them into 16 bits, or convert them to 32, before clamping."""

@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from ranum_falsify.domain.enclosure import Enclosure
+from ranum_falsify.domain.error_bounds import sum_error, tiny, unit
 from ranum_falsify.domain.interval import Interval, dtype_range
 from ranum_falsify.domain.rounding import round_outward
-from ranum_falsify.domain.slack import sum_error, tiny, unit
 
 _ROOM = 0.25
 """Share of the largest number below which no partial sum overflows."""

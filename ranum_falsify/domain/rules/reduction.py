@@ -12,6 +12,7 @@ from dnnv.nn import Operation
 from torch import Tensor
 
 from ranum_falsify.domain.enclosure import Enclosure
+from ranum_falsify.domain.error_bounds import MEAN_SHARE, accumulation, growth, least_positive, sum_growth, tiny, unit
 from ranum_falsify.domain.interval import Interval, dtype_range
 from ranum_falsify.domain.kernels.envelopes import Envelope
 from ranum_falsify.domain.order import make_ordered, restore
@@ -19,7 +20,6 @@ from ranum_falsify.domain.rounding import round_outward
 from ranum_falsify.domain.rules.arithmetic.pairs import fit_type
 from ranum_falsify.domain.rules.support.building import along_any_axis, infinity_aware
 from ranum_falsify.domain.site import IntervalRule, Site
-from ranum_falsify.domain.slack import MEAN_SHARE, accumulation, growth, least_positive, sum_growth, tiny, unit
 
 _EXACT_INTEGERS = 2.0**53
 """Sums of integers are exact in float64 up to this size."""

@@ -16,13 +16,13 @@ import torch
 from dnnv.nn import Operation
 from torch import Tensor
 
+from ranum_falsify.domain.error_bounds import SOFTMAX_ROUNDINGS, sum_error, tiny, unit
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.kernels.envelopes import Envelope, is_exponential_of_0_known
 from ranum_falsify.domain.rounding import round_outward
 from ranum_falsify.domain.rules.support.building import infinity_aware
 from ranum_falsify.domain.rules.support.sections import Sections, sections
 from ranum_falsify.domain.site import IntervalRule, Site
-from ranum_falsify.domain.slack import SOFTMAX_ROUNDINGS, sum_error, tiny, unit
 
 Dims = Callable[[Operation, int], Sequence[int]]
 """`dims(op, rank)`: the dimensions over which an operator normalises."""

@@ -8,11 +8,11 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from ranum_falsify.domain.error_bounds import PERIOD_SHARE
 from ranum_falsify.domain.interval import Interval, dtype_range
 from ranum_falsify.domain.rounding import round_outward
 from ranum_falsify.domain.rules.support.building import infinity_aware
 from ranum_falsify.domain.site import IntervalRule, Site
-from ranum_falsify.domain.slack import PERIOD_SHARE
 
 
 def wave(function: Callable[[Tensor], Tensor], *, crest: float) -> IntervalRule:

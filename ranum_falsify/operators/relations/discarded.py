@@ -21,7 +21,7 @@ from ranum_falsify.domain.attributes import apply_rule
 from ranum_falsify.domain.site import Site
 from ranum_falsify.network import spec_of
 from ranum_falsify.network.nesting import nodes_with_branches
-from ranum_falsify.operators.relations.guards import is_number_given
+from ranum_falsify.operators.relations.path_conditions import is_number_given
 from ranum_falsify.operators.support.conditions import is_bounded_valid
 
 Mask = np.ndarray

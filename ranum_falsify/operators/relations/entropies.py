@@ -12,10 +12,10 @@ import onnx
 import torch
 from dnnv.nn import Operation
 
+from ranum_falsify.domain.error_bounds import ELEMENTWISE_ROUNDINGS, sum_error, tiny, unit
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.rounding import round_outward
 from ranum_falsify.domain.site import Site
-from ranum_falsify.domain.slack import ELEMENTWISE_ROUNDINGS, sum_error, tiny, unit
 from ranum_falsify.operators.relations.matching import (
     Field,
     constant,

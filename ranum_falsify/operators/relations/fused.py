@@ -13,6 +13,7 @@ from dnnv.nn import Operation
 from dnnv.nn.operations import OutputSelect
 from torch import Tensor
 
+from ranum_falsify.domain.error_bounds import growth, unit
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.rounding import round_outward
 from ranum_falsify.domain.rules.arithmetic.pairs import add
@@ -21,7 +22,6 @@ from ranum_falsify.domain.rules.matrix.matmul import finite_sizes, largest_finit
 from ranum_falsify.domain.rules.quantisation import Represented, represent, scale_sums
 from ranum_falsify.domain.rules.support.building import keeping_infinity, unknown
 from ranum_falsify.domain.site import Site
-from ranum_falsify.domain.slack import growth, unit
 from ranum_falsify.network.registry import spec_of
 from ranum_falsify.operators.relations.matching import Field, fields_of, is_a, kind, pairs, source
 

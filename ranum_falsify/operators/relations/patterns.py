@@ -14,6 +14,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ranum_falsify.domain.error_bounds import (
+    ELEMENTWISE_ROUNDINGS,
+    LARGEST_SQUARED,
+    accumulation,
+    sum_error,
+    tiny,
+    unit,
+)
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.rounding import round_outward
 from ranum_falsify.domain.rules.arithmetic.pairs import square
@@ -22,7 +30,6 @@ from ranum_falsify.domain.rules.softmax import log_softmax_along
 from ranum_falsify.domain.rules.support.building import inherit_marks
 from ranum_falsify.domain.rules.support.sections import Sections, sections
 from ranum_falsify.domain.site import IntervalRule, Site
-from ranum_falsify.domain.slack import ELEMENTWISE_ROUNDINGS, LARGEST_SQUARED, accumulation, sum_error, tiny, unit
 from ranum_falsify.operators.relations.matching import (
     Field,
     fields_of,

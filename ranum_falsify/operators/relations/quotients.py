@@ -9,6 +9,14 @@ from dataclasses import replace
 import torch
 from dnnv.nn import Operation
 
+from ranum_falsify.domain.error_bounds import (
+    ELEMENTWISE_ROUNDINGS,
+    LARGEST_SQUARED,
+    accumulation,
+    sum_error,
+    tiny,
+    unit,
+)
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.rounding import round_outward
 from ranum_falsify.domain.rules.arithmetic.pairs import divide, multiply
@@ -23,8 +31,6 @@ from ranum_falsify.domain.rules.softmax import softmax
 from ranum_falsify.domain.rules.support.building import keeping_infinity
 from ranum_falsify.domain.rules.support.sections import Sections, sections
 from ranum_falsify.domain.site import Site
-from ranum_falsify.domain.slack import ELEMENTWISE_ROUNDINGS, LARGEST_SQUARED, accumulation, sum_error, tiny, unit
-from ranum_falsify.operators.relations.guards import add_flag
 from ranum_falsify.operators.relations.matching import (
     Field,
     Reduced,
@@ -39,6 +45,7 @@ from ranum_falsify.operators.relations.matching import (
     square_of,
     undo_widening,
 )
+from ranum_falsify.operators.relations.path_conditions import add_flag
 from ranum_falsify.operators.relations.patterns import Pattern, undo_shift
 
 

@@ -12,9 +12,10 @@ from dnnv.nn import Operation
 from torch import Tensor
 
 from ranum_falsify.domain.attributes import has_denormals
+from ranum_falsify.domain.error_bounds import GATED_ROUNDINGS, tiny, unit
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.linear import curves
-from ranum_falsify.domain.linear.forms import Affine, Gated
+from ranum_falsify.domain.linear.declarations import Affine, UnivariateOf
 from ranum_falsify.domain.linear.relaxations import Relaxation
 from ranum_falsify.domain.rounding import round_outward
 from ranum_falsify.domain.rules.support.building import piecewise
@@ -26,7 +27,6 @@ from ranum_falsify.domain.rules.support.real_functions import (
     swish,
 )
 from ranum_falsify.domain.site import Site
-from ranum_falsify.domain.slack import GATED_ROUNDINGS, tiny, unit
 from ranum_falsify.operators.relations.matching import (
     Field,
     constant,
@@ -364,11 +364,11 @@ swish_by_parts, hard_swish_by_parts, gelu_by_parts = map(_bounding, (_find_swish
 _PRODUCT = Affine(factors=("a", "b"))
 
 
-def product_form(op: Operation) -> Affine | Gated:
+def product_form(op: Operation) -> Affine | UnivariateOf:
     """Return how a product depends linearly on its operands: as a curve, if both are functions of one tensor."""
     for find in (_find_swish, _find_hard_swish, _find_gelu):
         gated = find(op)
         operand = None if gated is None else source(gated.x)
         if gated is not None and gated.curve is not None and isinstance(operand, Operation):
-            return Gated(operand=operand, curve=gated.curve, stray=gated.stray, otherwise=_PRODUCT)
+            return UnivariateOf(operand=operand, curve=gated.curve, stray=gated.stray, otherwise=_PRODUCT)
     return _PRODUCT

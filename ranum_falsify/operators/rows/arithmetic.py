@@ -12,7 +12,7 @@ from dnnv.nn.operations import Add, Div, Mul, Sign, Sub
 from torch import Tensor
 
 from ranum_falsify.domain.linear import curves
-from ranum_falsify.domain.linear.forms import Affine, Extremum
+from ranum_falsify.domain.linear.declarations import Affine, Extremum
 from ranum_falsify.domain.order import SIGNED, greatest, least
 from ranum_falsify.domain.rules.arithmetic.pairs import (
     absolute,
@@ -26,10 +26,11 @@ from ranum_falsify.domain.rules.arithmetic.pairs import (
 from ranum_falsify.domain.rules.arithmetic.variadic import mean_of_operands
 from ranum_falsify.domain.rules.support.building import exactly
 from ranum_falsify.domain.rules.wide_integers import between_operands, remainder_of_words, sign_of_words
+from ranum_falsify.operators.relations.comparison import bound_difference, bound_ratio
+from ranum_falsify.operators.relations.decomposed import quotient_or_rows
 from ranum_falsify.operators.relations.fused import accumulate, dequantised_product, sum_operands
-from ranum_falsify.operators.relations.guards import flagged
-from ranum_falsify.operators.relations.lengths import cosine_by_squares
-from ranum_falsify.operators.relations.orders import difference_of_ordered, part_of_whole
+from ranum_falsify.operators.relations.norm_bounds import cosine_by_squares
+from ranum_falsify.operators.relations.path_conditions import flagged
 from ranum_falsify.operators.relations.patterns import (
     difference_to_extreme,
     difference_to_itself,
@@ -55,7 +56,6 @@ from ranum_falsify.operators.relations.self_gated import (
     product_form,
     swish_by_parts,
 )
-from ranum_falsify.operators.relations.spelled import quotient_or_rows
 from ranum_falsify.operators.support import unsigned
 from ranum_falsify.operators.support.families import exact, pointwise, total
 from ranum_falsify.operators.support.functions import elementwise, variadic, widened
@@ -68,7 +68,7 @@ _DIFFERENCES = (
     variance_by_moments,
     logarithm_of_share,
     difference_to_log_sum,
-    difference_of_ordered,
+    bound_difference,
 )
 _PRODUCTS = (
     product_with_itself,
@@ -171,7 +171,7 @@ pointwise(
         over_norm,
         cosine_by_squares,
         share_of_sum,
-        part_of_whole,
+        bound_ratio,
         over_choice(quotient_by_itself, standard_score, over_norm, share_of_sum),
     ),
     linear=quotient_or_rows,

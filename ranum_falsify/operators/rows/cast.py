@@ -10,7 +10,7 @@ from dnnv.nn.operations import Cast
 from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval
-from ranum_falsify.domain.linear.forms import Affine
+from ranum_falsify.domain.linear.declarations import Affine
 from ranum_falsify.domain.rules.cast import cast, convert_to_float, convert_to_integer, float_bounds, integer_bounds
 from ranum_falsify.domain.rules.support.building import infinity_aware, keeping_infinity, unknown
 from ranum_falsify.domain.site import Site

@@ -24,8 +24,8 @@ from ranum_falsify.network.subgraphs import hands_on_condition
 from ranum_falsify.network.tensors import torch_dtype
 from ranum_falsify.network.trace import UnfitBranch
 from ranum_falsify.network.unrolling import find_counting
-from ranum_falsify.operators.relations.guards import narrow_read
-from ranum_falsify.operators.relations.repeated import narrow_repeated
+from ranum_falsify.operators.relations.common_subexpressions import narrow_repeated
+from ranum_falsify.operators.relations.path_conditions import narrow_read
 from ranum_falsify.operators.support.deciding import is_proved
 from ranum_falsify.operators.support.families import plain
 

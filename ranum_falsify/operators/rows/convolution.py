@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from ranum_falsify.domain.interval import Interval
-from ranum_falsify.domain.linear.forms import Affine, contraction
+from ranum_falsify.domain.linear.declarations import Affine, contraction
 from ranum_falsify.domain.rules.indexing import scatter
 from ranum_falsify.domain.rules.matrix.bilinear import bilinear
 from ranum_falsify.domain.rules.shape import reshape

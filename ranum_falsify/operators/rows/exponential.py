@@ -10,11 +10,11 @@ import torch
 from dnnv.nn import Operation
 from torch import Tensor
 
+from ranum_falsify.domain.error_bounds import least_positive
 from ranum_falsify.domain.linear import curves
 from ranum_falsify.domain.rules.exponential import is_defined, power
 from ranum_falsify.domain.rules.support.building import monotone
 from ranum_falsify.domain.rules.support.real_functions import exponential, monotone_inside
-from ranum_falsify.domain.slack import least_positive
 from ranum_falsify.operators.support.families import pointwise, total
 from ranum_falsify.operators.support.functions import constant_scalar, elementwise
 from ranum_falsify.validity import (

@@ -20,16 +20,16 @@ from dnnv.nn.operations import Gather
 from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval
-from ranum_falsify.domain.linear.forms import Affine
+from ranum_falsify.domain.linear.declarations import Affine
 from ranum_falsify.domain.rules.indexing import scatter, scatter_anywhere, unbounded
 from ranum_falsify.domain.rules.shape import choose, collapse, cut, evaluate, narrow, rearrange, reshape, take
 from ranum_falsify.domain.rules.support.building import infinity_aware, keeping_infinity
 from ranum_falsify.domain.site import Site
 from ranum_falsify.errors import UnsupportedAttributeError
-from ranum_falsify.network.lowering import Surroundings, lowering, refuse
+from ranum_falsify.network.tensorise import Surroundings, lowering, refuse
 from ranum_falsify.network.tensors import to_numpy
-from ranum_falsify.operators.relations.gathered import what_was_added
 from ranum_falsify.operators.relations.patterns import refined
+from ranum_falsify.operators.relations.scatter_gather import what_was_added
 from ranum_falsify.operators.support import batching
 from ranum_falsify.operators.support.conditions import ADDRESSES, Limits, WithinLimits, count_bytes, indices_of
 from ranum_falsify.operators.support.families import making, plain, rearranging

@@ -10,7 +10,7 @@ from dnnv.nn import Operation
 from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval
-from ranum_falsify.domain.linear.forms import Affine
+from ranum_falsify.domain.linear.declarations import Affine
 from ranum_falsify.domain.rules.logic import (
     bitwise_and,
     bitwise_not,
@@ -25,7 +25,7 @@ from ranum_falsify.domain.rules.logic import (
 from ranum_falsify.domain.rules.shape import choose
 from ranum_falsify.domain.rules.support.building import infinity_aware
 from ranum_falsify.domain.site import Site
-from ranum_falsify.operators.relations.guards import guarded
+from ranum_falsify.operators.relations.path_conditions import guarded
 from ranum_falsify.operators.support.families import exact, total
 from ranum_falsify.operators.support.functions import elementwise, widened
 from ranum_falsify.operators.support.unsigned import by_order

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from ranum_falsify.domain.interval import Interval, dtype_range
-from ranum_falsify.domain.linear.forms import Affine, contraction
+from ranum_falsify.domain.linear.declarations import Affine, contraction
 from ranum_falsify.domain.rules.matrix.bilinear import bilinear, bound_weighted
 from ranum_falsify.domain.rules.matrix.elimination import determinant
 from ranum_falsify.domain.rules.matrix.matmul import largest_finite, matrix_product, overflows_in_parts, sum_scaled
@@ -25,7 +25,7 @@ from ranum_falsify.domain.rules.support.building import infinity_aware
 from ranum_falsify.domain.site import Site
 from ranum_falsify.errors import UnsupportedAttributeError
 from ranum_falsify.operators.relations.fused import is_beside_quantised, requantise, saturate
-from ranum_falsify.operators.relations.lengths import product_of_rows
+from ranum_falsify.operators.relations.norm_bounds import product_of_rows
 from ranum_falsify.operators.relations.patterns import refined
 from ranum_falsify.operators.support import batching
 from ranum_falsify.operators.support.families import across, opaque, plain

@@ -14,7 +14,8 @@ from torch.nn import functional
 
 from ranum_falsify.config import Runtime
 from ranum_falsify.domain import Interval, Site
-from ranum_falsify.domain.linear.forms import Affine, Rowwise
+from ranum_falsify.domain.error_bounds import accumulation, tiny
+from ranum_falsify.domain.linear.declarations import Affine, Rowwise
 from ranum_falsify.domain.linear.rows import RowFunction
 from ranum_falsify.domain.linear.standardised import StandardisedRows
 from ranum_falsify.domain.rules.normalisation import batch as batch_normalising
@@ -25,7 +26,6 @@ from ranum_falsify.domain.rules.normalisation.norms import (
     norm_normalisation,
     norm_stays_positive,
 )
-from ranum_falsify.domain.slack import accumulation, tiny
 from ranum_falsify.errors import UnsupportedAttributeError
 from ranum_falsify.operators.support import batching
 from ranum_falsify.operators.support.families import across, opaque, plain

@@ -13,14 +13,14 @@ from dnnv.nn.operations import AveragePool, GlobalAveragePool, MaxPool
 from torch import Tensor
 from torch.nn import functional
 
+from ranum_falsify.domain.error_bounds import gamma, tiny, unit
 from ranum_falsify.domain.interval import Interval
-from ranum_falsify.domain.linear.forms import Affine, Extremum, pooling, summation
+from ranum_falsify.domain.linear.declarations import Affine, Extremum, pooling, summation
 from ranum_falsify.domain.rounding import round_outward
 from ranum_falsify.domain.rules.matrix.bilinear import bound_weighted
 from ranum_falsify.domain.rules.reduction import mean_of
 from ranum_falsify.domain.rules.support.building import infinity_aware
 from ranum_falsify.domain.site import Site
-from ranum_falsify.domain.slack import gamma, tiny, unit
 from ranum_falsify.errors import UnsupportedAttributeError
 from ranum_falsify.operators.support import batching
 from ranum_falsify.operators.support.families import across, opaque, rearranging

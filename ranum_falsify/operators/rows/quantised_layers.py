@@ -9,6 +9,7 @@ import torch
 from dnnv.nn import Operation
 from torch import Tensor
 
+from ranum_falsify.domain.error_bounds import unit
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.kernels.envelopes import Envelope
 from ranum_falsify.domain.rounding import round_outward
@@ -22,7 +23,6 @@ from ranum_falsify.domain.rules.quantisation import (
     round_to_steps,
 )
 from ranum_falsify.domain.site import Site
-from ranum_falsify.domain.slack import unit
 from ranum_falsify.errors import UnsupportedAttributeError
 from ranum_falsify.operators.rows.convolution import bound_convolution, convolve
 from ranum_falsify.operators.rows.matrix import matrix_of

@@ -11,15 +11,15 @@ from dnnv.nn import Operation
 from dnnv.nn.operations import Dropout
 from torch import Tensor
 
+from ranum_falsify.domain.error_bounds import unit
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.kernels.envelopes import Envelope
-from ranum_falsify.domain.linear.forms import Affine
+from ranum_falsify.domain.linear.declarations import Affine
 from ranum_falsify.domain.rounding import round_outward
 from ranum_falsify.domain.rules.support.building import infinity_aware, within
 from ranum_falsify.domain.site import Site
-from ranum_falsify.domain.slack import unit
 from ranum_falsify.errors import UnsupportedAttributeError
-from ranum_falsify.network.draws import DEVIATIONS
+from ranum_falsify.network.random_inputs import DEVIATIONS
 from ranum_falsify.network.registry import Draws
 from ranum_falsify.operators.rows.creation import dtype_numbered
 from ranum_falsify.operators.support.families import making, plain, total

@@ -12,7 +12,7 @@ import torch
 from dnnv.nn import Operation
 from torch import Tensor
 
-from ranum_falsify.domain.linear.forms import Affine, Extremum, summation
+from ranum_falsify.domain.linear.declarations import Affine, Extremum, summation
 from ranum_falsify.domain.rules.reduction import (
     Bound,
     along,
@@ -36,15 +36,15 @@ from ranum_falsify.domain.rules.wide_integers import between_elements, rounded_w
 from ranum_falsify.domain.site import IntervalRule
 from ranum_falsify.network.registry import TorchFunction
 from ranum_falsify.operators.relations.entropies import sum_of_entropies
-from ranum_falsify.operators.relations.lengths import sum_of_products
+from ranum_falsify.operators.relations.masked_rows import first_is_largest, sum_of_votes
 from ranum_falsify.operators.relations.matching import reduced_dims
+from ranum_falsify.operators.relations.norm_bounds import sum_of_products
 from ranum_falsify.operators.relations.patterns import (
     mean_of_squared_differences,
     refined,
     sum_of_exponentials,
     sum_of_shares,
 )
-from ranum_falsify.operators.relations.presence import first_is_largest, sum_of_votes
 from ranum_falsify.operators.support import batching
 from ranum_falsify.operators.support.conditions import Limits, WithinLimits, axes_of, check_axes
 from ranum_falsify.operators.support.families import across, making, plain

@@ -14,12 +14,12 @@ from dnnv.nn import Operation
 from dnnv.nn.operations import Resize
 from torch import Tensor
 
+from ranum_falsify.domain.error_bounds import COORDINATE_ROUNDINGS, unit
 from ranum_falsify.domain.interval import Interval, dtype_range
 from ranum_falsify.domain.rounding import round_outward
 from ranum_falsify.domain.rules.arithmetic.pairs import fit_type
 from ranum_falsify.domain.rules.support.building import unknown
 from ranum_falsify.domain.site import Site
-from ranum_falsify.domain.slack import COORDINATE_ROUNDINGS, unit
 from ranum_falsify.errors import UnsupportedAttributeError
 from ranum_falsify.operators.support.families import plain
 from ranum_falsify.operators.support.sampling import ResizedAxis, Sampling, Taps, taps_of

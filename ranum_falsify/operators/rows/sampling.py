@@ -12,6 +12,7 @@ from dnnv.nn import Operation
 from torch import Tensor
 from torch.nn import functional
 
+from ranum_falsify.domain.error_bounds import unit
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.rules.arithmetic.pairs import multiply
 from ranum_falsify.domain.rules.interpolation import average_anywhere, bound_anything, interpolate
@@ -19,7 +20,6 @@ from ranum_falsify.domain.rules.matrix.matmul import matrix_product, sum_scaled
 from ranum_falsify.domain.rules.shape import reshape
 from ranum_falsify.domain.rules.support.building import unknown
 from ranum_falsify.domain.site import Site
-from ranum_falsify.domain.slack import unit
 from ranum_falsify.errors import UnsupportedAttributeError
 from ranum_falsify.operators.support.families import opaque
 from ranum_falsify.operators.support.functions import ints

@@ -10,8 +10,8 @@ import onnx
 from onnx import helper, numpy_helper
 
 from ranum_falsify.network.construction import MOST_NODES
-from ranum_falsify.network.lowering import Surroundings, lowering, refuse
 from ranum_falsify.network.nesting import name_of, names_captured, rename_captured
+from ranum_falsify.network.tensorise import Surroundings, lowering, refuse
 
 Nodes = list[onnx.NodeProto]
 

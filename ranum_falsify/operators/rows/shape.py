@@ -25,7 +25,7 @@ from dnnv.nn.operations import (
 from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval
-from ranum_falsify.domain.linear.forms import Affine
+from ranum_falsify.domain.linear.declarations import Affine
 from ranum_falsify.domain.rules.shape import evaluate, join, narrow, reshape, reshaping, tile
 from ranum_falsify.domain.rules.support.building import keeping_infinity, moving
 from ranum_falsify.domain.site import IntervalRule, Site

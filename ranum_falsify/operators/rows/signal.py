@@ -12,14 +12,14 @@ import torch
 from dnnv.nn import Operation
 from torch import Tensor
 
+from ranum_falsify.domain.error_bounds import WINDOW_ERROR
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.rounding import round_outward
 from ranum_falsify.domain.rules.arithmetic.pairs import multiply
 from ranum_falsify.domain.rules.fourier import transform_bounds
 from ranum_falsify.domain.rules.support.building import infinity_aware, shape_aware
 from ranum_falsify.domain.site import Site
-from ranum_falsify.domain.slack import WINDOW_ERROR
-from ranum_falsify.network.lowering import Surroundings, lowering, refuse
+from ranum_falsify.network.tensorise import Surroundings, lowering, refuse
 from ranum_falsify.operators.rows.creation import dtype_numbered
 from ranum_falsify.operators.support.conditions import ADDRESSES, count_bytes, not_negative, taking
 from ranum_falsify.operators.support.families import opaque, plain

@@ -16,7 +16,7 @@ from dnnv.nn.operations import Pad, Slice
 from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval
-from ranum_falsify.domain.linear.forms import Affine
+from ranum_falsify.domain.linear.declarations import Affine
 from ranum_falsify.domain.rules.shape import collapse, cut, pad, rearrange, reshape, take
 from ranum_falsify.domain.rules.support.building import infinity_aware, keeping_infinity
 from ranum_falsify.domain.site import Site

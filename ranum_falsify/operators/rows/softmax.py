@@ -12,12 +12,12 @@ from torch import Tensor
 
 from ranum_falsify.config import Runtime
 from ranum_falsify.domain.kernels.envelopes import envelope, is_exponential_of_0_known
-from ranum_falsify.domain.linear.forms import Rowwise
+from ranum_falsify.domain.linear.declarations import Rowwise
 from ranum_falsify.domain.linear.probabilities import log_softmax_rows, softmax_rows
 from ranum_falsify.domain.linear.rows import RowFunction
 from ranum_falsify.domain.rules.softmax import hardmax, log_softmax, softmax
-from ranum_falsify.operators.relations.presence import has_kept_sections, keeping_some
-from ranum_falsify.operators.relations.spelled import invariant_under_shift
+from ranum_falsify.operators.relations.decomposed import invariant_under_shift
+from ranum_falsify.operators.relations.masked_rows import has_kept_sections, keeping_some
 from ranum_falsify.operators.support import batching
 from ranum_falsify.operators.support.families import across, making
 from ranum_falsify.operators.support.functions import flattened_before

@@ -42,9 +42,9 @@ def list_refusals(op: Operation, *, integers: bool = False) -> tuple[Constraint,
     return tuple(condition for condition in list_stated_conditions(op) if condition.refuses or divides)
 
 
-def computes(op: Operation) -> bool:
+def originates_nonfinite(op: Operation) -> bool:
     """Tell whether an operator can be the first to write NaN or infinity; if not, it hands on those that it reads."""
-    return isinstance(op, BlackBox) or spec_of(op).computes
+    return isinstance(op, BlackBox) or spec_of(op).originates_nonfinite
 
 
 def gradient_conditions(op: Operation) -> tuple[Constraint, ...]:
@@ -62,7 +62,7 @@ def conditions_of(op: Operation) -> tuple[Constraint, ...]:
     conditions = list(list_stated_conditions(op))
     if isinstance(op, BlackBox) and op.body is None:
         conditions.append(_NoRow(reason=op.why))
-    elif spec.computes:
+    elif spec.originates_nonfinite:
         # Close to a limit that operands keep, kernels may stray beyond.
         conditions.append(Finite())
     return tuple(conditions)

@@ -13,9 +13,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from ranum_falsify.domain.enclosure import Enclosure
+from ranum_falsify.domain.error_bounds import GATE_ROUNDINGS, unit
 from ranum_falsify.domain.rules.recurrent import Curve
 from ranum_falsify.domain.rules.support.real_functions import softplus
-from ranum_falsify.domain.slack import GATE_ROUNDINGS, unit
 from ranum_falsify.errors import UnsupportedAttributeError
 
 Activation = Callable[[Tensor], Tensor]

@@ -12,7 +12,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from ranum_falsify.domain.slack import CUBIC_ROUNDINGS
+from ranum_falsify.domain.error_bounds import CUBIC_ROUNDINGS
 from ranum_falsify.errors import UnsupportedAttributeError
 
 

@@ -22,10 +22,10 @@ from dnnv.properties.parser.dnnp.parser import Py2PropertyTransformer, SymbolFac
 from dnnv.properties.parser.errors import ParserError
 
 from ranum_falsify.errors import PropertyError, RanumFalsifyError
-from ranum_falsify.network.guards import OversizeError, content_of
+from ranum_falsify.network.resource_limits import OversizeError, content_of
+from ranum_falsify.process.starting import pause_collector
 from ranum_falsify.properties.language import vnnlib
 from ranum_falsify.properties.language.walk import subexpressions
-from ranum_falsify.starting import pause_collector
 
 _RESULT = "phi"
 _LARGEST = 64 * 2**20  # bytes of a property; VNN-LIB files over images of 224x224 pixels have 10 MB

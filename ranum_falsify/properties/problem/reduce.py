@@ -12,6 +12,7 @@ from dnnv.properties.expressions import Call, Exists, Network, Not, Quantifier
 
 from ranum_falsify.errors import PropertyError
 from ranum_falsify.network import Graph
+from ranum_falsify.process.starting import pause_collector
 from ranum_falsify.properties.formula.circuit import Choice
 from ranum_falsify.properties.formula.formula import (
     Comparison,
@@ -29,7 +30,6 @@ from ranum_falsify.properties.problem.cases import BoxCase, split
 from ranum_falsify.properties.problem.inputs import AllInputs
 from ranum_falsify.properties.problem.problem import InputVariable, Problem
 from ranum_falsify.properties.problem.robustness import Interpreter
-from ranum_falsify.starting import pause_collector
 
 
 def reduce(phi: Expression, networks: Mapping[str, Graph], *, may_be_empty: bool = False) -> Problem:

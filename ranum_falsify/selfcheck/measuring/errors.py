@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from ranum_falsify.domain.error_bounds import DENORMAL_UNITS, tiny, unit
 from ranum_falsify.domain.kernels.envelopes import Envelope
-from ranum_falsify.domain.slack import DENORMAL_UNITS, tiny, unit
 
 _BINS = 2200
 _MIDDLE = 1100

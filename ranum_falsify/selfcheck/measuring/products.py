@@ -8,8 +8,8 @@ import numpy as np
 import onnx
 import torch
 
-from ranum_falsify.building import ModelBuilder
-from ranum_falsify.domain.slack import unit
+from ranum_falsify.domain.error_bounds import unit
+from ranum_falsify.model_builder import ModelBuilder
 from ranum_falsify.network.tensors import torch_dtype
 from ranum_falsify.selfcheck.running import SessionOf
 

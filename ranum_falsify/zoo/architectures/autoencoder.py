@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from itertools import pairwise
 
-from ranum_falsify.building import Tensor
+from ranum_falsify.model_builder import Tensor
 from ranum_falsify.zoo.blocks import LEAST_COMPLEMENT, dense, mean, total
 from ranum_falsify.zoo.builder import ArchitectureBuilder
 from ranum_falsify.zoo.initial import xavier, zeros

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ranum_falsify.building import Tensor
+from ranum_falsify.model_builder import Tensor
 from ranum_falsify.zoo.blocks import SOFTPLUS_LOSS, log_sigmoid_pair, mean
 from ranum_falsify.zoo.builder import ArchitectureBuilder
 from ranum_falsify.zoo.initial import torch_linear, zeros

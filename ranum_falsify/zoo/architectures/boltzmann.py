@@ -6,7 +6,7 @@ from functools import partial
 
 from onnx import TensorProto
 
-from ranum_falsify.building import Tensor
+from ranum_falsify.model_builder import Tensor
 from ranum_falsify.zoo.blocks import mean, total
 from ranum_falsify.zoo.builder import ArchitectureBuilder
 from ranum_falsify.zoo.initial import normal, zeros

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from ranum_falsify.building import Tensor
+from ranum_falsify.model_builder import Tensor
 from ranum_falsify.zoo.blocks import total
 from ranum_falsify.zoo.builder import ArchitectureBuilder
 from ranum_falsify.zoo.initial import torch_linear, xavier

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from ranum_falsify.building import Tensor
+from ranum_falsify.model_builder import Tensor
 from ranum_falsify.zoo.blocks import FUSED_LOG_SOFTMAX, LEAST_COMPLEMENT, mean, total
 from ranum_falsify.zoo.builder import ArchitectureBuilder
 from ranum_falsify.zoo.initial import normal, zeros

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ranum_falsify.building import Tensor
+from ranum_falsify.model_builder import Tensor
 from ranum_falsify.zoo.blocks import LEAST_NORMAL, mean, total
 from ranum_falsify.zoo.builder import ArchitectureBuilder
 from ranum_falsify.zoo.model import Defect, ZooModel

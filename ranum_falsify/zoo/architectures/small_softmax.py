@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ranum_falsify.building import Tensor
+from ranum_falsify.model_builder import Tensor
 from ranum_falsify.zoo.blocks import FUSED_LOG_SOFTMAX, SOFTMAX_UNDERFLOW, log_softmax, mean, one_hot, total
 from ranum_falsify.zoo.builder import ArchitectureBuilder
 from ranum_falsify.zoo.initial import zeros

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from ranum_falsify.building import Tensor
+from ranum_falsify.model_builder import Tensor
 from ranum_falsify.zoo.blocks import (
     FUSED_LOG_SOFTMAX,
     SOFTMAX_UNDERFLOW,

@@ -13,7 +13,7 @@ from typing import Literal
 
 import numpy as np
 
-from ranum_falsify.building import Tensor
+from ranum_falsify.model_builder import Tensor
 from ranum_falsify.zoo.blocks import cross_entropy, total
 from ranum_falsify.zoo.builder import ArchitectureBuilder
 from ranum_falsify.zoo.initial import Initial, normal, uniform, zeros

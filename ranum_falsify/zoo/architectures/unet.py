@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from ranum_falsify.building import Tensor
+from ranum_falsify.model_builder import Tensor
 from ranum_falsify.zoo.blocks import max_pool, tf_dropout, total
 from ranum_falsify.zoo.builder import ArchitectureBuilder
 from ranum_falsify.zoo.initial import Initial, constant, truncated_normal

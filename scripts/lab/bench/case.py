@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from lab.networks.builder import NetworkBuilder, draw_weights, make_generator
-from ranum_falsify.building import Tensor
+from ranum_falsify.model_builder import Tensor
 
 __all__ = ["Build", "Case"]
 

@@ -19,7 +19,7 @@ import torch
 
 import ranum_falsify as rf
 from ranum_falsify.config import SearchConfig
-from ranum_falsify.decide import falsify
+from ranum_falsify.verify.decide import falsify
 from ranum_falsify.zoo.catalogue import model_of
 from ranum_falsify.zoo.detect import problem_of
 

@@ -18,20 +18,20 @@ from onnx import helper
 from torch import Tensor
 
 from ranum_falsify.config import ProveConfig, Runtime, SearchConfig
-from ranum_falsify.decide import falsify
 from ranum_falsify.domain import Interval, IntervalAnalysis
 from ranum_falsify.domain.kernels import families
-from ranum_falsify.fix.abstraction.clipping import narrow
-from ranum_falsify.fix.abstraction.ranges import KeptRange
 from ranum_falsify.network import Graph, spec_of
 from ranum_falsify.network.order import operands_in, topological_order
 from ranum_falsify.network.registry import row_of
 from ranum_falsify.network.tensors import to_numpy
 from ranum_falsify.operators.support.conditions import conditions_of, gradient_conditions
 from ranum_falsify.properties.problem.problem import Problem
-from ranum_falsify.prove.applications import box_of
-from ranum_falsify.prove.failing import analysis_up_to, surely_fails
-from ranum_falsify.prove.prover import Prover
+from ranum_falsify.repair.abstraction.clipping import narrow
+from ranum_falsify.repair.abstraction.ranges import KeptRange
+from ranum_falsify.verify.decide import falsify
+from ranum_falsify.verify.prove.applications import box_of
+from ranum_falsify.verify.prove.failing import analysis_up_to, surely_fails
+from ranum_falsify.verify.prove.prover import Prover
 
 if TYPE_CHECKING:
     from dnnv.nn import Operation

@@ -11,11 +11,11 @@ import numpy as np
 
 from lab.bench.clip_obstacles import find_obstacle, fix_random_numbers
 from ranum_falsify.config import ProveConfig
-from ranum_falsify.fix.abstraction.clipping import find_clips, list_clippable, narrow
-from ranum_falsify.fix.abstraction.ranges import KeptRange
 from ranum_falsify.network.tensors import torch_threads
 from ranum_falsify.properties.problem.problem import InputVariable, Problem
-from ranum_falsify.prove.prover import Prover
+from ranum_falsify.repair.abstraction.clipping import find_clips, list_clippable, narrow
+from ranum_falsify.repair.abstraction.ranges import KeptRange
+from ranum_falsify.verify.prove.prover import Prover
 from ranum_falsify.zoo.builder import Architecture
 from ranum_falsify.zoo.detect import problem_of
 from ranum_falsify.zoo.model import ZooModel

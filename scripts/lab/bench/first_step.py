@@ -8,7 +8,7 @@ import time
 from typing import Any
 
 from ranum_falsify.cli import main
-from ranum_falsify.search.descent import Descent
+from ranum_falsify.verify.search.descent import Descent
 
 __all__: list[str] = []
 

@@ -14,7 +14,7 @@ import onnx
 import ranum_falsify as rf
 from lab.bench.hazardous_models import DIGITS, HazardousModel
 from ranum_falsify.network.tensors import torch_threads
-from ranum_falsify.replay.replayer import Replayer
+from ranum_falsify.verify.replay.replayer import Replayer
 
 __all__ = ["compare", "draws", "property_of", "repaired"]
 

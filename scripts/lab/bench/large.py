@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 
 from lab.networks.builder import NetworkBuilder
-from ranum_falsify.building import Tensor
+from ranum_falsify.model_builder import Tensor
 
 __all__ = ["encoder", "residual_network"]
 

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from lab.bench.case import Build, Case
-from ranum_falsify.building import Tensor
+from ranum_falsify.model_builder import Tensor
 
 __all__ = ["CASES", "deep"]
 

@@ -11,14 +11,14 @@ import torch
 
 from lab.bench.case import Case
 from ranum_falsify.config import SearchConfig
-from ranum_falsify.deadline import NEVER
 from ranum_falsify.network import read
+from ranum_falsify.process.deadline import NEVER
 from ranum_falsify.properties.language.parse import parse_dnnp
 from ranum_falsify.properties.problem.reduce import reduce
-from ranum_falsify.replay.confirmer import Confirmer
-from ranum_falsify.search.clauses import ClauseSearch
-from ranum_falsify.search.converter import convert
-from ranum_falsify.search.search import Budget, SearchContext
+from ranum_falsify.verify.replay.confirmer import Confirmer
+from ranum_falsify.verify.search.clauses import ClauseSearch
+from ranum_falsify.verify.search.converter import convert
+from ranum_falsify.verify.search.search import Budget, SearchContext
 
 __all__ = ["CPU", "OurRun"]
 

@@ -15,18 +15,18 @@ import torch
 from torch import Tensor
 
 from ranum_falsify.config import RUNTIMES, FixConfig
-from ranum_falsify.deadline import Deadline
-from ranum_falsify.fix.measuring import OutputMeter, count_operations
-from ranum_falsify.fix.ranking import rank
-from ranum_falsify.fix.repair import Change, Repair
-from ranum_falsify.fix.repairing import Repairing
-from ranum_falsify.fix.subject import RepairSubject
 from ranum_falsify.network import Graph, read, spec_of
 from ranum_falsify.network.tensors import to_torch, torch_threads
 from ranum_falsify.operators.support.conditions import gradient_conditions, list_stated_conditions
+from ranum_falsify.process.deadline import Deadline
 from ranum_falsify.properties.language.parse import parse_dnnp
 from ranum_falsify.properties.problem.problem import Problem
 from ranum_falsify.properties.problem.reduce import reduce
+from ranum_falsify.repair.measuring import OutputMeter, count_operations
+from ranum_falsify.repair.ranking import rank
+from ranum_falsify.repair.repair import Change, Repair
+from ranum_falsify.repair.repairing import Repairing
+from ranum_falsify.repair.subject import RepairSubject
 from ranum_falsify.zoo.developer import DeveloperGuard
 from ranum_falsify.zoo.model import Defect, ZooModel
 

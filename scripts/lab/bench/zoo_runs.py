@@ -14,10 +14,10 @@ import onnx
 from lab.bench.session import plain_session
 from lab.bench.zoo_hand import fails_by_hand
 from ranum_falsify.config import ARM64, CUDA, RUNTIMES, ConfirmConfig, Runtime, SearchConfig
-from ranum_falsify.confirm.maker import Question, TestMaker
-from ranum_falsify.confirm.unit_test import OperatorTests
-from ranum_falsify.decide import falsify
 from ranum_falsify.properties.problem.targets import targets_of
+from ranum_falsify.verify.decide import falsify
+from ranum_falsify.witness.maker import Question, TestMaker
+from ranum_falsify.witness.unit_test import OperatorTests
 from ranum_falsify.zoo.builder import Architecture
 from ranum_falsify.zoo.detect import Analysis, Detection, analyse, analysis_of, detect, problem_of
 from ranum_falsify.zoo.model import Defect, ZooModel

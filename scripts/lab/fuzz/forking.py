@@ -47,7 +47,7 @@ def import_all() -> None:
     """Import everything that the command imports, once."""
     import torch
 
-    import ranum_falsify.api.running
+    import ranum_falsify.api.run
     import ranum_falsify.cli.confirm
     import ranum_falsify.cli.falsify
     import ranum_falsify.cli.replay

@@ -24,9 +24,9 @@ import torch
 
 from lab.kernels.files import path_of
 from ranum_falsify.config import CUDA, Runtime
+from ranum_falsify.domain.error_bounds import FUNCTION_SHARE, tiny, unit
 from ranum_falsify.domain.kernels import find_envelope
 from ranum_falsify.domain.kernels.records import Record, Row, write_record
-from ranum_falsify.domain.slack import FUNCTION_SHARE, tiny, unit
 from ranum_falsify.selfcheck.running import ways_to_run
 from ranum_falsify.selfcheck.subjects import Subject
 

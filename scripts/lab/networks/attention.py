@@ -4,7 +4,7 @@ import numpy as np
 import onnx
 
 from lab.networks.builder import NetworkBuilder, draw_weights, make_generator
-from ranum_falsify.building import Tensor
+from ranum_falsify.model_builder import Tensor
 
 __all__ = ["masked_attention", "masked_attention_safe"]
 

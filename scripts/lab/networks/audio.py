@@ -5,7 +5,7 @@ import onnx
 from numpy.typing import NDArray
 
 from lab.networks.builder import NetworkBuilder
-from ranum_falsify.building import Tensor
+from ranum_falsify.model_builder import Tensor
 
 __all__ = ["log_mel", "log_mel_safe"]
 

@@ -8,7 +8,7 @@ import onnx
 from numpy.typing import ArrayLike, NDArray
 from onnx import helper
 
-from ranum_falsify.building import ModelBuilder, Tensor
+from ranum_falsify.model_builder import ModelBuilder, Tensor
 
 __all__ = ["BOX", "HAZARD", "PRODUCER", "NetworkBuilder", "draw_weights", "make_generator"]
 

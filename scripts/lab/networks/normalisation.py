@@ -3,7 +3,7 @@
 import onnx
 
 from lab.networks.builder import NetworkBuilder, draw_weights, make_generator
-from ranum_falsify.building import Tensor
+from ranum_falsify.model_builder import Tensor
 
 __all__ = [
     "l2_normalise",

@@ -24,13 +24,13 @@ from ranum_falsify.config import ProveConfig
 from ranum_falsify.errors import ModelError
 from ranum_falsify.network import read
 from ranum_falsify.network.tensors import to_torch
-from ranum_falsify.prove.prover import Prover
+from ranum_falsify.verify.prove.prover import Prover
 from tests.domain.attack.models import random_target
 from tests.domain.attack.sweep import rng_of
 from tests.domain.boxes import Array, is_float
 from tests.domain.subjects import Setting, Subject, Verdict
 from tests.network.building import session
-from tests.search.search_kit import valid_in_box
+from tests.verify.search.search_kit import valid_in_box
 
 __all__ = ["Comparison", "Difference", "compare", "compare_at", "inputs_of", "types_as_run"]
 

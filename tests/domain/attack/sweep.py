@@ -15,7 +15,7 @@ import onnx
 import torch
 
 from ranum_falsify.config import Runtime
-from ranum_falsify.prove.analyses import find_unknown_halves
+from ranum_falsify.verify.prove.analyses import find_unknown_halves
 from tests.domain.attack.models import random_target, recipe
 from tests.domain.attack.tails import tailed
 from tests.domain.boxes import Box, box

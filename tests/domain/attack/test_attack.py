@@ -13,7 +13,7 @@ from ranum_falsify.config import Runtime
 from ranum_falsify.domain import IntervalAnalysis
 from ranum_falsify.network import Graph, read, spec_of
 from ranum_falsify.network.optimised import optimise
-from ranum_falsify.prove.analyses import Analyses
+from ranum_falsify.verify.prove.analyses import Analyses
 from tests.domain import subjects
 from tests.domain.attack.models import Target, random_target
 from tests.domain.attack.sweep import rng_of, subjects_of, sweep_attack

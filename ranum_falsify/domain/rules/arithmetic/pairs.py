@@ -17,12 +17,12 @@ import torch
 from torch import Tensor
 
 from ranum_falsify.domain.enclosure import Enclosure
+from ranum_falsify.domain.error_bounds import least_positive, tiny
 from ranum_falsify.domain.interval import Interval, dtype_range
 from ranum_falsify.domain.order import SIGNED, greatest, least
 from ranum_falsify.domain.rounding import flush, round_bounds, round_outward
 from ranum_falsify.domain.rules.support.building import infinity_aware, keeping_infinity, result_shape
 from ranum_falsify.domain.site import Site
-from ranum_falsify.domain.slack import least_positive, tiny
 
 _HALF = (torch.float16, torch.bfloat16)
 

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ranum_falsify.domain.error_bounds import accumulation, growth, unit
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.kernels.envelopes import Envelope
 from ranum_falsify.domain.rounding import round_outward
@@ -17,7 +18,6 @@ from ranum_falsify.domain.rules.arithmetic.pairs import add, ends
 from ranum_falsify.domain.rules.reduction import Sums, sums
 from ranum_falsify.domain.rules.support.building import infinity_aware, result_shape
 from ranum_falsify.domain.site import Site
-from ranum_falsify.domain.slack import accumulation, growth, unit
 
 
 @infinity_aware

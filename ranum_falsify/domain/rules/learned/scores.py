@@ -10,12 +10,12 @@ import torch
 from dnnv.nn.utils import TensorDetails
 from torch import Tensor
 
+from ranum_falsify.domain.error_bounds import gamma, tiny, unit
 from ranum_falsify.domain.interval import Interval, dtype_range
 from ranum_falsify.domain.kernels.envelopes import Envelope
 from ranum_falsify.domain.rounding import round_outward
 from ranum_falsify.domain.rules.softmax import softmax
 from ranum_falsify.domain.site import Site
-from ranum_falsify.domain.slack import gamma, tiny, unit
 
 _SINGLE = torch.float32
 

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ranum_falsify.domain.error_bounds import gamma, tiny, unit
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.kernels.envelopes import Envelope
 from ranum_falsify.domain.rounding import round_outward
@@ -17,7 +18,6 @@ from ranum_falsify.domain.rules.exponential import power
 from ranum_falsify.domain.rules.learned.scores import anything, as_scores, logistic
 from ranum_falsify.domain.rules.matrix.matmul import matrix_product, sum_scaled
 from ranum_falsify.domain.site import Site
-from ranum_falsify.domain.slack import gamma, tiny, unit
 
 _SINGLE = torch.float32
 

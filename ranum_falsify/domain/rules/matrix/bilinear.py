@@ -19,10 +19,10 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from ranum_falsify.domain.error_bounds import PRODUCT_ROUNDINGS, accumulation, gamma, product_share, tiny, unit
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.rounding import flush, round_bounds, round_numbers_outward, round_outward
 from ranum_falsify.domain.rules.matrix.integers import Product, integer_product, largest_of
-from ranum_falsify.domain.slack import PRODUCT_ROUNDINGS, accumulation, gamma, product_share, tiny, unit
 
 _ROOM = 0.125
 """Share of the largest number below which no intermediate result overflows."""
@@ -97,7 +97,7 @@ class _Sums:
 
     Attributes:
         product: The map.
-        slack: See :func:`~ranum_falsify.domain.slack.product_share`.
+        slack: See :func:`~ranum_falsify.domain.error_bounds.product_share`.
         lost: The most that results may lose to underflow.
         alike: See :func:`bilinear`.
     """

@@ -8,10 +8,10 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from ranum_falsify.domain.error_bounds import accumulation, gamma, tiny, unit
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.rounding import round_outward
 from ranum_falsify.domain.site import Site
-from ranum_falsify.domain.slack import accumulation, gamma, tiny, unit
 
 _LARGEST = 32
 """Size of matrices from which on nothing is said: the growth of elimination is bounded by 2^(n-1) alone."""

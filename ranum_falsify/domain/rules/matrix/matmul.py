@@ -10,11 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ranum_falsify.domain.error_bounds import accumulation, double_share, growth, unit
 from ranum_falsify.domain.interval import Interval, dtype_range
 from ranum_falsify.domain.rounding import flush, round_outward
 from ranum_falsify.domain.rules.matrix.bilinear import bilinear, is_known, stretch
 from ranum_falsify.domain.rules.matrix.integers import EXACT, largest_of
-from ranum_falsify.domain.slack import accumulation, double_share, growth, unit
 
 
 def matrix_product(

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ranum_falsify.domain.error_bounds import STATISTICS_ROUNDINGS, accumulation, least_positive, sum_error, tiny, unit
 from ranum_falsify.domain.interval import Interval, dtype_range
 from ranum_falsify.domain.rounding import round_numbers_outward, round_outward
 from ranum_falsify.domain.rules.normalisation.standardise import (
@@ -30,7 +31,6 @@ from ranum_falsify.domain.rules.normalisation.statistics import (
 )
 from ranum_falsify.domain.rules.support.sections import sections
 from ranum_falsify.domain.site import Site
-from ranum_falsify.domain.slack import STATISTICS_ROUNDINGS, accumulation, least_positive, sum_error, tiny, unit
 
 
 def batch_normalisation(

@@ -12,12 +12,12 @@ from torch import Tensor
 from torch.nn import functional
 
 from ranum_falsify.domain.enclosure import Enclosure
+from ranum_falsify.domain.error_bounds import LARGEST_SQUARED, POWER_ROUNDINGS, gamma, sum_error, sum_growth, tiny, unit
 from ranum_falsify.domain.interval import Interval, dtype_range
 from ranum_falsify.domain.rounding import round_outward
 from ranum_falsify.domain.rules.normalisation.statistics import divide_by_root_mean_square
 from ranum_falsify.domain.rules.support.sections import Sections, sections
 from ranum_falsify.domain.site import Site
-from ranum_falsify.domain.slack import LARGEST_SQUARED, POWER_ROUNDINGS, gamma, sum_error, sum_growth, tiny, unit
 
 _BEYOND = 1.25
 """Largest size of a component whose square underflows: x^2 may round down by a third, to the least denormal."""

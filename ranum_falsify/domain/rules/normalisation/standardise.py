@@ -10,6 +10,7 @@ import torch
 from dnnv.nn import Operation
 from torch import Tensor
 
+from ranum_falsify.domain.error_bounds import STATISTICS_ROUNDINGS, accumulation, sum_error, tiny, unit
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.rounding import round_outward
 from ranum_falsify.domain.rules.normalisation.statistics import (
@@ -22,7 +23,6 @@ from ranum_falsify.domain.rules.normalisation.statistics import (
 )
 from ranum_falsify.domain.rules.support.sections import Sections, sections
 from ranum_falsify.domain.site import IntervalRule, Site
-from ranum_falsify.domain.slack import STATISTICS_ROUNDINGS, accumulation, sum_error, tiny, unit
 
 Ends = tuple[Tensor, Tensor]
 """Least and greatest values in float64, of a shape that broadcasts with a tensor's stored bounds."""

@@ -20,8 +20,7 @@ import torch
 from torch import Tensor
 
 from ranum_falsify.domain.enclosure import Enclosure
-from ranum_falsify.domain.rules.support.sections import Sections
-from ranum_falsify.domain.slack import (
+from ranum_falsify.domain.error_bounds import (
     LARGEST_SQUARED,
     STATISTICS_ROUNDINGS,
     accumulation,
@@ -31,6 +30,7 @@ from ranum_falsify.domain.slack import (
     tiny,
     unit,
 )
+from ranum_falsify.domain.rules.support.sections import Sections
 
 _QUARTER = 0.25
 

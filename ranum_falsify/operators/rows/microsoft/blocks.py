@@ -11,6 +11,7 @@ from dnnv.nn import Operation
 from torch import Tensor
 from torch.nn import functional
 
+from ranum_falsify.domain.error_bounds import BLOCK_ROUNDINGS, gamma
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.rounding import round_outward
 from ranum_falsify.domain.rules.attention import bound_anything_of
@@ -18,7 +19,6 @@ from ranum_falsify.domain.rules.matrix.matmul import matrix_product
 from ranum_falsify.domain.rules.quantisation import read_known_numbers
 from ranum_falsify.domain.rules.support.building import corner_products, unknown
 from ranum_falsify.domain.site import Site
-from ranum_falsify.domain.slack import BLOCK_ROUNDINGS, gamma
 from ranum_falsify.errors import UnsupportedAttributeError
 from ranum_falsify.operators.rows.transformer_parts import reads_outside
 from ranum_falsify.operators.support.conditions import WithinLimits

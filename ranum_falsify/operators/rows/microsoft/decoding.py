@@ -9,7 +9,7 @@ from dnnv.nn import Operation
 from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval
-from ranum_falsify.domain.linear.forms import Affine
+from ranum_falsify.domain.linear.declarations import Affine
 from ranum_falsify.domain.rules.support.building import infinity_aware, moving
 from ranum_falsify.domain.site import Site
 from ranum_falsify.operators.support.families import across, rearranging

@@ -12,6 +12,7 @@ from dnnv.nn import Operation
 from dnnv.nn.operations import Input
 from torch import Tensor
 
+from ranum_falsify.domain.error_bounds import gamma, unit
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.rounding import round_outward
 from ranum_falsify.domain.rules.arithmetic.pairs import multiply
@@ -19,7 +20,6 @@ from ranum_falsify.domain.rules.attention import bound_anything_of
 from ranum_falsify.domain.rules.matrix.matmul import matrix_product
 from ranum_falsify.domain.rules.shape import reshape
 from ranum_falsify.domain.site import Site
-from ranum_falsify.domain.slack import gamma, unit
 from ranum_falsify.errors import UnsupportedAttributeError
 from ranum_falsify.network import spec_of
 from ranum_falsify.operators.rows.microsoft.blocks import bound_block_product, unpack

@@ -10,9 +10,10 @@ import torch
 from dnnv.nn import Operation
 from torch import Tensor
 
+from ranum_falsify.domain.error_bounds import tiny, unit
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.linear import curves
-from ranum_falsify.domain.linear.forms import Affine, Composed, Gated
+from ranum_falsify.domain.linear.declarations import Affine, AffineThenCurve, UnivariateOf
 from ranum_falsify.domain.linear.relaxations import Relaxation
 from ranum_falsify.domain.rounding import round_bounds, round_outward
 from ranum_falsify.domain.rules.activation import gelu_by_erf, gelu_by_tanh
@@ -23,7 +24,6 @@ from ranum_falsify.domain.rules.support import real_functions as real
 from ranum_falsify.domain.rules.support.building import infinity_aware, piecewise, unknown
 from ranum_falsify.domain.rules.support.sections import sections
 from ranum_falsify.domain.site import IntervalRule, Site
-from ranum_falsify.domain.slack import tiny, unit
 from ranum_falsify.errors import UnsupportedAttributeError
 from ranum_falsify.operators.rows.activation import ABOVE_MINUS_INFINITY, SCALED_ABOVE_MINUS_INFINITY
 from ranum_falsify.operators.rows.microsoft.normalisation import stays_defined
@@ -212,9 +212,9 @@ def _sum_bounds(site: Site, x: Interval, bias: Interval | None) -> Interval:
     return x if bias is None else add(site, x, bias)
 
 
-def _of_sum(curve: Relaxation) -> Callable[[Operation], Composed]:
+def _of_sum(curve: Relaxation) -> Callable[[Operation], AffineThenCurve]:
     """Return the linear form of a curve of a sum."""
-    return lambda op: Composed(inner=Affine(function=_sum), bounds=_sum_bounds, outer=curve, last=op)
+    return lambda op: AffineThenCurve(inner=Affine(function=_sum), bounds=_sum_bounds, outer=curve, last=op)
 
 
 @pointwise(
@@ -265,11 +265,11 @@ def _stray(site: Site, x: Interval) -> Interval:
     return Interval.fill(-most, most, (), torch.float64)
 
 
-def _quick_gelu_form(op: Operation) -> Gated | None:
+def _quick_gelu_form(op: Operation) -> UnivariateOf | None:
     curve = curves.stretch(curves.SWISH, 1 / op.alpha, op.alpha) if op.alpha > 0 else None
     if curve is None or not isinstance(op.x, Operation):
         return None
-    return Gated(operand=op.x, curve=curve, stray=_stray, otherwise=None)
+    return UnivariateOf(operand=op.x, curve=curve, stray=_stray, otherwise=None)
 
 
 _UNDERFLOWS = 16

@@ -9,11 +9,11 @@ import torch
 from dnnv.nn import Operation
 from torch import Tensor
 
+from ranum_falsify.domain.error_bounds import gamma, tiny
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.rounding import round_outward
 from ranum_falsify.domain.rules.matrix.elimination import inverse
 from ranum_falsify.domain.site import Site
-from ranum_falsify.domain.slack import gamma, tiny
 from ranum_falsify.errors import UnsupportedAttributeError
 from ranum_falsify.operators.support.families import opaque, plain
 from ranum_falsify.operators.support.microsoft_schemas import DOMAIN, schema

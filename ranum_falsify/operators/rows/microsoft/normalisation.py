@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from ranum_falsify.domain.interval import Interval
-from ranum_falsify.domain.linear.forms import Affine, Rowwise
+from ranum_falsify.domain.linear.declarations import Affine, Rowwise
 from ranum_falsify.domain.rounding import round_outward
 from ranum_falsify.domain.rules.arithmetic.pairs import add
 from ranum_falsify.domain.rules.normalisation import standardise as rules

@@ -10,16 +10,16 @@ import torch
 from dnnv.nn import Operation
 from torch import Tensor
 
+from ranum_falsify.domain.error_bounds import growth
 from ranum_falsify.domain.interval import Interval
-from ranum_falsify.domain.linear.forms import Affine, Composed, LinearForm, contraction, form_of
+from ranum_falsify.domain.linear.declarations import Affine, AffineThenCurve, LinearForm, contraction, form_of
 from ranum_falsify.domain.linear.relaxations import Relaxation
 from ranum_falsify.domain.rules.arithmetic.pairs import add
 from ranum_falsify.domain.rules.matrix.matmul import largest_finite, matrix_product, overflows_in_parts, sum_scaled
 from ranum_falsify.domain.rules.support.building import infinity_aware
 from ranum_falsify.domain.site import IntervalRule, Site
-from ranum_falsify.domain.slack import growth
 from ranum_falsify.operators.relations.fused import is_beside_quantised
-from ranum_falsify.operators.relations.lengths import product_of_rows
+from ranum_falsify.operators.relations.norm_bounds import product_of_rows
 from ranum_falsify.operators.relations.patterns import refined
 from ranum_falsify.operators.support.families import across
 from ranum_falsify.operators.support.microsoft_parts import (
@@ -57,7 +57,11 @@ def _linear(op: Operation, inner: Affine, bounds: IntervalRule) -> LinearForm | 
     if is_beside_quantised(op) or found is None:
         return None if is_beside_quantised(op) else inner
     outer = form_of(found[0])
-    return Composed(inner=inner, bounds=bounds, outer=outer, last=found[0]) if isinstance(outer, Relaxation) else None
+    return (
+        AffineThenCurve(inner=inner, bounds=bounds, outer=outer, last=found[0])
+        if isinstance(outer, Relaxation)
+        else None
+    )
 
 
 # convolutions ---------------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ import torch
 from dnnv.nn import Operation
 from torch import Tensor
 
+from ranum_falsify.domain.error_bounds import unit
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.rounding import round_outward
 from ranum_falsify.domain.rules.quantisation import (
@@ -27,9 +28,8 @@ from ranum_falsify.domain.rules.shape import choose, join
 from ranum_falsify.domain.rules.support.building import corner_products, result_shape
 from ranum_falsify.domain.rules.support.real_functions import sigmoid
 from ranum_falsify.domain.site import Site
-from ranum_falsify.domain.slack import unit
 from ranum_falsify.errors import UnsupportedAttributeError
-from ranum_falsify.network.lowering import Surroundings, lowering, refuse
+from ranum_falsify.network.tensorise import Surroundings, lowering, refuse
 from ranum_falsify.operators.rows import quantisation
 from ranum_falsify.operators.support.families import exact, making
 from ranum_falsify.operators.support.microsoft_parts import doing_as

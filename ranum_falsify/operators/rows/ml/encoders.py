@@ -19,7 +19,7 @@ from ranum_falsify.domain.rules.support.building import infinity_aware
 from ranum_falsify.domain.site import Site
 from ranum_falsify.errors import UnsupportedAttributeError
 from ranum_falsify.lazy import cached_property
-from ranum_falsify.network.lowering import Surroundings, lowering, refuse, strings
+from ranum_falsify.network.tensorise import Surroundings, lowering, refuse, strings
 from ranum_falsify.network.tensors import to_torch
 from ranum_falsify.operators.support import batching
 from ranum_falsify.operators.support.families import across, exact

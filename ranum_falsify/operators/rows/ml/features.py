@@ -9,14 +9,14 @@ import torch
 from dnnv.nn import Operation
 from torch import Tensor
 
+from ranum_falsify.domain.error_bounds import tiny, unit
 from ranum_falsify.domain.interval import Interval
-from ranum_falsify.domain.linear.forms import Affine
+from ranum_falsify.domain.linear.declarations import Affine
 from ranum_falsify.domain.rounding import round_outward
 from ranum_falsify.domain.rules.learned.scores import normalise
 from ranum_falsify.domain.rules.shape import collapse, take
 from ranum_falsify.domain.rules.support.building import infinity_aware
 from ranum_falsify.domain.site import Site
-from ranum_falsify.domain.slack import tiny, unit
 from ranum_falsify.operators.support import batching
 from ranum_falsify.operators.support.conditions import indices_of
 from ranum_falsify.operators.support.families import across, exact, rearranging

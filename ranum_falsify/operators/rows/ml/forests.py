@@ -13,13 +13,13 @@ import torch
 from dnnv.nn import Operation
 from torch import Tensor
 
+from ranum_falsify.domain.error_bounds import sum_error, tiny
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.rounding import round_outward
 from ranum_falsify.domain.rules.learned import scores as rules
 from ranum_falsify.domain.rules.learned.forest import Forest, Reached, reach
 from ranum_falsify.domain.rules.support.building import infinity_aware
 from ranum_falsify.domain.site import Site
-from ranum_falsify.domain.slack import sum_error, tiny
 from ranum_falsify.errors import UnsupportedAttributeError
 from ranum_falsify.lazy import cached_property
 from ranum_falsify.operators.support import batching

@@ -10,7 +10,7 @@ from dnnv.nn import Operation
 from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval
-from ranum_falsify.domain.linear.forms import Affine
+from ranum_falsify.domain.linear.declarations import Affine
 from ranum_falsify.domain.rules.learned import scores as rules
 from ranum_falsify.domain.rules.matrix.matmul import matrix_product
 from ranum_falsify.domain.rules.support.building import infinity_aware

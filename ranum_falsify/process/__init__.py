@@ -1,0 +1,1 @@
+"""Processes and time: child processes, deadlines, turns of threads, short starts."""

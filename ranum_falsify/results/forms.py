@@ -1,0 +1,107 @@
+"""Reports in the forms that other programs read, from what runs came to."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from ranum_falsify.escaping import json_text
+from ranum_falsify.results.counterexample import Saved
+from ranum_falsify.suite.instance import Instance
+from ranum_falsify.suite.record import InstanceRecord, Status
+
+_STATUSES: Mapping[str, Status] = {"violated": "sat", "holds": "unsat", "unknown": "unknown"}
+
+
+def record_of(asked: Instance, report: Mapping[str, Any], saved: Saved, seconds: float) -> InstanceRecord:
+    """Return what a run came to, as a suite would write it, with files as they are seen from the working folder.
+
+    Args:
+        asked: What was asked.
+        report: Its report.
+        saved: Its counterexamples.
+        seconds: How long it took.
+    """
+    status: Status = _STATUSES[report["verdict"]]
+    if status == "unknown" and report["ended_early"]:
+        status = "timeout"
+    preparation = report["seconds"]["read"] + report["seconds"]["reduce"]
+    described = saved.description
+    return InstanceRecord(
+        instance=asked,
+        fingerprint="",
+        status=status,
+        preparation=preparation,
+        seconds=max(seconds - preparation, 0.0),
+        files={} if described is None else {"description": Path(os.path.relpath(described)).as_posix()},
+        report=report,
+    )
+
+
+def error_record(asked: Instance, error: str) -> InstanceRecord:
+    """Return what a run came to that ended in an error."""
+    return InstanceRecord(
+        instance=asked, fingerprint="", status="error", preparation=0.0, seconds=0.0, error=error, files={}
+    )
+
+
+def _make_page(records: Iterable[InstanceRecord]) -> bytes:
+    from ranum_falsify.results.page import make_page
+
+    return make_page(records)
+
+
+def _make_sarif(records: Iterable[InstanceRecord]) -> bytes:
+    from ranum_falsify.results.sarif import as_sarif
+
+    return json_text(as_sarif(records)).encode()
+
+
+def _make_gitlab(records: Iterable[InstanceRecord]) -> bytes:
+    from ranum_falsify.results.annotations import as_gitlab
+
+    return json_text(as_gitlab(records)).encode()
+
+
+def _make_github(records: Iterable[InstanceRecord]) -> bytes:
+    from ranum_falsify.results.annotations import as_github
+
+    return as_github(records).encode("utf-8", "backslashreplace")
+
+
+def _make_run_json(records: Iterable[InstanceRecord]) -> bytes:
+    return b"".join(json_text(record.report).encode() for record in records)
+
+
+def _make_lines(records: Iterable[InstanceRecord]) -> bytes:
+    return b"".join(record.line().encode() for record in records)
+
+
+def _make_run_junit(records: Iterable[InstanceRecord]) -> bytes:
+    from ranum_falsify.results.junit import run_as_junit
+
+    return b"".join(map(run_as_junit, records))
+
+
+def _make_suite_junit(records: Iterable[InstanceRecord]) -> bytes:
+    from ranum_falsify.results.junit import suite_as_junit
+
+    return suite_as_junit(records)
+
+
+_Makers = Mapping[str, Callable[[Iterable[InstanceRecord]], bytes]]
+
+RUN_MAKERS: _Makers = {
+    "report": _make_page,
+    "json": _make_run_json,
+    "junit": _make_run_junit,
+    "sarif": _make_sarif,
+    "github": _make_github,
+    "gitlab": _make_gitlab,
+}
+"""What makes a report of one run, by the form."""
+
+SUITE_MAKERS: _Makers = {**RUN_MAKERS, "json": _make_lines, "junit": _make_suite_junit}
+"""What makes it of several: in JSON, the lines that `suite` writes."""

@@ -1,0 +1,233 @@
+"""Gemm and convolutions as products with a matrix."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from ranum_falsify.rewrite import verify
+from ranum_falsify.rewrite.expansion import Lowering
+from ranum_falsify.rewrite.operands import (
+    NARROW_FLOATS,
+    check_integers,
+    constant,
+    constant_array,
+    dtype_of,
+    element_type,
+    first_operand,
+    float_attribute,
+    integer_attribute,
+    integers,
+    is_finite,
+    length_of,
+    operand,
+    rank_of,
+    required_constant,
+    shape_of,
+)
+from ranum_falsify.rewrite.passes.blocks import reshape_sizes
+from ranum_falsify.rewrite.registry import register
+from ranum_falsify.rewrite.rewrite import RefusedError
+from ranum_falsify.rewrite.windows import Window, spatial_windows, transposed_windows
+
+_MOST_ENTRIES = 2**22
+
+
+@verify.tolerance
+@register(
+    "lower_gemm",
+    takes=["Gemm"],
+    gives=["Constant", "Add", "MatMul", "Mul", "Transpose"],
+    needs="float elements",
+    needs_shapes=True,
+)
+class LowerGemm(Lowering):
+    """Gemm becomes MatMul and Add; constants are transposed and scaled here and now."""
+
+    operator = "Gemm"
+
+    def accept(self, node: ir.Node) -> None:
+        """Check the element type, and that constants stay finite when scaled."""
+        self._dtype = element_type(node)
+        for name in ("transA", "transB"):
+            integer_attribute(node, name, 0)
+        scale = float_attribute(node, "beta", 1.0)
+        addend = operand(node, 2)
+        array = None if addend is None else constant_array(addend)
+        if array is not None and scale != 1 and not is_finite(scale * array.astype(np.float64), self._dtype):
+            raise RefusedError("beta times its addend overflows")
+
+    def lower(self, op: Any, node: ir.Node) -> Any:
+        """Multiply, scale, add, in this order, as Gemm does."""
+        product = op.MatMul(
+            self._turned(op, node.inputs[0], integer_attribute(node, "transA", 0)),
+            self._turned(op, node.inputs[1], integer_attribute(node, "transB", 0)),
+        )
+        product = self._scaled(op, product, float_attribute(node, "alpha", 1.0))
+        addend, scale = operand(node, 2), float_attribute(node, "beta", 1.0)
+        if addend is None or scale == 0:
+            return product
+        return op.Add(product, self._scaled(op, addend, scale))
+
+    def _turned(self, op: Any, matrix: Any, turns: int) -> Any:
+        array = constant_array(matrix) if turns else None
+        if array is not None:
+            return constant(op, array.T, self._dtype)
+        return op.Transpose(matrix, perm=[1, 0]) if turns else matrix
+
+    def _scaled(self, op: Any, value: Any, scale: float) -> Any:
+        if scale == 1:
+            return value
+        array = constant_array(value)
+        if array is not None:
+            return constant(op, scale * array.astype(np.float64), self._dtype)
+        return op.Mul(value, constant(op, scale, self._dtype))
+
+
+@dataclass(frozen=True)
+class _Linear:
+    """A convolution as a matrix.
+
+    Attributes:
+        weights: By input channel, output channel, and place in the kernel; 0 between groups.
+        windows: What each spatial axis pairs.
+    """
+
+    weights: np.ndarray
+    windows: Sequence[Window]
+
+    @property
+    def entries(self) -> int:
+        """How many entries the matrix has."""
+        lengths = [window.length * window.count for window in self.windows]
+        return int(np.prod([*self.weights.shape[:2], *lengths], dtype=object))
+
+    def matrix(self) -> np.ndarray:
+        """Return the matrix, rows for elements of the operand, columns for those of the result."""
+        inputs, outputs, *kernel = self.weights.shape
+        lengths = [window.length for window in self.windows]
+        counts = [window.count for window in self.windows]
+        made = np.zeros((inputs, int(np.prod(lengths)), outputs, int(np.prod(counts))))
+        for place in np.ndindex(*kernel):
+            pairs = [window.pairs(offset) for window, offset in zip(self.windows, place, strict=True)]
+            read, written = (np.meshgrid(*[pair[side] for pair in pairs], indexing="ij") for side in (0, 1))
+            rows = np.ravel_multi_index(read, lengths).reshape(-1)
+            columns = np.ravel_multi_index(written, counts).reshape(-1)
+            made[:, rows, :, columns] = self.weights[(..., *place)]
+        return made.reshape(inputs * int(np.prod(lengths)), -1)
+
+
+class _Convolution(Lowering):
+    """A convolution with constant weights, as a product with a matrix."""
+
+    def accept(self, node: ir.Node) -> None:
+        """Check that the matrix is known, and not too large."""
+        check_integers(self.opset)
+        x = first_operand(node)
+        dtype_of(x, NARROW_FLOATS)
+        bias = operand(node, 2)
+        if bias is not None:
+            required_constant(bias, "its bias is")
+        linear = self._linear(node, x)
+        if linear.entries > _MOST_ENTRIES:
+            raise RefusedError(f"its matrix has {linear.entries:,} entries; at most {_MOST_ENTRIES:,} are written")
+        if not is_finite(linear.weights):
+            raise RefusedError("a weight is not finite")
+        self._reshapes(x, linear)
+
+    def lower(self, op: Any, node: ir.Node) -> Any:
+        """Multiply flattened images by the matrix."""
+        x = first_operand(node)
+        linear = self._linear(node, x)
+        flat, back = self._reshapes(x, linear)
+        product = op.MatMul(op.Reshape(x, integers(op, flat)), constant(op, linear.matrix(), element_type(node)))
+        bias = operand(node, 2)
+        if bias is not None:
+            places = int(np.prod([window.count for window in linear.windows]))
+            repeated = np.repeat(required_constant(bias, "its bias is"), places)
+            product = op.Add(product, constant(op, repeated, element_type(node)))
+        return op.Reshape(product, integers(op, back))
+
+    @staticmethod
+    def _reshapes(x: ir.Value, linear: _Linear) -> tuple[list[int], list[int]]:
+        shape, outputs = shape_of(x), linear.weights.shape[1]
+        counts = [window.count for window in linear.windows]
+        if shape[0] == 0:
+            raise RefusedError("it is empty")
+        batch = [(shape[0], 0)]
+        columns = outputs * int(np.prod(counts))
+        rows = linear.weights.shape[0] * int(np.prod([window.length for window in linear.windows]))
+        return (
+            reshape_sizes(shape, [*batch, (rows, None)]),
+            reshape_sizes([shape[0], columns], [*batch, (outputs, None), *((count, None) for count in counts)]),
+        )
+
+    @abstractmethod
+    def _linear(self, node: ir.Node, x: ir.Value) -> _Linear:
+        """Return what a convolution computes, as a matrix and its windows."""
+
+
+_CONVOLUTION_NEEDS = (
+    f"float32 or float16, finite; constant weights; channels and images of fixed size; a matrix of at most "
+    f"{_MOST_ENTRIES:,} entries"
+)
+
+
+@verify.tolerance
+@register(
+    "lower_conv",
+    takes=["Conv"],
+    gives=["Constant", "Add", "MatMul", "Reshape"],
+    needs=_CONVOLUTION_NEEDS,
+    needs_shapes=True,
+)
+class LowerConv(_Convolution):
+    """Conv becomes Reshape, MatMul with a matrix that has the weights wherever they are used, Add, Reshape."""
+
+    operator = "Conv"
+
+    def _linear(self, node: ir.Node, x: ir.Value) -> _Linear:
+        weights = required_constant(operand(node, 1), "its weights are").astype(np.float64)
+        lengths = [length_of(x, axis) for axis in range(1, rank_of(x))]
+        groups, kernel = integer_attribute(node, "group", 1), list(weights.shape[2:])
+        if weights.shape[1] * groups != lengths[0]:
+            raise RefusedError(f"its weights have {weights.shape[1] * groups} channels, its operand {lengths[0]}")
+        outputs, inputs = weights.shape[0] // groups, weights.shape[1]
+        spread = np.zeros((lengths[0], weights.shape[0], *kernel))
+        for group in range(groups):
+            rows = slice(group * inputs, (group + 1) * inputs)
+            columns = slice(group * outputs, (group + 1) * outputs)
+            spread[rows, columns] = weights[columns].swapaxes(0, 1)
+        return _Linear(spread, spatial_windows(node, lengths[1:], kernel))
+
+
+@verify.tolerance
+@register(
+    "lower_conv_transpose",
+    takes=["ConvTranspose"],
+    gives=["Constant", "Add", "MatMul", "Reshape"],
+    needs=f"{_CONVOLUTION_NEEDS}; explicit padding",
+    needs_shapes=True,
+)
+class LowerConvTranspose(_Convolution):
+    """ConvTranspose becomes Reshape, MatMul with a matrix that has the weights wherever they are used, Add, Reshape."""
+
+    operator = "ConvTranspose"
+
+    def _linear(self, node: ir.Node, x: ir.Value) -> _Linear:
+        weights = required_constant(operand(node, 1), "its weights are").astype(np.float64)
+        lengths = [length_of(x, axis) for axis in range(1, rank_of(x))]
+        groups, kernel = integer_attribute(node, "group", 1), list(weights.shape[2:])
+        if weights.shape[0] != lengths[0]:
+            raise RefusedError(f"its weights have {weights.shape[0]} channels, its operand {lengths[0]}")
+        inputs, outputs = weights.shape[0] // groups, weights.shape[1]
+        spread = np.zeros((lengths[0], outputs * groups, *kernel))
+        for group in range(groups):
+            rows = slice(group * inputs, (group + 1) * inputs)
+            spread[rows, group * outputs : (group + 1) * outputs] = weights[rows]
+        return _Linear(spread, transposed_windows(node, lengths[1:], kernel))

@@ -1,0 +1,212 @@
+"""Pools in terms of slices, convolutions and reductions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from ranum_falsify.rewrite import verify
+from ranum_falsify.rewrite.expansion import Lowering, is_read
+from ranum_falsify.rewrite.operands import (
+    FLOATS,
+    NARROW_FLOATS,
+    check_double,
+    check_shape,
+    constant,
+    dtype_of,
+    element_type,
+    first_operand,
+    integer_attribute,
+    integers_attribute,
+    length_of,
+    rank_of,
+    shape_of,
+    text_attribute,
+)
+from ranum_falsify.rewrite.passes.blocks import reduced, runs_of, taken
+from ranum_falsify.rewrite.registry import register
+from ranum_falsify.rewrite.rewrite import RefusedError
+from ranum_falsify.rewrite.windows import Window, spatial_windows
+
+_MOST_SLICES = 256
+
+
+class _GlobalPool(Lowering):
+    """A pool of whole images, as a reduction."""
+
+    reduction: str
+
+    def accept(self, node: ir.Node) -> None:
+        """Check that the spatial axes are known."""
+        x = first_operand(node)
+        dtype_of(x, FLOATS)
+        if rank_of(x) < 3:
+            raise RefusedError("its images have no axis")
+
+    def lower(self, op: Any, node: ir.Node) -> Any:
+        """Reduce all axes but the first two."""
+        x = first_operand(node)
+        return reduced(op, self.reduction, self.opset, x, range(2, rank_of(x)), keepdims=True)
+
+
+@verify.tolerance
+@register(
+    "lower_global_average_pool",
+    takes=["GlobalAveragePool"],
+    gives=["Constant", "ReduceMean"],
+    needs="floats; a known rank",
+    needs_shapes=True,
+)
+class LowerGlobalAveragePool(_GlobalPool):
+    """GlobalAveragePool becomes ReduceMean of the spatial axes."""
+
+    operator = "GlobalAveragePool"
+    reduction = "ReduceMean"
+
+
+@verify.equality(signed_zero=False, everywhere=False)
+@register(
+    "lower_global_max_pool",
+    takes=["GlobalMaxPool"],
+    gives=["Constant", "ReduceMax"],
+    needs="floats, none of them NaN; a known rank",
+    needs_shapes=True,
+)
+class LowerGlobalMaxPool(_GlobalPool):
+    """GlobalMaxPool becomes ReduceMax of the spatial axes."""
+
+    operator = "GlobalMaxPool"
+    reduction = "ReduceMax"
+
+
+@verify.tolerance
+@register(
+    "lower_average_pool",
+    takes=["AveragePool"],
+    gives=["Constant", "Conv", "Mul"],
+    needs="float32 or float16, finite; a fixed number of channels, and images of fixed size",
+    needs_shapes=True,
+)
+class LowerAveragePool(Lowering):
+    """AveragePool becomes Conv, each channel by itself, and Mul where padding does not count."""
+
+    operator = "AveragePool"
+
+    def accept(self, node: ir.Node) -> None:
+        """Check that sizes are fixed, and that each window has something to average."""
+        x = first_operand(node)
+        dtype_of(x, NARROW_FLOATS)
+        if rank_of(x) < 3:
+            raise RefusedError("its images have no axis")
+        length_of(x, 1)
+        windows = _windows(node)
+        if integer_attribute(node, "count_include_pad", 0) and any(_overhangs(window) for window in windows):
+            raise RefusedError("its last window reaches beyond the padding, which ceil_mode does not count")
+
+    def lower(self, op: Any, node: ir.Node) -> Any:
+        """Sum the n-th parts of n elements; where fewer count, scale up what comes out."""
+        x = first_operand(node)
+        windows = _windows(node)
+        kernel = [window.kernel for window in windows]
+        channels, size = length_of(x, 1), int(np.prod(kernel))
+        mean = op.Conv(
+            x,
+            constant(op, np.full((channels, 1, *kernel), 1 / size), element_type(node)),
+            group=channels,
+            kernel_shape=kernel,
+            strides=[window.stride for window in windows],
+            dilations=[window.dilation for window in windows],
+            pads=[*(window.begin for window in windows), *(_end(window) for window in windows)],
+        )
+        covered = _covered(windows)
+        if integer_attribute(node, "count_include_pad", 0) or (covered == size).all():
+            return mean
+        return op.Mul(mean, constant(op, (size / covered)[None, None], element_type(node)))
+
+
+@verify.equality(signed_zero=False, everywhere=False)
+@register(
+    "lower_max_pool",
+    takes=["MaxPool"],
+    gives=["Constant", "Concat", "Identity", "Max", "Slice"],
+    needs="floats, none of them NaN; images of fixed size; no use of the indices; for strides, opset 10",
+    needs_shapes=True,
+)
+class LowerMaxPool(Lowering):
+    """MaxPool becomes, for each spatial axis, Max of the slices that lie under the places of the kernel."""
+
+    operator = "MaxPool"
+
+    def accept(self, node: ir.Node) -> None:
+        """Check that sizes are fixed, that slices are few, and that each window covers an element."""
+        if any(is_read(value) for value in node.outputs[1:]):
+            raise RefusedError("its indices are used")
+        x = first_operand(node)
+        check_double("Max", dtype_of(x, FLOATS), self.opset)
+        if rank_of(x) < 3:
+            raise RefusedError("its images have no axis")
+        pieces = [runs_of(each, opset=self.opset) for window in _windows(node) for each in _elements(window)]
+        slices = sum(map(len, pieces))
+        if slices > _MOST_SLICES:
+            raise RefusedError(f"it would take {slices:,} slices; at most {_MOST_SLICES} are made")
+
+    def lower(self, op: Any, node: ir.Node) -> Any:
+        """Take the greatest along one axis after the other."""
+        made = first_operand(node)
+        for axis, window in enumerate(_windows(node), 2):
+            if window.kernel == 1 and window.count == window.length:
+                continue
+            parts = [taken(op, self.opset, made, axis, elements) for elements in _elements(window)]
+            made = parts[0] if len(parts) == 1 else op.Max(*parts)
+        return op.Identity(made) if made is first_operand(node) else made
+
+
+def _windows(node: ir.Node) -> list[Window]:
+    """Return the windows of a pool.
+
+    Raises:
+        RefusedError: Sizes are not fixed, or a window covers nothing but padding.
+    """
+    x = first_operand(node)
+    lengths = [length_of(x, axis) for axis in range(2, len(shape_of(x)))]
+    windows = spatial_windows(node, lengths, integers_attribute(node, "kernel_shape", []))
+    if not all(window.covered().all() for window in windows):
+        raise RefusedError("a window covers nothing but padding")
+    if text_attribute(node, "auto_pad", "NOTSET").startswith("SAME") and any(
+        (window.count - 1) * window.stride + window.kernel < window.length for window in windows
+    ):
+        raise RefusedError("its auto_pad leaves out elements, which runtimes read differently; give pads")
+    check_shape(node.outputs[0], [*shape_of(x)[:2], *(window.count for window in windows)])
+    return windows
+
+
+def _elements(window: Window) -> list[list[int]]:
+    """Return the element under each place of the kernel, for each window.
+
+    In place of padding stands the first element that the window covers, which changes no maximum.
+    """
+    inside = np.stack([window.inside(place) for place in range(window.kernel)])
+    elements = np.stack([window.elements(place) for place in range(window.kernel)])
+    first = elements[inside.argmax(0), np.arange(window.count)]
+    return [[int(index) for index in row] for row in np.where(inside, elements, first)]
+
+
+def _end(window: Window) -> int:
+    """Return the padding at the end that the last window needs."""
+    reach = (window.count - 1) * window.stride + (window.kernel - 1) * window.dilation + 1
+    return max(reach - window.length - window.begin, 0)
+
+
+def _overhangs(window: Window) -> bool:
+    return _end(window) > window.end
+
+
+def _covered(windows: Sequence[Window]) -> np.ndarray:
+    """Return how many elements count for each place of the result."""
+    made = np.ones(())
+    for window in windows:
+        made = np.multiply.outer(made, window.covered())
+    return made

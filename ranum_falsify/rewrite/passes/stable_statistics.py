@@ -1,0 +1,286 @@
+"""Variances and distances, as sums of squares of differences instead of differences of sums of squares.
+
+Where numbers are large beside their differences, both sums are equal, or the second one is greater: then a variance is
+0 or negative, and its root NaN.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any
+
+import onnx_ir as ir
+
+from ranum_falsify.rewrite import verify
+from ranum_falsify.rewrite.operands import axis_of, dtype_of, float_attribute, integers, length_of, rank_of
+from ranum_falsify.rewrite.passes.blocks import reduced
+from ranum_falsify.rewrite.passes.expressions import (
+    WIDTHS,
+    Plan,
+    Reduction,
+    SumTerms,
+    made_by,
+    operand,
+    read_sum,
+    reduction,
+    same_tensor,
+    scalar_of,
+    square_of,
+    squares_of,
+)
+from ranum_falsify.rewrite.passes.stable_parts import StableForm, cast, narrowed, number, scaled
+from ranum_falsify.rewrite.registry import Counterpart, register
+
+_VANISHING = 1.2e-38
+"""Up to this epsilon, it keeps no variance from 0; above, it does."""
+_EPSILON = 2.0**-60
+"""Of a normalisation of numbers up to 1, one of them 1: nothing beside their variance."""
+_MOST_DIFFERENCES = 2**24
+_FLOATS = "float32, float64 or float16"
+
+
+@verify.tolerance
+@register(
+    "stable_variance",
+    takes=["Mul", "Pow", "ReduceMean", "ReduceSum", "Div", "Sub"],
+    gives=["ReduceMean", "Sub", "Mul", "ReduceSum"],
+    needs=f"{_FLOATS}; constant axes, of fixed length where sums are divided by it",
+    needs_shapes=True,
+    stands_for=Counterpart("var(x, correction=0)", "tf.math.reduce_variance"),
+)
+class StableVariance(StableForm):
+    """ReduceMean(x^2) - ReduceMean(x)^2 becomes ReduceMean((x - ReduceMean(x))^2).
+
+    ReduceSum(x^2) - ReduceSum(x)^2 / n becomes ReduceSum((x - ReduceMean(x))^2).
+    """
+
+    roots = ("Sub", "Add")
+
+    def plan(self, node: ir.Node, opset: int) -> Plan | None:
+        """Read the mean of squares, and the square of the mean."""
+        total = read_sum(node.outputs[0])
+        if len(total.plus) != 1 or len(total.minus) != 1 or total.constant < 0:
+            return None
+        squares = _mean_of_squares(total.plus[0]) or squares_of(total.plus[0])
+        if squares is None or not squares.axes:
+            return None
+        is_mean = made_by(total.plus[0], "ReduceMean") is not None
+        subtracted = square_of(total.minus[0]) if is_mean else _square_over_length(total.minus[0], squares)
+        centre = made_by(subtracted, "ReduceMean" if is_mean else "ReduceSum")
+        if centre is None:
+            return None
+        same = reduction(centre)
+        if not (same_tensor(same.x, squares.x) and _same_axes(same, squares)):
+            return None
+        total.check_shape()
+        dtype = dtype_of(squares.x, tuple(WIDTHS))
+        constant, name = total.constant, "ReduceMean" if is_mean else "ReduceSum"
+
+        def build(op: Any) -> ir.Value:
+            mean = reduced(op, "ReduceMean", opset, squares.x, squares.axes, keepdims=True)
+            off = op.Sub(squares.x, mean)
+            made = reduced(op, name, opset, op.Mul(off, off), squares.axes, keepdims=squares.keepdims)
+            return op.Add(made, number(op, constant, dtype)) if constant else made
+
+        return build
+
+
+@verify.tolerance
+@register(
+    "stable_squared_distance",
+    takes=["ReduceSum", "Mul", "Pow", "Add", "Sub"],
+    gives=["Sub", "Mul", "ReduceSum"],
+    needs=f"{_FLOATS}; constant axes",
+    needs_shapes=True,
+    stands_for=Counterpart("((x - y) ** 2).sum()", "tf.reduce_sum(tf.math.squared_difference(x, y))"),
+)
+class StableSquaredDistance(StableForm):
+    """ReduceSum(x^2) + ReduceSum(y^2) - 2 ReduceSum(x y) becomes ReduceSum((x - y)^2)."""
+
+    roots = ("Sub", "Add")
+
+    def plan(self, node: ir.Node, opset: int) -> Plan | None:
+        """Read the sums of squares, and twice the sum of products."""
+        total = read_sum(node.outputs[0])
+        if len(total.plus) != 2 or len(total.minus) != 1 or total.constant < 0:
+            return None
+        matrix = _twice(total.minus[0], "MatMul")
+        if matrix is not None:
+            return self._pairwise(total, matrix, opset)
+        squares = [squares_of(term) for term in total.plus]
+        product = _twice_products(total.minus[0])
+        if squares[0] is None or squares[1] is None or product is None or not squares[0].axes:
+            return None
+        x, y = squares[0].x, squares[1].x
+        found, factors = product
+        if not (_same_axes(squares[0], squares[1]) and _same_axes(squares[0], found)):
+            return None
+        if not any(same_tensor(a, x) and same_tensor(b, y) for a, b in (factors, factors[::-1])):
+            return None
+        if x.shape is None or x.shape != y.shape:
+            self.refuse("the shapes of the two tensors are not known, or differ")
+        total.check_shape()
+        dtype = dtype_of(x, tuple(WIDTHS))
+        axes, keeps, constant = found.axes, found.keepdims, total.constant
+
+        def build(op: Any) -> ir.Value:
+            off = op.Sub(x, y)
+            made = reduced(op, "ReduceSum", opset, op.Mul(off, off), axes, keepdims=keeps)
+            return op.Add(made, number(op, constant, dtype)) if constant else made
+
+        return build
+
+    def _pairwise(self, total: SumTerms, matrix: ir.Node, opset: int) -> Plan | None:
+        """Return how to build the distances of all rows of two matrices, of which one is multiplied transposed."""
+        moved = made_by(operand(matrix, 1), "Transpose")
+        if moved is None:
+            return None
+        x, y = operand(matrix, 0), operand(moved, 0)
+        found = [_moved_squares(term) for term in total.plus]
+        if any(one is None or list(one.axes) != [1] for one in found):
+            return None
+        if not any(same_tensor(a.x, x) and same_tensor(b.x, y) for a, b in (found, found[::-1]) if a and b):
+            return None
+        lengths = [length_of(x, 0), length_of(y, 0), length_of(x, 1)]
+        rows, columns = ((lengths[0], 1), (1, lengths[1]))
+        placed = {tuple(term.shape or ()): one for term, one in zip(total.plus, found, strict=True)}
+        if rank_of(x) != 2 or rank_of(y) != 2 or set(placed) - {rows, columns, columns[1:]} or len(placed) != 2:
+            self.refuse("sums of squares are no column and row beside the product of two matrices")
+        if math.prod(lengths) > _MOST_DIFFERENCES:
+            self.refuse(f"{math.prod(lengths)} differences are more than {_MOST_DIFFERENCES}")
+        total.check_shape()
+        dtype, constant = dtype_of(x, tuple(WIDTHS)), total.constant
+
+        def build(op: Any) -> ir.Value:
+            off = op.Sub(_row(op, x, lengths[::2], 1), _row(op, y, lengths[1:], 0))
+            made = reduced(op, "ReduceSum", opset, op.Mul(off, off), [2], keepdims=False)
+            return op.Add(made, number(op, constant, dtype)) if constant else made
+
+        return build
+
+
+@verify.tolerance
+@register(
+    "stable_layer_normalization",
+    takes=["LayerNormalization", "InstanceNormalization"],
+    gives=["ReduceMean", "Sub", "Abs", "ReduceMax", "Max", "Div", "Clip"],
+    needs=f"{_FLOATS}; no epsilon; a known rank; no statistics that are read",
+    needs_shapes=True,
+    stands_for=Counterpart("layer_norm((x - mean) / scale, ...)", "LayerNormalization of (x - mean) / scale"),
+)
+class StableLayerNormalization(StableForm):
+    """Normalisations without epsilon read (x - mean) / s in place of x, s the greatest magnitude of the differences.
+
+    They make the same of all multiples of x.  The variance of this one is not small, unless x is constant: then the
+    result is 0.
+    """
+
+    roots = ("LayerNormalization", "InstanceNormalization")
+
+    def plan(self, node: ir.Node, opset: int) -> Plan | None:
+        """Read the axes."""
+        if not 0 <= float_attribute(node, "epsilon", 1e-5) <= _VANISHING:
+            return None
+        if any(output.uses() or output.is_graph_output() for output in node.outputs[1:]):
+            self.refuse("its statistics are read, too")
+        x = operand(node, 0)
+        dtype, rank = dtype_of(x, tuple(WIDTHS)), rank_of(x)
+        first = 2 if node.op_type == "InstanceNormalization" else axis_of(node, -1)
+        axes, wide = range(first, rank), max(dtype, ir.DataType.FLOAT, key=lambda one: WIDTHS[one])
+
+        def build(op: Any) -> ir.Value:
+            given = cast(op, x, wide)
+            off = op.Sub(given, reduced(op, "ReduceMean", opset, given, axes, keepdims=True))
+            small = narrowed(op, scaled(op, off, axes, dtype=wide, opset=opset, up=True)[1], dtype)
+            attributes = {**dict(node.attributes), "epsilon": _EPSILON}
+            made: ir.Value = getattr(op, node.op_type)(small, *node.inputs[1:], **attributes)
+            return made
+
+        return build
+
+
+@verify.tolerance
+@register(
+    "stable_division_by_square",
+    takes=["Mul", "Pow", "Div"],
+    gives=["Div"],
+    needs=_FLOATS,
+    needs_shapes=True,
+    stands_for=Counterpart("a / b / b, the derivative of a / b", "a / b / b"),
+)
+class StableDivisionBySquare(StableForm):
+    """a / (b * b) becomes (a / b) / b: the square of 1e-23 is 0, and that of 1e20 infinite."""
+
+    roots = ("Div",)
+
+    def plan(self, node: ir.Node, opset: int) -> Plan | None:
+        """Read the divisor."""
+        b = square_of(operand(node, 1))
+        if b is None or scalar_of(b) is not None:
+            return None
+        a = operand(node, 0)
+        dtype_of(b, tuple(WIDTHS))
+        return lambda op: op.Div(op.Div(a, b), b)
+
+
+def _mean_of_squares(value: ir.Value) -> Reduction | None:
+    node = made_by(value, "ReduceMean")
+    x = None if node is None else square_of(operand(node, 0))
+    return None if node is None or x is None else reduction(node, x)
+
+
+def _square_over_length(value: ir.Value, squares: Reduction) -> ir.Value | None:
+    """Return x of x^2 / n, n being how many elements are summed."""
+    node = made_by(value, "Div", "Mul")
+    if node is None:
+        return None
+    for position in (0, 1) if node.op_type == "Mul" else (0,):
+        square, other = operand(node, position), operand(node, 1 - position)
+        x, count = square_of(square), scalar_of(other, square)
+        if x is None or not count:
+            continue
+        length = 1
+        for axis in squares.axes:
+            length *= length_of(squares.x, axis)
+        times = 1 / count if node.op_type == "Mul" else count
+        return x if abs(times - length) <= Fraction(length, 10**6) else None
+    return None
+
+
+def _moved_squares(value: ir.Value) -> Reduction | None:
+    """Return x of the sum of the squares of x, whatever moves its elements after it."""
+    while (node := made_by(value, "Transpose", "Reshape", "Unsqueeze", "Squeeze")) is not None:
+        value = operand(node, 0)
+    return squares_of(value)
+
+
+def _row(op: Any, x: ir.Value, lengths: Sequence[int], axis: int) -> ir.Value:
+    """Return a matrix with another dimension, of length 1, before an axis."""
+    made: ir.Value = op.Reshape(x, integers(op, [*lengths[:axis], 1, *lengths[axis:]]))
+    return made
+
+
+def _twice(value: ir.Value, *op_types: str) -> ir.Node | None:
+    """Return the node of which a value is twice the result."""
+    node = made_by(value, "Mul")
+    for position in (0, 1) if node is not None else ():
+        assert node is not None
+        inner = made_by(operand(node, position), *op_types)
+        if inner is not None and scalar_of(operand(node, 1 - position), operand(node, position)) == 2:
+            return inner
+    return None
+
+
+def _twice_products(value: ir.Value) -> tuple[Reduction, tuple[ir.Value, ir.Value]] | None:
+    """Return what is summed up in 2 ReduceSum(x y), and x and y."""
+    summed = _twice(value, "ReduceSum")
+    product = None if summed is None else made_by(operand(summed, 0), "Mul")
+    if summed is None or product is None:
+        return None
+    return reduction(summed), (operand(product, 0), operand(product, 1))
+
+
+def _same_axes(one: Reduction, other: Reduction) -> bool:
+    return list(one.axes) == list(other.axes) and one.keepdims == other.keepdims

@@ -1,0 +1,1 @@
+"""The engine: proofs, search, replay, and the decision by all three."""

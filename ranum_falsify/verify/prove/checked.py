@@ -1,0 +1,174 @@
+"""What one interval analysis says about the conditions of a graph's operators."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
+
+from dnnv.nn import Operation
+
+from ranum_falsify.domain import Interval, IntervalAnalysis, Visited
+from ranum_falsify.domain.cells.cones import cones_of
+from ranum_falsify.network import Graph, spec_of
+from ranum_falsify.network.nesting import nodes_with_branches
+from ranum_falsify.operators.relations.discarded import list_doubtful
+from ranum_falsify.operators.support.conditions import (
+    ReadsNan,
+    conditions_of,
+    gradient_conditions,
+    name_bounds,
+)
+from ranum_falsify.operators.support.deciding import find_open
+from ranum_falsify.validity import Bounds, Constraint, Finite
+from ranum_falsify.verify.prove.stored_nan import reach_of_nan
+from ranum_falsify.verify.prove.varying import find_varying
+
+_Open: TypeAlias = Mapping[int, tuple[Constraint, ...]]
+"""Conditions that are open, by `id` of the operator."""
+
+
+@dataclass(frozen=True)
+class Checked:
+    """Bounds of the outputs, and the conditions that bounds do not prove.
+
+    Attributes:
+        outputs: Bounds of each output; None where the shape depends on the input.
+        open: By `id` of the operator, its conditions that may be violated if no operator before it is invalid, except
+            those on derivatives.
+        open_gradient: The same for the conditions on derivatives, which break nothing after them.
+        constants: Names of the operators with open conditions that make constants which the graph reads.
+        varying: Operators that give shapes that are not the same on the whole box, if anything is open for that.
+        inside: Names of the nodes in an operator's subgraphs that are not proved, by its name.
+    """
+
+    outputs: tuple[Interval | None, ...]
+    open: _Open
+    open_gradient: _Open
+    constants: tuple[str, ...] = ()
+    varying: tuple[Operation, ...] = ()
+    inside: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+def check(
+    analysis: IntervalAnalysis,
+    inputs: Sequence[Interval],
+    *,
+    only: Collection[int] | None = None,
+    tick: Callable[[], None] = lambda: None,
+    decides: bool = True,
+    cells: bool = True,
+) -> Checked:
+    """Analyse a graph over a box and check every condition of its operators.
+
+    Where a condition is open after a function of one tensor, the analysis is run again with cells.
+
+    Args:
+        analysis: The analysis of the graph.
+        inputs: The box.
+        only: The operators to check, by `id`; all if not given.
+        tick: Called at every operator; may raise to end the analysis.
+        decides: Whether cells are cut for conditions that bounds do not prove.
+        cells: Whether cells count at all.
+    """
+    found = _check_once(analysis, inputs, only, tick, decides=decides and cells)
+    if not cells or analysis.uses_cells or not _may_narrow(analysis.graph, found.open):
+        return found
+    analysis.uses_cells = True
+    try:
+        again = _check_once(analysis, inputs, only, tick, decides=decides)
+    finally:
+        analysis.uses_cells = False
+    tables = ((again.open, found.open), (again.open_gradient, found.open_gradient))
+    left = [{key: kept for key, kept in _meet(*both) if kept} for both in tables]
+    return replace(again, open=left[0], open_gradient=left[1])
+
+
+def _meet(a: _Open, b: _Open) -> Iterator[tuple[int, tuple[Constraint, ...]]]:
+    return ((key, tuple(c for c in conditions if c in b.get(key, ()))) for key, conditions in a.items())
+
+
+def _may_narrow(graph: Graph, ends: Collection[int]) -> bool:
+    """Tell whether cells may narrow what some operators, by `id`, depend on."""
+    exits = cones_of(graph).exits if ends else frozenset()
+    before = set(ends)
+    for op in reversed(graph.order) if exits else ():
+        if id(op) in before:
+            before.update(graph.reads[id(op)])
+    return not exits.isdisjoint(before - set(ends))
+
+
+def _check_once(
+    analysis: IntervalAnalysis,
+    inputs: Sequence[Interval],
+    only: Collection[int] | None,
+    tick: Callable[[], None],
+    *,
+    decides: bool,
+) -> Checked:
+    graph = analysis.graph
+    wanted = [op for op in graph.nodes if only is None or id(op) in only]
+    found = {id(op): conditions_of(op) for op in wanted}
+    of_gradient = {id(op): conditions for op in wanted if (conditions := _list_gradient_conditions(op))}
+
+    analysed = set[int]()
+
+    def observe(visited: Visited) -> None:
+        tick()
+        key = id(visited.op)
+        analysed.add(key)
+        if found.get(key) or of_gradient.get(key):
+            for table in (found, of_gradient):
+                table[key] = find_open(analysis, visited, table.get(key, ()), cells=decides)
+
+    outputs = analysis.run(inputs, observe)
+    for op in wanted:
+        if id(op) in reach_of_nan(graph).readers:
+            found[id(op)] = (*found[id(op)], ReadsNan())
+    # Operators that were not analysed have kept all their conditions but those that other operands decide.
+    for op in wanted:
+        if id(op) not in analysed:
+            found[id(op)] = _leave_undecided(analysis, op, found[id(op)])
+    left, left_gradient = ({key: left for key, left in table.items() if left} for table in (found, of_gradient))
+    constants = list_doubtful(analysis)
+    matters = None in outputs or not analysed.issuperset(left)
+    varying = find_varying(graph, analysed) if matters else ()
+    return Checked(outputs, left, left_gradient, constants, varying, analysis.open_inside)
+
+
+def _leave_undecided(
+    analysis: IntervalAnalysis, op: Operation, conditions: tuple[Constraint, ...]
+) -> tuple[Constraint, ...]:
+    """Return the conditions of an operator that what it reads does not prove, whatever it writes."""
+    if not any(condition.decided_by for condition in conditions):
+        return conditions
+    try:
+        operands = analysis.operands(op)
+    except KeyError:  # their bounds are not kept
+        return conditions
+    if any(x is None and field is not None for x, field in zip(operands, spec_of(op).operands_of(op), strict=True)):
+        return conditions
+    bounds = name_bounds(spec_of(op), Visited(op=op, operands=operands, outputs=()))
+    return tuple(c for c in conditions if not (c.decided_by and c.holds(op, bounds)))
+
+
+@dataclass(frozen=True)
+class _InSubgraph(Finite):
+    """The derivatives of the operators in a subgraph are finite, about which the bounds outside say nothing."""
+
+    reason: str = "a derivative in a subgraph that may not be finite"
+
+    def holds(self, op: Operation, operands: Bounds) -> bool:
+        """See :meth:`Constraint.holds`."""
+        return False
+
+    def describe(self) -> str:
+        """See :meth:`Constraint.describe`."""
+        return "the derivatives in its subgraphs are finite"
+
+
+def _list_gradient_conditions(op: Operation) -> tuple[Constraint, ...]:
+    inner = (value for value in vars(op).values() if isinstance(value, Graph))
+    if any(gradient_conditions(child) for graph in inner for child in nodes_with_branches(graph)):
+        return (*gradient_conditions(op), _InSubgraph())
+    return gradient_conditions(op)

@@ -1,0 +1,126 @@
+"""What is known about an operator, by a proof or by a replay."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+import numpy as np
+from dnnv.nn import Operation
+
+from ranum_falsify.config import Runtime
+from ranum_falsify.properties.problem.targets import Target
+from ranum_falsify.validity import Constraint
+from ranum_falsify.verify.prove.proof import Proof
+from ranum_falsify.verify.replay.gradients import operand_ranges
+from ranum_falsify.verify.replay.replayer import Finding
+from ranum_falsify.verify.search.result import Counterexample, OperatorResult, Oracle
+from ranum_falsify.verify.search.torch_replay import TorchFailure
+
+
+def describe_status(target: Target, proof: Proof) -> OperatorResult:
+    """Return what a proof says about the operator of a target without a known counterexample."""
+    known = proof.operators.get((target.goal, target.op.name))
+    condition = known.open[0] if known is not None and known.open else target.constraint
+    return OperatorResult(
+        network=target.network,
+        node=target.op.name,
+        op_type=target.spec.op_type,
+        verdict="proved" if known is not None and known.proved else "masked" if proof.holds else "open",
+        constraint=condition.as_read(target.dtype).describe(),
+        reason=condition.reason,
+        after=known.after if known is not None and not known.open else (),
+        inside=known.inside if known is not None and known.open else (),
+        rewritten=known is not None and known.is_open_as_executed,
+    )
+
+
+def is_shadowed(target: Target, proof: Proof, found: Collection[tuple[int, str]]) -> bool:
+    """Tell whether ONNX Runtime insists on the condition of a target, and only a failure that is known may break it.
+
+    Args:
+        target: The target.
+        proof: What is proved.
+        found: Operators that are known to fail, by position of the validity goal and name of the node.
+    """
+    known = proof.operators.get((target.goal, target.op.name))
+    if known is None or known.open or not target.constraint.refuses:
+        return False
+    return any((target.goal, name) in found for name in known.after)
+
+
+def describe_shown(
+    finding: Finding, name: str, constraint: Constraint | None, counterexample: Counterexample | None = None
+) -> OperatorResult:
+    """Return what a replay shows about an operator.
+
+    Args:
+        finding: The finding of the replay.
+        name: The operator's name.
+        constraint: The condition that fails, None where the network that was searched lacks the operator.
+        counterexample: What was replayed, if it is to be kept.
+    """
+    return OperatorResult(
+        network=_network(counterexample),
+        node=name,
+        op_type=finding.op_type,
+        verdict="violated",
+        constraint="" if constraint is None else constraint.describe(),
+        reason="" if constraint is None else constraint.reason,
+        kind=finding.kind,
+        reach=finding.reach,
+        optimisations=finding.optimisations,
+        fused=finding.fused,
+        oracle=finding.oracle,
+        operands=finding.operands,
+        returned=finding.returned,
+        counterexample=counterexample,
+    )
+
+
+def describe_failing(
+    failure: TorchFailure,
+    name: str,
+    counterexample: Counterexample | None = None,
+    runtimes: tuple[Runtime, ...] = ("torch",),
+) -> OperatorResult:
+    """Return what PyTorch shows about an operator, on the runtimes that fail; see `describe_shown`."""
+    return OperatorResult(
+        network=_network(counterexample),
+        node=name,
+        op_type=failure.op_type,
+        verdict="violated",
+        constraint=failure.broken.describe(),
+        reason=failure.broken.reason,
+        kind=failure.kind,
+        reach=failure.reach,
+        runtimes=runtimes,
+        oracle="torch",
+        operands=failure.operands,
+        counterexample=counterexample,
+    )
+
+
+def describe_steep(
+    op: Operation,
+    operands: Sequence[np.ndarray | None],
+    oracle: Oracle,
+    constraint: Constraint | None = None,
+    counterexample: Counterexample | None = None,
+) -> OperatorResult:
+    """Return an operator whose derivative is not finite at some operands; see `describe_shown`."""
+    return OperatorResult(
+        network=_network(counterexample),
+        node=op.name,
+        op_type=type(op).__name__,
+        verdict="violated",
+        constraint="" if constraint is None else constraint.describe(),
+        reason="" if constraint is None else constraint.reason,
+        kind="gradient",
+        oracle=oracle,
+        operands=operand_ranges(op, operands),
+        counterexample=counterexample,
+    )
+
+
+def _network(counterexample: Counterexample | None) -> str:
+    return "" if counterexample is None else counterexample.network

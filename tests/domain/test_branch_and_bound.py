@@ -1,0 +1,175 @@
+"""Branch and bound proves what one pass does not, and what it proves holds on samples."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import ranum_falsify.operators  # noqa: F401 - fills the registry
+from ranum_falsify.domain import Interval
+from ranum_falsify.domain.linear import branching
+from ranum_falsify.domain.linear.affine_composition import condense
+from ranum_falsify.domain.linear.backsubstitution import BoxBatch
+from ranum_falsify.domain.linear.bounds import LinearAnalysis
+from ranum_falsify.domain.linear.branch_and_bound import split_and_bound
+from ranum_falsify.domain.linear.functionals import Functional, LinearBounds
+from ranum_falsify.model_builder import ModelBuilder
+from ranum_falsify.network import Graph, read
+from ranum_falsify.process.deadline import Deadline
+
+
+def _network(seed: int, activation: str = "Relu", shape: tuple[int, ...] = (1, 3)) -> Graph:
+    """Return a small network with a sum and a difference of its first layer in the last."""
+    rng = np.random.default_rng(seed)
+    size = int(np.prod(shape))
+    w0, b0, w1, w2 = (rng.normal(size=shape).astype(np.float32) for shape in ((size, 8), (8,), (8, 8), (8, 2)))
+    g = ModelBuilder()
+    h0 = g.node(activation, g.Gemm(g.Flatten(g.input("x", shape)), w0, b0))
+    h1 = g.node(activation, h0 @ g.constant(w1) + h0)
+    g.output(h1 @ g.constant(w2), (1, 2))
+    return read(g.build())
+
+
+def _analysis(graph: Graph, width: float = 1.0) -> LinearAnalysis:
+    analysis = LinearAnalysis(graph)
+    shape = graph.input_details[0].shape
+    analysis.run([Interval.box(np.full(shape, -width, np.float32), np.full(shape, width, np.float32))])
+    return analysis
+
+
+def _values(graph: Graph, rows: torch.Tensor, count: int = 400) -> torch.Tensor:
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-1, 1, (count, *graph.input_details[0].shape)).astype(np.float32)
+    return torch.stack([rows @ torch.from_numpy(np.asarray(graph(point))).double().reshape(-1) for point in x])
+
+
+_ROWS = torch.tensor([[1.0, -1.0]], dtype=torch.float64)
+
+
+@pytest.mark.few(1)
+@pytest.mark.parametrize(("seed", "activation"), [(0, "Relu"), (1, "Relu"), (2, "Tanh"), (3, "Sigmoid")])
+def test_what_is_true_with_room_is_proved_and_what_is_false_is_not(seed: int, activation: str) -> None:
+    graph = _network(seed, activation)
+    analysis = _analysis(graph)
+    least = float(_values(graph, _ROWS).min())
+    whole = float(analysis.bound(graph.output_operations, _ROWS).lower[0])
+    assert whole <= least
+    limit = least - 0.3 * (least - whole) - 0.05
+
+    def above(threshold: float, seconds: float) -> bool:
+        def decide(bounds: LinearBounds) -> torch.Tensor:
+            return bounds.lower[:, 0] > threshold
+
+        return split_and_bound(
+            analysis, graph.output_operations, _ROWS, decide, deadline=Deadline.after(seconds)
+        ).proved
+
+    assert above(limit, 20)
+    assert not above(least + 0.01, 0.3)
+
+
+@pytest.mark.slow
+def test_open_boxes_hold_the_counterexample() -> None:
+    graph = _network(5)
+    analysis = _analysis(graph)
+    values = _values(graph, _ROWS)
+    threshold = float(values.min()) + 0.05
+    result = split_and_bound(
+        analysis,
+        graph.output_operations,
+        _ROWS,
+        lambda bounds: bounds.lower[:, 0] > threshold,
+        deadline=Deadline.after(1),
+        keep=1 << 20,
+    )
+    assert not result.proved
+    assert result.boxes > 1
+    box = result.open_boxes[0]
+    assert box is not None
+    x = np.random.default_rng(0).uniform(-1, 1, (400, 1, 3)).astype(np.float32)[int(values.argmin())]
+    point = torch.from_numpy(x).double()
+    inside = ((box[0] <= point) & (point <= box[1])).flatten(1).all(1)
+    assert bool(inside.any())
+
+
+def test_no_time_means_nothing_proved() -> None:
+    graph = _network(0)
+    result = split_and_bound(
+        _analysis(graph),
+        graph.output_operations,
+        None,
+        lambda bounds: torch.ones(len(bounds.lower), dtype=torch.bool),
+        deadline=Deadline.after(-1),
+    )
+    assert not result.proved
+    assert result.boxes == 0
+    assert all(box is not None and len(box[0]) == 1 for box in result.open_boxes)
+
+
+@pytest.mark.parametrize("activation", ["Relu", "Tanh"])
+def test_matrices_give_the_bounds_of_the_steps(activation: str) -> None:
+    graph = _network(7, activation)
+    analysis = _analysis(graph, 0.5)
+    functional = Functional.of(analysis, analysis.program, graph.output_operations, None)
+    dense = condense(analysis.program, functional.variables)
+    assert len(dense.steps) < len(analysis.program.steps)
+    plain = analysis.bound(graph.output_operations)
+    quick = functional.bound(BoxBatch(dense, {}))
+    assert torch.allclose(quick.lower[0], plain.lower, atol=1e-4)
+    assert torch.allclose(quick.upper[0], plain.upper, atol=1e-4)
+
+
+def test_a_point_that_is_not_proved_ends_the_search() -> None:
+    graph = _network(0)
+    analysis = LinearAnalysis(graph)
+    analysis.run([Interval.box(np.zeros((1, 3), np.float32), np.zeros((1, 3), np.float32))])
+    result = split_and_bound(
+        analysis,
+        graph.output_operations,
+        _ROWS,
+        lambda bounds: torch.zeros(len(bounds.lower), dtype=torch.bool),
+        deadline=Deadline.after(60),
+    )
+    assert not result.proved
+    assert result.boxes == 1
+
+
+@pytest.mark.parametrize("activation", ["Relu", "Softplus"])
+def test_inputs_of_one_value_are_not_cut(activation: str) -> None:
+    graph = _network(0, activation)
+    analysis = _analysis(graph, width=0.0)
+
+    def refuse(bounds: LinearBounds) -> torch.Tensor:
+        return torch.zeros(len(bounds.lower), dtype=torch.bool)
+
+    result = split_and_bound(analysis, graph.output_operations, None, refuse, deadline=Deadline.after(60))
+    assert not result.proved and result.open_boxes == (None,)
+
+
+def test_little_memory_ends_no_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(branching, "_MOST_BYTES", 1)
+    graph = _network(0)
+    analysis = _analysis(graph)
+    least, whole = float(_values(graph, _ROWS).min()), float(analysis.bound(graph.output_operations, _ROWS).lower[0])
+    limit = least - 0.7 * (least - whole)
+
+    def above(bounds: LinearBounds) -> torch.Tensor:
+        return bounds.lower[:, 0] > limit
+
+    result = split_and_bound(analysis, graph.output_operations, _ROWS, above, deadline=Deadline.after(60))
+    assert result.proved and result.boxes > 1
+
+
+def test_what_one_pass_proves_takes_one_box() -> None:
+    graph = _network(0)
+    result = split_and_bound(
+        _analysis(graph),
+        graph.output_operations,
+        _ROWS,
+        lambda bounds: bounds.lower[:, 0] > -1e6,
+        deadline=Deadline.after(60),
+    )
+    assert result.proved
+    assert result.boxes == 1
+    assert [box is not None and len(box[0]) for box in result.open_boxes] == [0]
