@@ -1,4 +1,4 @@
-"""Bounds of tensors, in the tensors' own types, and how real numbers are rounded to these.
+"""Bounds of tensors, in the tensors' own types or in float64, and how real numbers are rounded to these.
 
 Notation: u is the unit roundoff of a type, half the distance from 1 to the next larger number.  A sum of n products, in
 any order, with or without fused operations, strays by at most (1 + u)^n - 1 <= exp(n u) - 1 times the sum of their
@@ -14,8 +14,13 @@ from typing import Any
 
 import numpy as np
 
-FLOATS = (np.dtype(np.float16), np.dtype(np.float32), np.dtype(np.float64))
-_MOST_ROUNDINGS = 700.0
+from ranum_falsify.checker.forms import Form
+
+
+def require(*facts: Any) -> None:
+    """Raise where one of some facts does not hold everywhere: nothing is shown then."""
+    if not all(np.all(fact) for fact in facts):
+        raise ValueError("not shown")
 
 
 def unit(dtype: np.dtype[Any]) -> float:
@@ -31,15 +36,27 @@ def least(dtype: np.dtype[Any]) -> float:
 def drift(roundings: int, dtype: np.dtype[Any]) -> float:
     """Return exp(n u) - 1, with as many roundings in float64 for our own sum."""
     shares = (roundings * unit(dtype), 8 * roundings * 2.0**-53)
-    return sum(math.expm1(min(share, _MOST_ROUNDINGS)) for share in shares) * (1 + 1e-6)
+    return sum(math.expm1(min(share, 700.0)) for share in shares) * (1 + 1e-6)
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """Least and greatest values of a tensor, element by element, in its own type and shape."""
+    """Least and greatest values of a tensor, element by element; arithmetic rounds outward in float64.
+
+    Attributes:
+        lower: The least.
+        upper: The greatest, in the same type and shape.
+        form: The tensor as linear functions, if it is followed as such.
+    """
 
     lower: np.ndarray
     upper: np.ndarray
+    form: Form | None = None
+
+    @classmethod
+    def of(cls, value: Any) -> Bounds:
+        """Return bounds of what is known; numbers are float64."""
+        return cls(np.asarray(value), np.asarray(value))
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -47,9 +64,14 @@ class Bounds:
         return self.lower.dtype
 
     @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape."""
+        return self.lower.shape
+
+    @property
     def is_float(self) -> bool:
         """Whether the elements are floating numbers that rules are about."""
-        return self.dtype in FLOATS
+        return self.dtype in (np.float16, np.float32, np.float64)
 
     @property
     def is_point(self) -> bool:
@@ -59,89 +81,96 @@ class Bounds:
     @property
     def is_sound(self) -> bool:
         """Whether its ends are finite and in order."""
-        if self.lower.shape != self.upper.shape or self.lower.dtype != self.upper.dtype:
-            return False
-        if self.dtype.kind not in "biuf":
-            return False
-        with np.errstate(invalid="ignore"):
-            finite = bool(np.isfinite(self.lower).all() and np.isfinite(self.upper).all())
-            return finite and bool((self.lower <= self.upper).all())
+        alike = self.shape == self.upper.shape and self.dtype == self.upper.dtype and self.dtype.kind in "biuf"
+        finite = alike and bool(np.isfinite(self.lower).all() and np.isfinite(self.upper).all())
+        return finite and bool((self.lower <= self.upper).all())
 
     @property
-    def real(self) -> Real:
+    def real(self) -> Bounds:
         """The same in float64."""
-        return Real(self.lower.astype(np.float64), self.upper.astype(np.float64))
+        return self.map(lambda end: end.astype(np.float64, copy=False))
 
-    def flushed(self) -> Bounds:
-        """Return bounds that hold where denormal numbers are replaced by 0, too."""
-        if not self.is_float or not self.lower.size:
-            return self
-        edge, zero = least(self.dtype), self.dtype.type(0)
-        low, high = (self.lower > 0) & (self.lower < edge), (self.upper < 0) & (self.upper > -edge)
-        return Bounds(np.where(low, zero, self.lower), np.where(high, zero, self.upper))
-
-
-@dataclass(frozen=True)
-class Real:
-    """Intervals of real numbers in float64, each operation on which rounds outward."""
-
-    low: np.ndarray
-    high: np.ndarray
+    @property
+    def linear(self) -> Form:
+        """Its form, or one that says no more than the bounds."""
+        return self.form or Form.between(self.real.lower, self.real.upper)
 
     @property
     def size(self) -> np.ndarray:
-        """The greatest magnitudes."""
-        return np.asarray(np.maximum(np.abs(self.low), np.abs(self.high)))
+        """The greatest magnitudes, in float64."""
+        return np.asarray(np.maximum(np.abs(self.real.lower), np.abs(self.real.upper)))
 
     @property
-    def square(self) -> Real:
-        """The squares, none below 0."""
-        smallest = np.where((self.low <= 0) & (self.high >= 0), 0.0, np.minimum(np.abs(self.low), np.abs(self.high)))
-        found = _outward(smallest**2, self.size**2)
-        return Real(np.maximum(found.low, 0.0), found.high)
+    def magnitudes(self) -> Bounds:
+        """What absolute values range over; that of the least integer is itself."""
+        require(self.dtype.kind != "i" or self.lower > np.iinfo(self.dtype).min)
+        low, high = np.abs(self.lower), np.abs(self.upper)
+        around = (self.lower <= 0) & (self.upper >= 0)
+        return Bounds(np.where(around, self.dtype.type(0), np.minimum(low, high)), np.maximum(low, high))
 
-    def apply(self, rising: Callable[[np.ndarray], np.ndarray]) -> Real:
+    def map(self, rising: Callable[[np.ndarray], np.ndarray]) -> Bounds:
         """Return what an exact function that never falls makes of both ends."""
-        return Real(rising(self.low), rising(self.high))
+        return Bounds(np.asarray(rising(self.lower)), np.asarray(rising(self.upper)))
 
-    def widen(self, error: np.ndarray | float) -> Real:
+    def at_least(self, floor: np.ndarray | float) -> Bounds:
+        """Return the same, but for what lies below a number."""
+        return Bounds(np.maximum(self.lower, np.asarray(floor).astype(self.dtype)), self.upper, self.form)
+
+    def flushed(self) -> Bounds:
+        """Return bounds that hold where denormal numbers are replaced by 0, too, with what its form says."""
+        if not self.is_float or not self.lower.size:
+            return self
+        edge, zero, form = least(self.dtype), self.dtype.type(0), self.form
+        lower, upper = self.lower, self.upper
+        if form is not None:
+            form = form.widened(edge)
+            known = enclose(Bounds(*form.range), self.dtype)
+            if known.is_sound:
+                lower, upper = np.maximum(lower, known.lower), np.minimum(upper, known.upper)
+            else:
+                form = None  # it says less than the type
+        low, high = (lower > 0) & (lower < edge), (upper < 0) & (upper > -edge)
+        return Bounds(np.where(low, zero, lower), np.where(high, zero, upper), form)
+
+    def widen(self, error: np.ndarray | float) -> Bounds:
         """Return the intervals with a margin."""
-        return _outward(self.low - error, self.high + error)
+        return _outward(self.real.lower - error, self.real.upper + error)
 
-    def __add__(self, other: Real) -> Real:
-        return _outward(self.low + other.low, self.high + other.high)
+    def __add__(self, other: Bounds) -> Bounds:
+        return _outward(self.real.lower + other.real.lower, self.real.upper + other.real.upper)
 
-    def __sub__(self, other: Real) -> Real:
-        return _outward(self.low - other.high, self.high - other.low)
+    def __sub__(self, other: Bounds) -> Bounds:
+        return _outward(self.real.lower - other.real.upper, self.real.upper - other.real.lower)
 
-    def __mul__(self, other: Real) -> Real:
-        return self._corners(other, np.multiply)
+    def __mul__(self, other: Bounds) -> Bounds:
+        return _outward(*corners(np.multiply, self.real, other.real))
 
-    def __truediv__(self, other: Real) -> Real:
-        return self._corners(other, np.divide)
-
-    def _corners(self, other: Real, combine: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> Real:
-        values = [combine(x, y) for x in (self.low, self.high) for y in (other.low, other.high)]
-        return _outward(np.minimum.reduce(values), np.maximum.reduce(values))
+    def __truediv__(self, other: Bounds) -> Bounds:
+        return _outward(*corners(np.divide, self.real, other.real))
 
 
-def _outward(low: np.ndarray, high: np.ndarray) -> Real:
-    return Real(np.nextafter(low, -np.inf), np.nextafter(high, np.inf))
+def corners(apply: Callable[..., np.ndarray], a: Bounds, b: Bounds) -> tuple[np.ndarray, np.ndarray]:
+    """Return the least and the greatest of what comes of all ends of two operands."""
+    values = [apply(x, y) for x in (a.lower, a.upper) for y in (b.lower, b.upper)]
+    return np.minimum.reduce(values), np.maximum.reduce(values)
+
+
+def _outward(low: np.ndarray, high: np.ndarray) -> Bounds:
+    return Bounds(np.nextafter(low, -np.inf), np.nextafter(high, np.inf))
+
+
+def choose(first: np.ndarray, second: np.ndarray, a: Bounds, b: Bounds) -> Bounds:
+    """Return bounds of elements of two tensors, either where it may be chosen."""
+    low = np.where(first & second, np.minimum(a.lower, b.lower), np.where(first, a.lower, b.lower))
+    return Bounds(low, np.where(first & second, np.maximum(a.upper, b.upper), np.where(first, a.upper, b.upper)))
 
 
 def enclose(
-    found: Real, dtype: np.dtype[Any], error: np.ndarray | float | None = None, *, at_least: float = -math.inf
+    found: Bounds, dtype: np.dtype[Any], error: np.ndarray | float | None = None, form: Form | None = None
 ) -> Bounds:
-    """Return the narrowest bounds of a type around real numbers.
-
-    Args:
-        found: The numbers.
-        dtype: The type.
-        error: How far results stray from them; None where they are the results.
-        at_least: What no result lies below.
-    """
+    """Return the narrowest bounds of a type around real numbers, with their form, if results stray by an error."""
     wide = found if error is None else found.widen(error)
-    low, high = wide.low.astype(dtype), wide.high.astype(dtype)
-    low = np.where(low > wide.low, np.nextafter(low, dtype.type(-np.inf)), low)
-    high = np.where(high < wide.high, np.nextafter(high, dtype.type(np.inf)), high)
-    return Bounds(np.maximum(low, dtype.type(at_least)), high)
+    low, high = wide.lower.astype(dtype), wide.upper.astype(dtype)
+    low = np.where(low > wide.lower, np.nextafter(low, dtype.type(-np.inf)), low)
+    high = np.where(high < wide.upper, np.nextafter(high, dtype.type(np.inf)), high)
+    return Bounds(low, high, form and form.widened(0.0 if error is None else error))

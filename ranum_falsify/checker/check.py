@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -11,7 +11,7 @@ import onnx
 
 from ranum_falsify.checker.bounds import Bounds
 from ranum_falsify.checker.node import NodeView
-from ranum_falsify.checker.proof import ProofFile, ProofRejectedError
+from ranum_falsify.checker.proof import ProofFile, ProofRejectedError, reject
 from ranum_falsify.checker.question import ModelQuestion
 from ranum_falsify.checker.relations import Relations
 from ranum_falsify.checker.rules import SHAPES, bound, can_fail, may_end_a_run
@@ -41,7 +41,7 @@ def check_model(question: ModelQuestion, proof: ProofFile, model: onnx.ModelProt
 
     Args:
         question: The question.
-        proof: Where to cut the box.
+        proof: Where to cut the box, and what to follow as linear functions.
         model: What runs in place of the question's model, with the same inputs; by default that model itself.
 
     Raises:
@@ -58,11 +58,15 @@ def check_model(question: ModelQuestion, proof: ProofFile, model: onnx.ModelProt
             waiting += _halves(part, cut)
             continue
         found.parts += 1
-        _follow(model, {**weights, **part}, found)
+        once = again = _follow(model, {**weights, **part}, ())
+        if once.open and proof.directions:
+            again = _follow(model, {**weights, **part}, proof.directions)
+        found.total = once.total
+        found.failing |= once.failing & again.failing
+        found.open = {title: why for title, why in again.open.items() if title in once.open} | found.open
         if len(found.open) == len(found.failing) > 0:
             break  # nothing is shown; the other parts cost time
-    if next(walk, None) is not None and not waiting:
-        raise ProofRejectedError("it has more cuts than its box has parts")
+    reject(next(walk, None) is not None and not waiting, "it has more cuts than its box has parts")
     return found
 
 
@@ -72,9 +76,8 @@ def _halves(part: _Box, cut: tuple[str, int, float]) -> list[_Box]:
     box = part.get(name)
     if box is None or not 0 <= position < box.lower.size or box.dtype.kind == "b":
         raise ProofRejectedError(f"it cuts {name!r} where that has no element")
-    ends = [box.lower.reshape(-1)[position], box.upper.reshape(-1)[position]]
-    if not ends[0] <= value <= ends[1]:
-        raise ProofRejectedError(f"it cuts {name!r} outside of its box")
+    inside = box.lower.reshape(-1)[position] <= value <= box.upper.reshape(-1)[position]
+    reject(not inside, f"it cuts {name!r} outside of its box")
     lower, upper = box.lower.copy(), box.upper.copy()
     upper.reshape(-1)[position] = lower.reshape(-1)[position] = np.asarray(value).astype(box.dtype)
     return [{**part, name: Bounds(box.lower, upper)}, {**part, name: Bounds(lower, box.upper)}]
@@ -82,56 +85,54 @@ def _halves(part: _Box, cut: tuple[str, int, float]) -> list[_Box]:
 
 def _weights_of(model: onnx.ModelProto, question: ModelQuestion) -> dict[str, Bounds | None]:
     """Return the constants as bounds; None for those that rules are not about."""
-    names = {value.name for value in model.graph.input}
     found: dict[str, Bounds | None] = {}
     for one in model.graph.initializer:
         if one.name not in question.free:
-            array = np.asarray(onnx.numpy_helper.to_array(one)) if not one.external_data else np.zeros(0, object)
-            found[one.name] = Bounds(array, array) if Bounds(array, array).is_sound else None
-    if missing := sorted(names - found.keys() - question.inputs.keys()):
-        raise ProofRejectedError(f"nothing is said of input {missing[0]!r}")
+            array = Bounds.of(np.zeros(0, object) if one.external_data else onnx.numpy_helper.to_array(one))
+            found[one.name] = array if array.is_sound else None
+    for value in model.graph.input:
+        reject(value.name not in found.keys() | question.inputs.keys(), f"nothing is said of input {value.name!r}")
     return found
 
 
-def _follow(model: onnx.ModelProto, known: dict[str, Bounds | None], found: Followed) -> None:
-    """Add what bounds show of one part of the box."""
-    nodes = list(live_nodes(model.graph))
-    found.total = len(nodes)
-    reads = Counter(name for node in nodes for name in _inputs_of(node))
-    functions = {(one.domain, one.name) for one in model.functions}
-    known = {name: one if one is None else one.flushed() for name, one in known.items()}
-    relations = Relations()
+def _follow(model: onnx.ModelProto, given: Mapping[str, Bounds | None], directions: Collection[str]) -> Followed:
+    """Return what bounds show of one part of the box."""
+    nodes, functions = list(live_nodes(model.graph)), {(one.domain, one.name) for one in model.functions}
+    found = Followed(total=len(nodes))
+    reads = Counter(name for node in nodes for name in node.input)
+    relations, known, named = Relations(), dict[str, Bounds | None](), 0
+
+    def keep(name: str, one: Bounds | None) -> None:
+        nonlocal named
+        if one is not None and one.is_float and name in directions:
+            form, named = one.linear.named(named)
+            one = Bounds(one.lower, one.upper, form)
+        known[name] = one
+
+    for name, one in given.items():
+        keep(name, one and one.flushed())
     for proto in nodes:
         title = f"{proto.name or proto.output[0]} ({proto.op_type})"
         operands = [known.get(name) if name else None for name in proto.input]
         unknown = [name for name, operand in zip(proto.input, operands, strict=True) if name and operand is None]
-        node = NodeView(proto, model.opset_import)
-        results = None
+        results, node = None, NodeView(proto, model.opset_import)
         if (proto.domain, proto.op_type) not in functions and (not unknown or proto.op_type in SHAPES):
             relations.prepare(node)
             results = bound(node, operands)
-        if results is not None:
-            results = relations.refine(node, operands, results)
         if results is None:
-            found.open.setdefault(title, _why(unknown))
+            why = "bounds of its operands do not show it, or it has no rule"
+            found.open.setdefault(title, f"nothing is known of {unknown[0]!r}" if unknown else why)
+        else:
+            results = relations.refine(node, operands, results)
         if results is None or can_fail(proto):
             found.failing.add(title)
-        made = [*(results or ()), *[None] * len(proto.output)]
-        known.update((name, one) for name, one in zip(proto.output, made, strict=False) if name)
-        for name in _inputs_of(proto):
+        for name, one in zip(proto.output, [*(results or ()), *[None] * len(proto.output)], strict=False):
+            keep(name, one)
+        for name in proto.input:
             reads[name] -= 1
             if not reads[name]:
                 known.pop(name, None)
-
-
-def _why(unknown: Sequence[str]) -> str:
-    return (
-        f"nothing is known of {unknown[0]!r}" if unknown else "bounds of its operands do not show it, or it has no rule"
-    )
-
-
-def _inputs_of(node: onnx.NodeProto) -> Iterator[str]:
-    yield from filter(None, node.input)
+    return found
 
 
 def live_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:

@@ -1,213 +1,297 @@
-"""Layers of several steps: softmax, normalisations, recurrent networks, random numbers."""
+"""Layers of several steps: softmax, normalisations, recurrent networks, what is fused, quantised or drawn."""
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
-from ranum_falsify.checker.bounds import Bounds, Real, drift, enclose, least, unit
-from ranum_falsify.checker.functions import FUNCTIONS, apply
-from ranum_falsify.checker.node import NodeView, Operands, Results
+from ranum_falsify.checker.bounds import Bounds, drift, enclose, least, require, unit
+from ranum_falsify.checker.elementwise import activate, only
+from ranum_falsify.checker.node import NodeView, Rule, rule
+from ranum_falsify.checker.sums import add_elements, add_products, convolve, pool, products, same_float
 
 SOFTMAX = {"float16": 2e-2, "float32": 2e-5, "float64": 1e-11}
-LOG_SOFTMAX = {"float16": 2e-2, "float32": 2e-5, "float64": 1e-11}
+"""Relative errors of Softmax, and errors of LogSoftmax, relative to 1 and its result; those of sums come besides."""
+
+_NOT_CENTRED = ("RMSNormalization", "SimplifiedLayerNormalization", "SkipSimplifiedLayerNormalization")
 _GATE = 1 + 1e-5  # no gate's sigmoid or tanh exceeds it
 _FARTHEST_DRAW = 40.0  # of normal numbers made of 53 random bits, in deviations
 
 
-def _point(value: float) -> Real:
-    return Real(np.asarray(float(value)), np.asarray(float(value)))
-
-
-def soft(node: NodeView, operands: Operands) -> Results:
+@rule("Softmax LogSoftmax")
+def _soft(node: NodeView, x: Bounds) -> Bounds:
     """Bound Softmax and LogSoftmax."""
-    (x,) = operands
-    if x is None or not x.is_float or not x.lower.size or not x.lower.ndim:
-        return None
-    axis = int(node.attribute("axis", -1 if node.opset >= 13 else 1)) % x.lower.ndim
-    shape, real = x.lower.shape, x.real
+    dtype, shape, real = same_float(x), x.shape, x.real
+    require(x.lower.size, x.lower.ndim)
+    axis = int(node.attribute("axis", -1 if node.opset >= 13 else 1)) % len(shape)
     if node.opset < 13 and not node.proto.domain:
-        real, axis = real.apply(lambda end: end.reshape(math.prod(shape[:axis]), -1)), 1
-    n, name = real.low.shape[axis], x.dtype.name
-    top = real.high.max(axis, keepdims=True)
-    low, high = np.exp(real.low - top), np.exp(real.high - top)
+        real, axis = real.map(lambda end: end.reshape(math.prod(shape[:axis]), -1)), 1
+    n, share = real.shape[axis], SOFTMAX[dtype.name]
+    top = real.upper.max(axis, keepdims=True)
+    low, high = np.exp(real.lower - top), np.exp(real.upper - top)
     slack = (n + 8) * 2.0**-50
     total = high.sum(axis, keepdims=True) * (1 + slack)
     fewest = np.maximum(low.sum(axis, keepdims=True) - low - slack * total, 0.0)  # of the others
     most = np.maximum(total - high, 0.0) + slack * total
-    if node.proto.op_type == "Softmax":
-        share = SOFTMAX[name] + 2 * drift(n, x.dtype)
-        ends = low / (low + most + 1e-300) * (1 - share), high / (high + fewest + 1e-300) * (1 + share)
-        lost = 2 * least(x.dtype)
-        clipped = Real(np.clip(ends[0] - lost, 0, 1), np.clip(np.nan_to_num(ends[1], nan=1.0) + lost, 0, 1))
+    logs = Bounds(real.lower - top - np.log(low + most + 1e-300), real.upper - top - np.log(high + fewest + 1e-300))
+    if node.op == "LogSoftmax":
+        rounded = 2 * drift(n + 4, dtype) + 8 * unit(dtype) * real.size.max(axis, keepdims=True)
+        error = [share * (1 + np.abs(end)) + rounded for end in (logs.lower, logs.upper)]
+        ends = logs.lower - error[0], np.minimum(np.where(high > 0, logs.upper + error[1], 0.0), 0.0)
     else:
-        logs = [real.low - top - np.log(low + most + 1e-300), real.high - top - np.log(high + fewest + 1e-300)]
-        size = np.maximum(np.abs(real.low), np.abs(real.high)).max(axis, keepdims=True)
-        error = [
-            LOG_SOFTMAX[name] * (1 + np.abs(end)) + 2 * drift(n + 4, x.dtype) + 8 * unit(x.dtype) * size for end in logs
-        ]
-        clipped = Real(logs[0] - error[0], np.minimum(np.where(high > 0, logs[1] + error[1], 0.0), 0.0))
-    found = enclose(clipped, x.dtype)
-    return [Bounds(found.lower.reshape(shape), found.upper.reshape(shape))]
+        shares, share, lost = logs.map(np.exp), share + 2 * drift(n, dtype), 2 * least(dtype)
+        ends = np.maximum(shares.lower * (1 - share) - lost, 0), np.minimum(shares.upper * (1 + share) + lost, 1)
+    return enclose(Bounds(*ends), dtype).map(lambda end: end.reshape(shape))
 
 
-# normalisations --------------------------------------------------------------------------------------------------
+# normalisations -------------------------------------------------------------------------------------------------------
 
 
-def batch_normalise(node: NodeView, operands: Operands) -> Results:
+@rule("BatchNormalization")
+def _batch_normalise(node: NodeView, x: Bounds, *statistics: Bounds) -> Bounds:
     """Bound BatchNormalization with given statistics."""
-    given = [one for one in operands if one is not None]
-    if len(given) != 5 or len({one.dtype for one in given}) > 1 or not given[0].is_float:
-        return None
-    if node.attribute("training_mode", 0) or len([name for name in node.proto.output if name]) > 1:
-        return None
-    node.attribute("momentum", 0.9)
-    node.attribute("spatial", 1)
-    x, dtype, epsilon = given[0].real, given[0].dtype, float(node.attribute("epsilon", 1e-5))
-    column = (-1, *[1] * (x.low.ndim - 2))
-    scale, bias, mean, variance = (one.real.apply(lambda end: end.reshape(column)) for one in given[1:])
-    wide = (variance + _point(epsilon)).widen(8 * unit(dtype) * (variance.size + epsilon))
-    if not (wide.low > least(dtype)).all():
-        return None
-    factor = scale / Real(np.sqrt(wide.low), np.sqrt(wide.high))
-    error = 64 * unit(dtype) * ((x.size + mean.size) * factor.size + bias.size) + 4 * least(dtype) * (1 + x.size)
-    if not ((x.size + mean.size) * factor.size * 2 + bias.size < np.finfo(dtype).max).all():
-        return None
-    return [enclose((x - mean) * factor + bias, dtype, error)]
+    dtype, epsilon = same_float(x, *statistics), float(node.attribute("epsilon", 1e-5))
+    require(not node.attribute("training_mode", 0), not any(node.proto.output[1:]))
+    node.ignore("momentum", "spatial")
+    column = (-1, *[1] * (x.lower.ndim - 2))
+    scale, bias, mean, variance = (one.real.map(lambda end: end.reshape(column)) for one in statistics)
+    wide = (variance + Bounds.of(epsilon)).widen(8 * unit(dtype) * (variance.size + epsilon))
+    require(wide.lower > least(dtype))
+    factor = scale / wide.map(np.sqrt)
+    reach = (x.size + mean.size) * factor.size
+    require(reach * 2 + bias.size < np.finfo(dtype).max)
+    found, error = (x - mean) * factor + bias, 64 * unit(dtype) * (reach + bias.size) + 4 * least(dtype) * (1 + x.size)
+    form = x.form and add_products(np.multiply, x, factor, 1, [bias - mean * factor]).form
+    return enclose(found, dtype, error, form=form)
 
 
-def layer_normalise(node: NodeView, operands: Operands, *, centred: bool = True, by_channel: bool = False) -> Results:
-    """Bound normalisations over the last dimensions, or over all but the first two.
+@rule("LayerNormalization InstanceNormalization RMSNormalization SimplifiedLayerNormalization")
+def _layer_normalise(node: NodeView, x: Bounds, scale: Bounds, bias: Bounds | None = None) -> list[Bounds | None]:
+    """Bound normalisations over the last dimensions, or, of instances, over all but the first two.
 
     Kernels take the deviation from the same computed mean as the numbers, so that it is no smaller than a number's
     distance to the mean by the root of n, but for the roundings of the mean.
     """
-    x, scale = operands[:2]
-    bias = operands[2] if len(operands) > 2 else None
-    if x is None or scale is None or not x.is_float or not x.lower.size:
-        return None
-    node.attribute("stash_type", 1)
-    axes: tuple[int, ...] = tuple(range(2, x.lower.ndim))
-    if not by_channel:
-        axis = int(node.attribute("axis", -1)) % x.lower.ndim
-        axes = tuple(range(axis, x.lower.ndim))
-    z = _scores(x, axes, float(node.attribute("epsilon", 1e-5)), centred)
-    if z is None:
-        return None
-    gain, shift = scale.real, bias.real if bias is not None else _point(0)
-    if by_channel:
-        column = (-1, *[1] * (x.lower.ndim - 2))
-        gain, shift = (one.apply(lambda end: end.reshape(column)) for one in (gain, shift))
-    y = z * gain + shift
-    margin = 32 * unit(x.dtype) * (z.size * gain.size + shift.size) + 4 * least(x.dtype)
-    others = [None] * (len(node.proto.output) - 1)
-    return [enclose(y, x.dtype, margin), *others]
+    dtype, epsilon, rank = same_float(x), float(node.attribute("epsilon", 1e-5)), x.lower.ndim
+    node.ignore("stash_type")
+    gain, shift, start = scale.real, Bounds.of(0.0) if bias is None else bias.real, 2
+    if node.op == "InstanceNormalization":
+        gain, shift = (one.map(lambda end: end.reshape(-1, *[1] * (rank - 2))) for one in (gain, shift))
+    else:
+        start = int(node.attribute("axis", -1)) % rank
+    z = _scores(x, tuple(range(start, rank)), epsilon, centred=node.op not in _NOT_CENTRED)
+    margin = 32 * unit(dtype) * (z.size * gain.size + shift.size) + 4 * least(dtype)
+    return [enclose(z * gain + shift, dtype, margin), *[None] * (len(node.proto.output) - 1)]
 
 
-def _scores(x: Bounds, axes: tuple[int, ...], epsilon: float, centred: bool) -> Real | None:
+def _scores(x: Bounds, axes: tuple[int, ...], epsilon: float, *, centred: bool) -> Bounds:
     """Bound (x - mean) / sqrt(variance + epsilon), or x / sqrt(mean square + epsilon)."""
-    real, n = x.real, math.prod(x.lower.shape[axis] for axis in axes)
+    real, n, floor = x.real, math.prod(x.shape[axis] for axis in axes), math.sqrt(epsilon)
     magnitude = real.size.max(axes, keepdims=True)
-    if epsilon < 1e-12 or not (4 * n * (magnitude + 1) ** 2 < np.finfo(x.dtype).max).all():
-        return None
+    require(x.lower.size, epsilon >= 1e-12, 4 * n * (magnitude + 1) ** 2 < np.finfo(x.dtype).max)
     strays = np.zeros_like(magnitude)
     if centred:
-        mean = Real(real.low.mean(axes, keepdims=True), real.high.mean(axes, keepdims=True))
         strays = drift(n + 8 * n.bit_length() + 32, x.dtype) * magnitude
-        real = (real - mean).widen(strays)
-    floor = math.sqrt(epsilon)
+        real = (real - real.map(lambda end: end.mean(axes, keepdims=True))).widen(strays)
     limit = (math.sqrt(n) + 4 * strays / floor) * (1 + 64 * unit(x.dtype)) * (1 + drift(n, x.dtype))
-    spread = Real(np.minimum(real.low / floor * 1.01, 0.0), np.maximum(real.high / floor * 1.01, 0.0))
-    return Real(np.maximum(spread.low, -limit), np.minimum(spread.high, limit))
+    low, high = np.minimum(real.lower / floor * 1.01, 0.0), np.maximum(real.upper / floor * 1.01, 0.0)
+    return Bounds(np.maximum(low, -limit), np.minimum(high, limit))
 
 
-def skip_normalise(node: NodeView, operands: Operands, *, centred: bool = True) -> Results:
+@rule("com.microsoft.SkipLayerNormalization com.microsoft.SkipSimplifiedLayerNormalization")
+def _skip_normalise(node: NodeView, x: Bounds, skip: Bounds, gamma: Bounds, *rest: Bounds | None) -> Any:
     """Bound SkipLayerNormalization and its simplified form: a sum, normalised."""
-    x, skip, gamma, *rest = operands
-    if x is None or skip is None or x.dtype != skip.dtype or not x.is_float:
-        return None
-    beta, bias = ([*rest, None, None] if centred else [None, *rest, None])[:2]
-    total = x.real + skip.real + (bias.real if bias is not None else _point(0))
-    added = enclose(total, x.dtype, 4 * unit(x.dtype) * (x.real.size + skip.real.size + total.size))
-    found = layer_normalise(node, [added, gamma, beta], centred=centred)
-    if found is None or not added.is_sound:
-        return None
-    return [found[0], None, None, added][: len(node.proto.output)]
+    dtype = same_float(x, skip)
+    beta, bias = ([*rest, None, None] if node.op not in _NOT_CENTRED else [None, *rest, None])[:2]
+    total = x + skip + (Bounds.of(0.0) if bias is None else bias)
+    added = enclose(total, dtype, 4 * unit(dtype) * (x.size + skip.size + total.size))
+    require(added.is_sound)
+    normal = _layer_normalise(node, added, gamma, beta)[0]
+    return [normal, None, None, added][: len(node.proto.output)]
 
 
-# recurrent networks --------------------------------------------------------------------------------------------------
+# recurrent networks ---------------------------------------------------------------------------------------------------
+
+_GATES = {"LSTM": 4, "DynamicQuantizeLSTM": 4, "GRU": 3, "RNN": 1}
 
 
-def recur(node: NodeView, operands: Operands, *, gates: int) -> Results:
+@rule("LSTM GRU RNN")
+def _recur(node: NodeView, x: Bounds, w: Bounds, r: Bounds, b: Bounds | None = None, *rest: Bounds | None) -> Any:
     """Bound LSTM, GRU and RNN with their own activations: outputs by those of tanh, cells by the number of steps."""
-    given: list[Bounds | None] = [*operands, *[None] * 8]
-    x, w, r, b, lengths, hidden, cell, peephole = given[:8]
-    if x is None or w is None or r is None or not x.is_float or lengths is not None or peephole is not None:
-        return None
-    node.attribute("linear_before_reset", 0)
-    if node.attribute("input_forget", 0):
-        return None
-    size, direction = int(node.attribute("hidden_size", 0)), node.attribute("direction", "forward")
-    steps, batch, _ = x.lower.shape
-    ways = w.lower.shape[0]
-    if (
-        not steps
-        or node.attribute("layout", 0)
-        or w.lower.shape[1] != gates * size
-        or direction not in ("forward", "reverse", "bidirectional")
-    ):
-        return None
-    start, begun = (0.0 if one is None else float(one.real.size.max()) for one in (hidden, cell))
+    lengths, hidden, cell, peephole = [*rest, *[None] * 4][:4]
+    dtype, gates, size = same_float(x), _GATES[node.op], int(node.attribute("hidden_size", 0))
+    node.ignore("linear_before_reset")
+    require(lengths is None, peephole is None, not node.attribute("input_forget", 0), not node.attribute("layout", 0))
+    require(node.attribute("direction", "forward") in ("forward", "reverse", "bidirectional"))
+    (steps, batch, width), ways = x.shape, w.shape[0]
+    require(steps, w.shape[1] == gates * size)
+    start, begun = (0.0 if one is None else float(one.size.max()) for one in (hidden, cell))
     # A state of GRU is between the one before and tanh; its gates err by 1e-5.
-    most = _GATE**2 if gates == 4 else max(_GATE, start) * math.exp(1e-4 * steps)
-    most = max(most, start if gates != 4 else 0.0)
-    reach = x.real.size.max() * w.real.size.sum(-1).max() + max(most, start) * 2 * r.real.size.sum(-1).max()
-    held = _GATE * (begun + steps * _GATE) * math.exp(1e-4 * steps)
-    weights = 0.0 if b is None else 4 * float(b.real.size.max())
-    if not 4 * (reach + weights + held) * (1 + drift(w.lower.shape[2] + size, x.dtype)) < np.finfo(x.dtype).max:
-        return None
+    grown = math.exp(1e-4 * steps)
+    most = _GATE**2 if gates == 4 else max(_GATE, start) * grown
+    reach = x.size.max() * w.size.sum(-1).max() + max(most, start) * 2 * r.size.sum(-1).max()
+    held = _GATE * (begun + steps * _GATE) * grown
+    weights = 0.0 if b is None else 4 * float(b.size.max())
+    require(4 * (reach + weights + held) * (1 + drift(width + size, dtype)) < np.finfo(dtype).max)
     shapes = [(steps, ways, batch, size), (ways, batch, size), (ways, batch, size)]
-    tops = [most, most, held]
-    found = [
-        enclose(Real(np.full(shape, -top), np.full(shape, top)), x.dtype)
-        for shape, top in zip(shapes, tops, strict=True)
-    ]
-    return found[: len(node.proto.output)]
+    tops = [np.full(shape, top) for shape, top in zip(shapes, (most, most, held), strict=True)]
+    return [enclose(Bounds(-top, top), dtype) for top in tops][: len(node.proto.output)]
 
 
-# what is fused, and what is drawn ---------------------------------------------------------------------------------
+@rule("com.microsoft.DynamicQuantizeLSTM")
+def _recur_quantised(node: NodeView, x: Bounds, w: Bounds, r: Bounds, *rest: Bounds | None) -> Any:
+    """Bound DynamicQuantizeLSTM by the LSTM whose weights are as large as integers of 8 bits allow."""
+    most = [np.full(one.lower.swapaxes(1, 2).shape, 255 * 1.1 * _largest(rest[at])) for one, at in ((w, 5), (r, 7))]
+    return _recur(node, x, *(Bounds(-one, one) for one in most), *rest[:5])
 
 
-def activate(found: Bounds, name: str, parameters: list[float]) -> Bounds | None:
-    """Return what an activation makes of a result."""
-    if name in ("Relu", ""):
-        zero = found.dtype.type(0)
-        return Bounds(np.maximum(found.lower, zero), np.maximum(found.upper, zero)) if name else found
-    if name == "Clip" and len(parameters) == 2:
-        ends = [found.dtype.type(one) for one in parameters]
-        return Bounds(np.clip(found.lower, *ends), np.clip(found.upper, *ends))
-    if name == "LeakyRelu" and len(parameters) == 1 and 0 <= parameters[0] <= 1:
-        line = Real(*(np.where(end > 0, end, end * parameters[0]) for end in (found.real.low, found.real.high)))
-        return enclose(line, found.dtype, 8 * unit(found.dtype) * line.size + least(found.dtype))
-    return apply(FUNCTIONS[name], found) if name in ("Sigmoid", "Tanh", "Softplus", "Softsign") else None
+def _largest(scale: Bounds | None) -> float:
+    require(scale is not None and scale.dtype == np.float32)
+    return math.inf if scale is None else float(scale.size.max())
 
 
-def random_numbers(node: NodeView, operands: Operands) -> Results:
-    """Bound what is drawn."""
-    shape = node.attribute("shape", None) if not operands else operands[0].lower.shape if operands[0] else None
-    node.attribute("seed", 0.0)
-    if (
-        shape is None
-        or node.attribute("dtype", 1) != 1
-        or (operands and operands[0] and operands[0].dtype != np.float32)
-    ):
-        return None
-    if node.proto.op_type.startswith("RandomUniform"):
-        low, high = float(node.attribute("low", 0.0)), float(node.attribute("high", 1.0))
+# what is fused, lost or drawn -----------------------------------------------------------------------------------------
+
+
+@rule("com.microsoft.FusedConv com.microsoft.FusedGemm")
+def _fused(node: NodeView, *operands: Bounds) -> Bounds:
+    """Bound a convolution, or a product and a bias, the sum with what stands beside it, and an activation."""
+    name, alpha = str(node.attribute("activation", "")), node.attribute("activation_alpha", None)
+    parameters = [*node.attribute("activation_params", []), *([] if alpha is None else [alpha])]
+    inner = convolve if node.op == "FusedConv" else products
+    return activate(node, inner(node, *operands).flushed(), name, parameters)
+
+
+@rule("NegativeLogLikelihoodLoss")
+def _likelihood(node: NodeView, x: Bounds, labels: Bounds) -> Bounds:
+    """Bound NegativeLogLikelihoodLoss of labels that are classes, without weights."""
+    require(x.is_float, labels.lower.size, labels.lower >= 0, labels.upper < x.shape[1])
+    of_each, reduction = Bounds(-x.upper.max(1), -x.lower.min(1)), node.attribute("reduction", "mean")
+    if reduction == "none":
+        return of_each
+    kind = {"sum": "ReduceSum", "mean": "ReduceMean"}[reduction]
+    return add_elements(kind, of_each, tuple(range(labels.lower.ndim)), keep=False)
+
+
+@rule("RandomUniform RandomNormal RandomUniformLike RandomNormalLike")
+def _draw(node: NodeView, like: Bounds | None = None) -> Bounds:
+    """Bound random numbers."""
+    shape = node.attribute("shape", None) if like is None else like.shape
+    require(node.attribute("dtype", 1) == 1, like is None or like.dtype == np.float32)
+    node.ignore("seed")
+    if node.op.startswith("RandomUniform"):
+        low, high = node.attribute("low", 0.0), node.attribute("high", 1.0)
     else:
-        mean, scale = float(node.attribute("mean", 0.0)), abs(float(node.attribute("scale", 1.0)))
-        low, high = mean - _FARTHEST_DRAW * scale, mean + _FARTHEST_DRAW * scale
-    dtype = np.dtype(np.float32)
-    error = 4 * unit(dtype) * max(abs(low), abs(high), high - low)
-    return [enclose(Real(np.full(shape, low), np.full(shape, high)), dtype, error, at_least=low)]
+        mean, reach = node.attribute("mean", 0.0), _FARTHEST_DRAW * abs(node.attribute("scale", 1.0))
+        low, high = mean - reach, mean + reach
+    error, drawn = (
+        4 * 2.0**-24 * max(abs(low), abs(high), high - low),
+        Bounds(np.full(shape, low), np.full(shape, high)),
+    )
+    return enclose(drawn, np.dtype(np.float32), error).at_least(low)
+
+
+# quantised: integers range over what their type holds, whatever they come from --------------------------------------
+
+
+def _along(node: NodeView, values: Bounds | None, rank: int) -> Bounds:
+    if values is None or values.lower.size == 1:
+        return Bounds.of(0.0) if values is None else values.real.map(lambda end: end.reshape(()))
+    axis = int(node.attribute("axis", 1)) % rank
+    return values.real.map(lambda end: end.reshape([-1 if i == axis else 1 for i in range(rank)]))
+
+
+@rule("DequantizeLinear com.microsoft.DequantizeLinear")
+def _dequantise(node: NodeView, x: Bounds, scale: Bounds, zero: Bounds | None = None) -> Bounds:
+    """Bound (x - zero point) * scale."""
+    node.ignore("axis")
+    require(scale.is_float, x.dtype.kind in "iu", not node.attribute("block_size", 0))
+    found = (x - _along(node, zero, x.lower.ndim)) * _along(node, scale, x.lower.ndim)
+    return enclose(found, scale.dtype, 4 * unit(scale.dtype) * found.size + least(scale.dtype))
+
+
+@rule("QuantizeLinear com.microsoft.QuantizeLinear")
+def _quantise(node: NodeView, x: Bounds, scale: Bounds, zero: Bounds | None = None) -> Bounds:
+    """Bound round(x / scale) + zero point, within the type's range."""
+    node.ignore("axis", "saturate")
+    require(x.is_float, _is_positive(scale))
+    require(*(not node.attribute(name, 0) for name in ("block_size", "precision", "output_dtype")))
+    dtype = np.dtype(np.uint8) if zero is None else zero.dtype
+    steps, limits = x / _along(node, scale, x.lower.ndim), np.iinfo(dtype)
+    require(steps.size < np.finfo(x.dtype).max)
+    wide = steps.widen(8 * unit(x.dtype) * steps.size + 1e-6) + _along(node, zero, x.lower.ndim)
+    ends = np.floor(wide.lower), np.ceil(wide.upper)
+    return Bounds(*ends).map(lambda end: np.clip(end, limits.min, limits.max).astype(dtype))
+
+
+@rule("DynamicQuantizeLinear")
+def _quantise_dynamically(node: NodeView, x: Bounds) -> list[Bounds]:
+    """Bound DynamicQuantizeLinear: numbers, their scale, and their zero point."""
+    require(x.dtype == np.float32, x.lower.size)
+    reach = (max(float(x.upper.max()), 0.0) - min(float(x.lower.min()), 0.0)) / 255 * (1 + 1e-5)
+    scale = enclose(Bounds(np.zeros(()), np.asarray(max(reach, 1.0))), x.dtype)
+    return [_full(x.shape, np.dtype(np.uint8)), scale, _full((), np.dtype(np.uint8))]
+
+
+def _is_positive(scale: Bounds | None) -> bool:
+    return scale is not None and scale.is_float and bool((scale.lower >= 2 * least(scale.dtype)).all())
+
+
+def _full(shape: tuple[int, ...], dtype: np.dtype[np.integer]) -> Bounds:
+    limits = np.iinfo(dtype)
+    return Bounds(np.full(shape, limits.min, dtype), np.full(shape, limits.max, dtype))
+
+
+def _shape(inner: Rule, node: NodeView, *factors: Bounds | None) -> tuple[int, ...]:
+    """Return the shape of what an operator makes of floats of some shapes."""
+    shape: tuple[int, ...] = only(inner(node, *(Bounds.of(np.ones(one.shape)) for one in factors if one))).shape
+    return shape
+
+
+def _broadcast(node: NodeView, x: Bounds, w: Bounds | None = None) -> Bounds:
+    return x if w is None else x + w
+
+
+_QUANTISED: dict[str, tuple[Rule, int]] = {
+    **dict.fromkeys(("com.microsoft.QLinearAdd", "com.microsoft.QLinearMul"), (_broadcast, 6)),
+    **{f"com.microsoft.QLinear{name}": (_broadcast, 3) for name in ("Sigmoid", "LeakyRelu", "Softmax")},
+    "com.microsoft.QLinearGlobalAveragePool": (pool, 3),
+    "QLinearMatMul": (products, 6),
+    "com.microsoft.QGemm": (products, 7),
+    "QLinearConv": (convolve, 6),
+}
+"""Whose results they have the shape of, and where the scale of theirs stands, before its zero point."""
+
+
+@rule(" ".join(_QUANTISED))
+def _quantised_result(node: NodeView, x: Bounds, *rest: Bounds | None) -> Bounds:
+    """Bound an operator from integers to integers of a scale."""
+    inner, at = _QUANTISED[node.key]
+    scale, zero = [*rest, None][at - 1 : at + 1]
+    require(x.lower.size, zero is not None, _is_positive(scale))
+    require(*(_is_positive(one) for one in rest if one is not None and one.is_float and one.lower.size < 2))
+    node.ignore(*(one.name for one in node.proto.attribute if one.name != "channels_last" or one.i == 0))
+    return _full(_shape(inner, node, x, rest[2] if at > 3 else None), zero.dtype if zero else np.dtype(np.uint8))
+
+
+@rule("MatMulInteger ConvInteger")
+def _multiply_integers(node: NodeView, x: Bounds, w: Bounds, *zeros: Bounds | None) -> Bounds:
+    """Bound MatMulInteger and ConvInteger by the magnitudes that integers of 8 bits have."""
+    is_product = "MatMul" in node.op
+    terms = w.shape[-2] if is_product else math.prod(w.shape[1:])
+    most = np.full(_shape(products if is_product else convolve, node, x, w), min(terms * 255.0 * 255.0, 2.0**31 - 1))
+    return Bounds((-most).astype(np.int32), most.astype(np.int32))
+
+
+@rule("com.microsoft.MatMulIntegerToFloat com.microsoft.DynamicQuantizeMatMul")
+def _scaled_product(node: NodeView, x: Bounds, w: Bounds, *rest: Bounds | None) -> Bounds:
+    """Bound MatMulIntegerToFloat, and DynamicQuantizeMatMul, which quantises its first factor itself."""
+    dynamically = node.op == "DynamicQuantizeMatMul"
+    scales, bias = rest[: 1 if dynamically else 2], rest[2 if dynamically else 4 :]
+    size = (
+        255.0 * w.shape[-2] * (1.05 * float(x.size.max()) if dynamically else 255.0) * math.prod(map(_largest, scales))
+    )
+    most = np.full(_shape(products, node, x, w), size + sum(float(one.size.max()) for one in bias if one is not None))
+    return enclose(Bounds(-most, most), np.dtype(np.float32), most * 1e-3)

@@ -1,4 +1,4 @@
-"""A node of a model, as rules see it."""
+"""A node of a model, as rules see it, and the table of the rules by operator."""
 
 from __future__ import annotations
 
@@ -9,13 +9,26 @@ import numpy as np
 import onnx
 from onnx.reference import ReferenceEvaluator
 
-from ranum_falsify.checker.bounds import Bounds
+from ranum_falsify.checker.bounds import Bounds, require
 
 Operands = Sequence[Bounds | None]
 """Bounds of a node's operands; None for those that it is not given."""
 
-Results = Sequence[Bounds | None] | None
-"""Bounds of its results, of which some may not be known; None where it is not shown that they are finite."""
+Rule = Callable[..., Any]
+"""Returns bounds of a node's results, given the node and its operands; raises where it shows nothing of them."""
+
+RULES: dict[str, Rule] = {}
+"""The rules by ONNX operator, with its domain where it is another one."""
+
+
+def rule(names: str) -> Callable[[Rule], Rule]:
+    """Enter a rule for some operators."""
+
+    def enter(one: Rule) -> Rule:
+        RULES.update(dict.fromkeys(names.split(), one))
+        return one
+
+    return enter
 
 
 class NodeView:
@@ -23,22 +36,25 @@ class NodeView:
 
     Attributes:
         proto: The node itself.
+        op: Its operator, without the domain.
         opset: The version of ONNX's own operators.
         away: No element of its second operand is nearer to 0.
     """
 
     def __init__(self, proto: onnx.NodeProto, opsets: Sequence[onnx.OperatorSetIdProto]) -> None:
-        self.proto = proto
-        self.away = 0.0
-        self._opsets = opsets
+        self.proto, self.op, self.away = proto, proto.op_type, 0.0
         self.opset = next((one.version for one in opsets if one.domain in ("", "ai.onnx")), 0)
-        self._read: set[str] = set()
+        self._opsets, self._read = opsets, set[str]()
 
     @property
     def key(self) -> str:
         """Its operator, with the domain where it is none of ONNX's own."""
-        domain = "" if self.proto.domain in ("", "ai.onnx") else f"{self.proto.domain}."
-        return domain + self.proto.op_type
+        return self.op if self.proto.domain in ("", "ai.onnx") else f"{self.proto.domain}.{self.op}"
+
+    @property
+    def has_unread_attributes(self) -> bool:
+        """Whether it has an attribute that no rule asked for."""
+        return any(one.name not in self._read for one in self.proto.attribute)
 
     def attribute(self, name: str, default: Any) -> Any:
         """Return an attribute; numbers are float32, those of a default, too."""
@@ -48,32 +64,24 @@ class NodeView:
         value = default if found is None else onnx.helper.get_attribute_value(found)
         return value.decode() if isinstance(value, bytes) else value
 
-    @property
-    def has_unread_attributes(self) -> bool:
-        """Whether it has an attribute that no rule asked for."""
-        return any(one.name not in self._read for one in self.proto.attribute)
+    def ignore(self, *names: str) -> None:
+        """Say of attributes that they change nothing of what a rule shows."""
+        self._read.update(names)
+
+    def like(self, op: str, **attributes: Any) -> NodeView:
+        """Return a node of another operator in its place, of operands that do not come from one another."""
+        inputs = [f"x{i}" for i in range(9)]
+        return NodeView(onnx.helper.make_node(op, inputs, self.proto.output, **attributes), self._opsets)
 
     def run(self, arrays: Sequence[np.ndarray | None]) -> list[np.ndarray]:
         """Return what the reference evaluator of ONNX makes of operands."""
-        self._read.update(one.name for one in self.proto.attribute)
-        if "" in self.proto.output:
-            raise NotImplementedError("results that are left out")
+        self._read.update(onnx.defs.get_schema(self.op, self.opset).attributes)
+        require("" not in self.proto.output)
+        feeds = {f"x{i}": np.asarray(array) for i, array in enumerate(arrays) if array is not None}
         proto = onnx.NodeProto()
         proto.CopyFrom(self.proto)
-        names = [f"x{i}" if array is not None else "" for i, array in enumerate(arrays)]
         del proto.input[:]
-        proto.input.extend(names)
-        feeds = {name: np.asarray(array) for name, array in zip(names, arrays, strict=True) if array is not None}
-        made = list(proto.output)
-        graph = onnx.helper.make_graph(
-            [proto],
-            "node",
-            [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.UNDEFINED, None) for name in feeds],
-            [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.UNDEFINED, None) for name in made],
-        )
-        model = onnx.helper.make_model(graph, opset_imports=self._opsets)
+        proto.input.extend(name if (name := f"x{i}") in feeds else "" for i in range(len(arrays)))
+        given, made = ([onnx.ValueInfoProto(name=name) for name in names] for names in (feeds, proto.output))
+        model = onnx.helper.make_model(onnx.helper.make_graph([proto], "node", given, made), opset_imports=self._opsets)
         return [np.asarray(one) for one in ReferenceEvaluator(model).run(None, feeds)]
-
-
-Rule = Callable[[NodeView, Operands], Results]
-"""Bounds of the results of a node."""

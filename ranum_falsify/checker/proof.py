@@ -1,4 +1,4 @@
-"""Proof files: what was asked, and where to cut the box so that bounds show it.
+"""Proof files: what was asked, where to cut the box, and which tensors to follow as linear functions.
 
 A file is an archive of NumPy (.npz) without objects: `meta`, a JSON text as bytes, and the ends of each input's box,
 `lower0`, `upper0` and so on, of size 1 along dimensions in which they do not differ.
@@ -7,26 +7,19 @@ A file is an archive of NumPy (.npz) without objects: `meta`, a JSON text as byt
 from __future__ import annotations
 
 import json
-import zipfile
-import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ranum_falsify.checker.bounds import Bounds
-from ranum_falsify.checker.question import RUNTIMES, ModelQuestion
+from ranum_falsify.checker.question import RUNTIMES, ModelQuestion, refuse
 
-_FORMAT = 3
-_MOST_CUTS = 1 << 14
-
-_BROKEN = (
-    *(ValueError, KeyError, TypeError, AttributeError, EOFError, OverflowError, NotImplementedError, RuntimeError),
-    *(IndexError, MemoryError, OSError, zipfile.BadZipFile, zlib.error),
-)
-"""What NumPy and the standard library raise where a file is none of ours."""
+_FORMAT = 4
+_MOST_ENTRIES = 1 << 14
 
 Cut = tuple[str, int, float] | None
 """An input, the position of an element and the value at which to cut it; None where a part is not cut any more."""
@@ -34,6 +27,9 @@ Cut = tuple[str, int, float] | None
 
 class ProofRejectedError(Exception):
     """A proof that does not hold, is not whole, or is about another question; its message says which."""
+
+
+reject = partial(refuse, error=ProofRejectedError)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +42,7 @@ class ProofFile:
         inputs: The box.
         derivatives: Whether it is also about derivatives, which the checker is not.
         cuts: How to cut the box: for each part a cut, then all about the upper side, then all about the lower.
+        directions: Tensors, inputs among them, each element of which is a direction of linear forms.
     """
 
     model: str
@@ -53,6 +50,7 @@ class ProofFile:
     inputs: Mapping[str, Bounds]
     derivatives: bool
     cuts: Sequence[Cut]
+    directions: Collection[str] = ()
 
     @classmethod
     def read(cls, path: Path) -> ProofFile:
@@ -66,16 +64,18 @@ class ProofFile:
         try:
             with np.load(path, allow_pickle=False) as arrays:
                 meta = json.loads(arrays["meta"].tobytes())
-                if meta["format"] != _FORMAT:
-                    raise ProofRejectedError(f"it is in format {meta['format']}, not {_FORMAT}")
+                reject(meta["format"] != _FORMAT, f"it is in format {meta['format']}, not {_FORMAT}")
                 return cls(
                     model=str(meta["model"]),
                     runtimes=[str(one) for one in meta["runtimes"]],
                     inputs={str(name): _read_box(arrays, i, *of) for i, (name, *of) in enumerate(meta["inputs"])},
                     derivatives=bool(meta["derivatives"]),
                     cuts=_read_cuts(meta["cuts"]),
+                    directions=frozenset(map(str, _read_list(meta["directions"]))),
                 )
-        except _BROKEN as error:
+        except ProofRejectedError:
+            raise
+        except Exception as error:  # what NumPy and the standard library raise where a file is none of ours
             raise ProofRejectedError("it is no proof file, or not whole") from error
 
     def compare(self, question: ModelQuestion) -> list[str]:
@@ -84,44 +84,41 @@ class ProofFile:
         Raises:
             ProofRejectedError: It is about another question.
         """
-        if self.model != question.sha256:
-            raise ProofRejectedError("it is of another model")
-        if unknown := [one for one in self.runtimes if one not in RUNTIMES]:
-            raise ProofRejectedError(f"it names {unknown[0]!r}, which is no runtime that the checker knows")
-        if missing := [one for one in question.runtimes if one not in self.runtimes]:
-            raise ProofRejectedError(f"it is not about runtime {missing[0]}")
-        if self.inputs.keys() != question.inputs.keys():
-            other = min(self.inputs.keys() ^ question.inputs.keys())
-            raise ProofRejectedError(f"it is about other inputs: {other!r} is one only {self._whose(other)}")
+        reject(self.model != question.sha256, "it is of another model")
+        for one in self.runtimes:
+            reject(one not in RUNTIMES, f"it names {one!r}, which is no runtime that the checker knows")
+        for one in question.runtimes:
+            reject(one not in self.runtimes, f"it is not about runtime {one}")
+        for name in sorted(self.inputs.keys() ^ question.inputs.keys()):
+            whose = "in the file" if name in self.inputs else "of what is asked"
+            raise ProofRejectedError(f"it is about other inputs: {name!r} is one only {whose}")
         more = [name for name, asked in question.inputs.items() if _is_wider(name, self.inputs[name], asked)]
-        return [
-            *(f"the file is about a larger box of {name}" for name in more),
-            *(["the file is about derivatives too, which are not checked"] if self.derivatives else []),
-        ]
-
-    def _whose(self, name: str) -> str:
-        return "in the file" if name in self.inputs else "of what is asked"
+        derivatives = ["the file is about derivatives too, which are not checked"] if self.derivatives else []
+        return [*(f"the file is about a larger box of {name}" for name in more), *derivatives]
 
 
 def _is_wider(name: str, said: Bounds, asked: Bounds) -> bool:
-    if said.dtype != asked.dtype:
-        raise ProofRejectedError(f"its box of {name} is of {said.dtype}, the input of {asked.dtype}")
-    if said.lower.shape != asked.lower.shape:
-        shapes = f"{list(said.lower.shape)}, what is asked has {list(asked.lower.shape)}"
-        raise ProofRejectedError(f"its box of {name} has shape {shapes}")
-    if not said.is_sound or (said.lower > asked.lower).any() or (said.upper < asked.upper).any():
-        raise ProofRejectedError(f"its box of {name} is not that of the question, nor around it")
+    reject(said.dtype != asked.dtype, f"its box of {name} is of {said.dtype}, the input of {asked.dtype}")
+    shapes = f"{list(said.shape)}, what is asked has {list(asked.shape)}"
+    reject(said.shape != asked.shape, f"its box of {name} has shape {shapes}")
+    around = said.is_sound and (said.lower <= asked.lower).all() and (said.upper >= asked.upper).all()
+    reject(not around, f"its box of {name} is not that of the question, nor around it")
     return bool((said.lower < asked.lower).any() or (said.upper > asked.upper).any())
 
 
 def _read_box(arrays: Mapping[str, np.ndarray], position: int, kind: str, shape: Sequence[int]) -> Bounds:
-    ends = [np.broadcast_to(arrays[f"{end}{position}"], shape) for end in ("lower", "upper")]
-    if any(end.dtype != np.dtype(kind) or end.dtype.kind not in "biuf" for end in ends):
+    lower, upper = (np.broadcast_to(arrays[f"{end}{position}"], shape) for end in ("lower", "upper"))
+    if any(end.dtype != np.dtype(kind) or end.dtype.kind not in "biuf" for end in (lower, upper)):
         raise ValueError(f"bounds {position} are of another type than the file says")
-    return Bounds(*ends)
+    return Bounds(lower, upper)
+
+
+def _read_list(found: Any) -> list[Any]:
+    if not isinstance(found, list) or len(found) > _MOST_ENTRIES:
+        raise ValueError("it is no list, or too long")
+    return found
 
 
 def _read_cuts(found: Any) -> list[Cut]:
-    if not isinstance(found, list) or not 1 <= len(found) <= _MOST_CUTS:
-        raise ValueError("the cuts are no list, or too many")
-    return [None if one is None else (str(one[0]), int(one[1]), float(one[2])) for one in found]
+    cuts = [None if one is None else (str(one[0]), int(one[1]), float(one[2])) for one in _read_list(found)]
+    return cuts if cuts else _read_list(None)

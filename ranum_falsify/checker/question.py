@@ -71,19 +71,26 @@ def ask(
     model = _read(data)
     weights = {one.name: one for one in model.graph.initializer}
     declared = {value.name: value for value in model.graph.input if value.name not in weights}
-    _check_names(ranges, declared, weights, free)
-    if wrong := [runtime for runtime in runtimes if runtime not in RUNTIMES]:
-        raise QuestionError(f"{wrong[0]!r} is no runtime that the checker knows; {', '.join(RUNTIMES)} are")
-    found: dict[str, int] = {}
-    inputs = {}
-    for name, value in declared.items():
-        shape = _shape_of(value, sizes, found)
-        kind = value.type.tensor_type.elem_type
-        inputs[name] = _box(name, ranges.get(name, ranges.get(...)), _dtype(name, kind), shape)
-    for name in free:
-        inputs[name] = _box(name, ranges[name], _dtype(name, weights[name].data_type), tuple(weights[name].dims))
-    if unused := [name for name in sizes if name not in found]:
-        raise QuestionError(f"--dim {unused[0]}: no input of the model has such a dimension")
+    for name in ranges:
+        refuse(
+            name in weights and name not in free, f"{name!r} is a weight of the model, not an input; free it to vary"
+        )
+        known = name is ... or name in declared or name in weights
+        refuse(not known, f"the model has no input {name!r}; it has {', '.join(declared) or 'none'}")
+    for name in (*declared, *free):
+        said = name in ranges or (name in declared and ... in ranges)
+        refuse(not said, f"nothing says what input {name!r} ranges over; give --box {name}=LO,HI")
+        refuse(name not in declared and name not in weights, f"the model has no weight {name!r}")
+    for runtime in runtimes:
+        every = ", ".join(RUNTIMES)
+        refuse(runtime not in RUNTIMES, f"{runtime!r} is no runtime that the checker knows; {every} are")
+    found, inputs = dict[str, int](), dict[str, Bounds]()
+    kinds = {name: value.type.tensor_type.elem_type for name, value in declared.items()}
+    for name, kind in (kinds | {name: weights[name].data_type for name in free}).items():
+        shape = _shape_of(declared[name], sizes, found) if name in declared else tuple(weights[name].dims)
+        inputs[name] = _box(name, ranges[name if name in ranges else ...], _dtype(name, kind), shape)
+    for name in sizes:
+        refuse(name not in found, f"--dim {name}: no input of the model has such a dimension")
     return ModelQuestion(
         model=model,
         sha256=hashlib.sha256(data).hexdigest(),
@@ -95,21 +102,10 @@ def ask(
     )
 
 
-def _check_names(
-    ranges: Collection[str | EllipsisType], declared: Collection[str], weights: Collection[str], free: Collection[str]
-) -> None:
-    """Check that the ranges are of inputs, and of weights that vary, and of all of them."""
-    for name in ranges:
-        if name in weights and name not in free:
-            raise QuestionError(f"{name!r} is a weight of the model, not an input; free it where it is to vary")
-        if name is not ... and name not in declared and name not in weights:
-            raise QuestionError(f"the model has no input {name!r}; it has {', '.join(declared) or 'none'}")
-    if missing := [
-        name for name in (*declared, *free) if name not in ranges and (name in weights or ... not in ranges)
-    ]:
-        raise QuestionError(f"nothing says what input {missing[0]!r} ranges over; give --box {missing[0]}=LO,HI")
-    if unknown := [name for name in free if name not in weights]:
-        raise QuestionError(f"the model has no weight {unknown[0]!r}")
+def refuse(wrong: object, why: str, error: type[Exception] = QuestionError) -> None:
+    """Raise an error where something is wrong."""
+    if wrong:
+        raise error(why)
 
 
 def _read(data: bytes) -> onnx.ModelProto:
@@ -117,57 +113,48 @@ def _read(data: bytes) -> onnx.ModelProto:
         model = onnx.load_model_from_string(data)
     except (DecodeError, ValueError) as error:
         raise QuestionError("the model is no ONNX model") from error
-    if any(onnx.external_data_helper.uses_external_data(one) for one in model.graph.initializer):
-        raise QuestionError("the model's weights lie in files of their own, of which its hash says nothing")
+    outside = any(onnx.external_data_helper.uses_external_data(one) for one in model.graph.initializer)
+    refuse(outside, "the model's weights lie in files of their own, of which its hash says nothing")
     return model
 
 
 def _dtype(name: str, kind: int) -> np.dtype[Any]:
     dtype = onnx.helper.tensor_dtype_to_np_dtype(kind) if kind else np.dtype(object)
-    if dtype.kind not in "biuf" or dtype.name == "bfloat16":
-        raise QuestionError(f"input {name!r} holds elements of a type that the checker does not know")
+    unknown = dtype.kind not in "biuf" or dtype.name == "bfloat16"
+    refuse(unknown, f"input {name!r} holds elements of a type that the checker does not know")
     return dtype
 
 
 def _shape_of(value: onnx.ValueInfoProto, sizes: Mapping[str, int], found: dict[str, int]) -> tuple[int, ...]:
+    known = value.type.tensor_type.HasField("shape")
+    refuse(not known, f"the model does not say how many dimensions input {value.name!r} has")
     shape = []
-    if not value.type.tensor_type.HasField("shape"):
-        raise QuestionError(f"the model does not say how many dimensions input {value.name!r} has")
     for position, dim in enumerate(value.type.tensor_type.shape.dim):
-        if dim.HasField("dim_value"):
-            shape.append(dim.dim_value)
-            continue
         name = dim.dim_param or f"dimension {position} of {value.name}"
-        found[name] = sizes.get(name, 1)
-        shape.append(found[name])
+        if not dim.HasField("dim_value"):
+            found[name] = sizes.get(name, 1)
+        shape.append(dim.dim_value if dim.HasField("dim_value") else found[name])
     return tuple(shape)
 
 
-def _box(name: str, given: Range | None, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Bounds:
+def _box(name: str, given: Range, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Bounds:
     """Return the values of a type that lie in a range; where there are none, those next to it."""
-    assert given is not None, "each input has a range"
     try:
         low, high = (np.broadcast_to(np.asarray(end), shape) for end in given)
     except ValueError as error:
         raise QuestionError(f"the range of input {name!r} has another shape than {list(shape)}") from error
-    if not (np.isfinite(low).all() and np.isfinite(high).all() and (low <= high).all()):
-        raise QuestionError(f"the range of input {name!r} is no range of finite numbers")
+    finite = np.isfinite(low).all() and np.isfinite(high).all() and (low <= high).all()
+    refuse(not finite, f"the range of input {name!r} is no range of finite numbers")
     if dtype.kind != "f":
         limits = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
-        ends = [np.clip(rounded(end), *limits).astype(dtype) for rounded, end in ((np.ceil, low), (np.floor, high))]
-        if (ends[0] > ends[1]).any():
-            raise QuestionError(f"the range of input {name!r} holds no {dtype.name}")
-        return Bounds(*ends)
+        whole = Bounds(*(np.clip(end, *limits).astype(dtype) for end in (np.ceil(low), np.floor(high))))
+        refuse((whole.lower > whole.upper).any(), f"the range of input {name!r} holds no {dtype.name}")
+        return whole
     with np.errstate(over="ignore"):
-        lower, upper = low.astype(dtype), high.astype(dtype)
-    within = (
-        np.where(lower.astype(np.float64) < low, np.nextafter(lower, dtype.type(np.inf)), lower),
-        np.where(upper.astype(np.float64) > high, np.nextafter(upper, dtype.type(-np.inf)), upper),
-    )
-    empty = within[0] > within[1]
-    found = Bounds(
-        np.where(empty, np.minimum(lower, upper), within[0]), np.where(empty, np.maximum(lower, upper), within[1])
-    )
-    if not found.is_sound:
-        raise QuestionError(f"the range of input {name!r} is wider than {dtype.name}")
+        ends = low.astype(dtype), high.astype(dtype)
+    lower = np.where(ends[0].astype(np.float64) < low, np.nextafter(ends[0], dtype.type(np.inf)), ends[0])
+    upper = np.where(ends[1].astype(np.float64) > high, np.nextafter(ends[1], dtype.type(-np.inf)), ends[1])
+    empty = lower > upper
+    found = Bounds(np.where(empty, np.minimum(*ends), lower), np.where(empty, np.maximum(*ends), upper))
+    refuse(not found.is_sound, f"the range of input {name!r} is wider than {dtype.name}")
     return found

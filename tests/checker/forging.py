@@ -31,6 +31,7 @@ class Subject:
         sizes: Sizes of its symbolic dimensions.
         free: Weights that vary.
         cuts: How the safe box has to be cut.
+        directions: The tensors that have to be followed as linear forms.
     """
 
     text: str
@@ -40,6 +41,7 @@ class Subject:
     sizes: Mapping[str, int] = field(default_factory=dict)
     free: Sequence[str] = ()
     cuts: Sequence[Any] = (None,)
+    directions: Sequence[str] = ()
 
     @property
     def data(self) -> bytes:
@@ -51,6 +53,10 @@ class Subject:
         given: dict[str, Any] = {"sizes": self.sizes, "runtimes": ("onnxruntime",), "free": self.free, **changes}
         return ask(self.data, self.safe if safe else self.unsafe, **given)
 
+    def write(self, question: ModelQuestion) -> Forgery:
+        """Return an honest file about a question of this model."""
+        return write(question, self.cuts, self.directions)
+
 
 def _cut_in_half(low: float, high: float, depth: int) -> list[Any]:
     if not depth:
@@ -61,6 +67,14 @@ def _cut_in_half(low: float, high: float, depth: int) -> list[Any]:
 
 
 PARABOLA = "g (float[1] x) => (float[1] y) <float k = {K}> { s = Mul(x, x) d = Sub(s, x) e = Add(d, k) y = Log(e) }"
+HALVED = """g (float[1,2] x) => (float[1,2] y) <float h = {0.5}, float t = {2}> {
+    a = Mul(x, h) b = Sub(x, a) c = Add(b, t) y = Log(c) }"""
+RECTIFIED = """g (float[1,2] x) => (float[1,1] y) <
+        float[2,2] w = {1, 1, 1, -1}, float[2,1] v = {1, 1}, float[1] b = {2.03}
+    > {
+        a = MatMul(x, w) r = Relu(a) l = Sub(r, a) n = MatMul(l, v) m = Sub(b, n)
+        o = MatMul(r, v) s = Add(m, o) y = Log(s)
+    }"""
 SUBJECTS: Mapping[str, Subject] = {
     "reciprocal": Subject(
         text="g (float[2] x) => (float[2] y) { y = Reciprocal(x) }",
@@ -128,6 +142,20 @@ SUBJECTS: Mapping[str, Subject] = {
         failing={"x": np.full(1, 0.5, np.float32)},
         cuts=[None],
     ),
+    "linear": Subject(
+        text=HALVED,
+        safe={"x": (-3.9, 3.9)},
+        unsafe={"x": (-4, 3.9)},
+        failing={"x": np.full((1, 2), -4, np.float32)},
+        directions=["x"],
+    ),
+    "rectified": Subject(
+        text=RECTIFIED,
+        safe={"x": (-1, 1)},
+        unsafe={"x": (-1.25, 1)},
+        failing={"x": np.array([[-1.25, -1.25]], np.float32)},
+        directions=["x", "r"],
+    ),
 }
 
 
@@ -147,16 +175,17 @@ class Forgery:
         return stream.getvalue()
 
 
-def write(question: ModelQuestion, cuts: Sequence[Any] = (None,)) -> Forgery:
+def write(question: ModelQuestion, cuts: Sequence[Any] = (None,), directions: Sequence[str] = ()) -> Forgery:
     """Return an honest file about a question."""
     boxes = list(question.inputs.items())
     meta = {
-        "format": 3,
+        "format": 4,
         "model": question.sha256,
         "runtimes": list(question.runtimes),
         "inputs": [[name, box.dtype.name, list(box.lower.shape)] for name, box in boxes],
         "derivatives": False,
         "cuts": [one if one is None else list(one) for one in cuts],
+        "directions": list(directions),
         "facts": {},
     }
     ends = [(f"{end}{i}", getattr(box, end).copy()) for i, (_, box) in enumerate(boxes) for end in ("lower", "upper")]
@@ -168,17 +197,19 @@ def forgeries(honest: Callable[[], Forgery]) -> Iterator[tuple[str, Forgery]]:
     yield from _changed_fields(honest)
     yield from _changed_inputs(honest)
     yield from _changed_cuts(honest)
+    yield from _changed_directions(honest)
     yield from _changed_arrays(honest)
 
 
 def _changed_fields(honest: Callable[[], Forgery]) -> Iterator[tuple[str, Forgery]]:
     values: Mapping[str, Sequence[Any]] = {
-        "format": [2, 4, "3", None, [], 3.5],
+        "format": [2, 3, 5, "4", None, [], 4.5],
         "model": ["0" * 64, "", None, 7, {}, "A" * 64],
         "runtimes": [[], ["cuda"], ["tensorrt", "onnxruntime"], "onnxruntime", None, {"torch": 1}, ["torch"], [None]],
         "derivatives": [True, None, "no"],
         "inputs": [[], None, {}, [[]], "x", 5],
         "cuts": [[], None, {}, 0, [[]], [[None, None, None]], [0], ["x"]],
+        "directions": [None, {}, 0, "x", {"x": 1}, True, ["x"] * (1 << 15)],
     }
     for name, others in values.items():
         for other in others:
@@ -257,6 +288,30 @@ def _changed_cuts(honest: Callable[[], Forgery]) -> Iterator[tuple[str, Forgery]
         changed = honest()
         changed.meta["cuts"] = other
         yield f"the cuts are {str(other)[:60]}", changed
+
+
+def _changed_directions(honest: Callable[[], Forgery]) -> Iterator[tuple[str, Forgery]]:
+    names = honest().meta["directions"]
+    every = [*"xyabcdeilmnorsw", "", "none"]
+    others: list[Any] = [
+        *([name] for name in every),
+        *([*names[:at], *names[at + 1 :]] for at in range(len(names))),
+        *([*names[:at], name, *names[at + 1 :]] for at in range(len(names)) for name in every),
+        names[::-1],
+        [*names, *names],
+        every,
+        every[::-1],
+        [],
+        ["x"] * 9999,
+        [None],
+        [1, -1],
+        [["x"]],
+        [{"x": 1}],
+    ]
+    for other in others:
+        changed = honest()
+        changed.meta["directions"] = other
+        yield f"the directions are {str(other)[:60]}", changed
 
 
 def _changed_arrays(honest: Callable[[], Forgery]) -> Iterator[tuple[str, Forgery]]:

@@ -1,4 +1,4 @@
-"""Write down what a `holds` is about, and how its box was cut, for the checker.
+"""Write down what a `holds` is about, how its box was cut, and what linear bounds are about, for the checker.
 
 A file is an archive of NumPy (.npz) without objects: `meta`, a JSON text as bytes, and the ends of each input's box,
 `lower0`, `upper0` and so on, of size 1 along dimensions in which they do not differ.  The checker finds its own bounds
@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from ranum_falsify.config import ProveConfig, library_of
+from ranum_falsify.domain.linear.declarations import Affine, form_of
 from ranum_falsify.errors import UsageError
+from ranum_falsify.network import Graph
 from ranum_falsify.network.fingerprint import Fingerprint
 from ranum_falsify.process.deadline import Deadline
 from ranum_falsify.properties.problem.problem import Problem
@@ -23,7 +25,7 @@ from ranum_falsify.verify.prove.applications import Applications, box_of
 from ranum_falsify.verify.prove.bisection import Cut, cut, is_narrow
 from ranum_falsify.verify.prove.prover import Prover
 
-_FORMAT = 3
+_FORMAT = 4
 _SECONDS = 10.0
 """How long cuts of the box are looked for."""
 _MOST_CUTS = 1 << 13
@@ -56,6 +58,7 @@ def make_proof(problem: Problem, config: ProveConfig, source: Fingerprint, facts
         "inputs": [[names[one.name], one.dtype.name, list(one.shape)] for one in boxes],
         "derivatives": any(goal.gradient for goal in problem.goals),
         "cuts": cuts,
+        "directions": [*_find_directions(call.graph)],
         "facts": dict(facts),
     }
     arrays = {"meta": np.frombuffer(json.dumps(meta).encode(), dtype=np.uint8)}
@@ -64,6 +67,15 @@ def make_proof(problem: Problem, config: ProveConfig, source: Fingerprint, facts
     stream = io.BytesIO()
     np.savez_compressed(stream, allow_pickle=False, **arrays)
     return stream.getvalue()
+
+
+def _find_directions(graph: Graph) -> Iterator[str]:
+    """Yield the tensors of which linear bounds cannot say all by others: inputs, and what is not linear."""
+    yield from graph.input_names
+    for op in graph.nodes:
+        form = form_of(op)
+        if not isinstance(form, Affine) or form.factors:
+            yield from filter(None, op.output_names)
 
 
 def _merge(array: np.ndarray) -> np.ndarray:
