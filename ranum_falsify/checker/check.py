@@ -36,6 +36,7 @@ class Followed:
     parts: int = 0
 
 
+@np.errstate(all="ignore")
 def check_model(question: ModelQuestion, proof: ProofFile, model: onnx.ModelProto | None = None) -> Followed:
     """Show that no operator of a model fails in the question's box.
 

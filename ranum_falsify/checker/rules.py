@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Container, Sequence
 
-import numpy as np
 import onnx
 
 from ranum_falsify.checker import elementwise, layers, moving  # noqa: F401 - they enter rules
@@ -60,9 +59,8 @@ def bound(node: NodeView, operands: Operands) -> Sequence[Bounds | None] | None:
     if node.key in moving.EXACT and all(one.dtype.kind in "biu" and one.is_point for one in given):
         rule = moving.make_exact
     try:
-        with np.errstate(all="ignore"):
-            found = [] if rule is None else rule(node, *operands)
-            results = [one and one.flushed() for one in ([found] if isinstance(found, Bounds) else found)]
+        found = [] if rule is None else rule(node, *operands)
+        results = [one and one.flushed() for one in ([found] if isinstance(found, Bounds) else found)]
     except Exception:  # a form of the operator that its rule, or ONNX's evaluator, does not know
         return None
     is_shown = results and not node.has_unread_attributes and all(one is None or one.is_sound for one in results)
