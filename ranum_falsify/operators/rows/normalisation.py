@@ -379,6 +379,8 @@ def _group_normalization(op: Operation, x: Tensor, scale: Tensor, bias: Tensor) 
     normal = ((_cut_rows(op, x) - mean) / (variance + float(op.epsilon)).sqrt()).reshape(x.shape).to(x.dtype)
     if op.version >= 21:
         return normal * align_channels(scale, x.ndim) + align_channels(bias, x.ndim)
+    if {scale.numel(), bias.numel()} != {op.num_groups}:
+        raise ValueError("scale and bias have more or fewer elements than there are groups")
     groups = normal.reshape(x.shape[0], op.num_groups, -1)
     return (groups * scale.reshape(-1, 1) + bias.reshape(-1, 1)).reshape(x.shape)
 

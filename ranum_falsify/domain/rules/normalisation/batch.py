@@ -41,7 +41,7 @@ def batch_normalisation(
         return replace(Interval.top(x.shape, x.dtype), nan=True)
     rank, parameters = len(x.shape), (scale, bias, mean, variance)
     gain, shift, centre, spread = (_numbers(values, rank) for values in parameters)
-    # Parameters of a type with fewer digits have the factor rounded to it.
+    # Where parameters are of a type with fewer digits, the factor is rounded to it.
     roundoff = max(unit(values.dtype) for values in (x, *parameters))
     spread = [end + site.op.epsilon for end in spread]
     errors = [2 * unit(variance.dtype) * (abs(end) + tiny(variance.dtype)) for end in spread]
@@ -61,7 +61,7 @@ def batch_normalisation(
     ends = reduce(np.minimum, points) + shift[0] - error, reduce(np.maximum, points) + shift[1] + error
     # Numbers that overflow float64 may become NaN.
     ends = np.where(np.isnan(ends[0]), -np.inf, ends[0]), np.where(np.isnan(ends[1]), np.inf, ends[1])
-    limit = dtype_range(x.dtype)[1]
+    limit = min(dtype_range(values.dtype)[1] for values in (x, *parameters))
     # Kernels compute the factor first, and may subtract its products with operand and mean from each other.
     overflows = not bool(((sizes < limit) & (largest < limit)).all())
     if np.ndim(ends[0]) == 0:
