@@ -33,14 +33,13 @@ def run(instance: Instance, given: argparse.Namespace) -> tuple[str, float]:
     """Return verdict and seconds of one instance."""
     clock = time.process_time if given.cpu else time.perf_counter
     began = clock()
-    share = 0.75 * given.timeout if given.prove_timeout is None else given.prove_timeout
     result = rf.falsify(
         instance.onnx,
         instance.vnnlib,
         n_starts=given.n_starts,
         seed=given.seed,
         timeout=given.timeout,
-        prove_timeout=share,
+        **({} if given.prove_timeout is None else {"prove_timeout": given.prove_timeout}),
         self_check=False,
     )
     return result.verdict, clock() - began
@@ -57,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments.add_argument("--family", action="append")
     arguments.add_argument("--expected", choices=["sat", "unsat", "all"], default="all")
     arguments.add_argument("--timeout", type=float, default=60.0)
-    arguments.add_argument("--prove-timeout", type=float, help="of which for finer proofs (default: three quarters)")
+    arguments.add_argument("--prove-timeout", type=float, help="of which for finer proofs (default: the command's)")
     arguments.add_argument("--n_starts", type=int, default=-1, help="-1: until the timeout")
     arguments.add_argument("--seed", type=int, default=0)
     arguments.add_argument("--count", type=int, help="how many instances, spread over the families (default: all)")
