@@ -290,8 +290,8 @@ def _scaled_product(node: NodeView, x: Bounds, w: Bounds, *rest: Bounds | None) 
     """Bound MatMulIntegerToFloat, and DynamicQuantizeMatMul, which quantises its first factor itself."""
     dynamically = node.op == "DynamicQuantizeMatMul"
     scales, bias = rest[: 1 if dynamically else 2], rest[2 if dynamically else 4 :]
-    size = (
-        255.0 * w.shape[-2] * (1.05 * float(x.size.max()) if dynamically else 255.0) * math.prod(map(_largest, scales))
-    )
-    most = np.full(_shape(products, node, x, w), size + sum(float(one.size.max()) for one in bias if one is not None))
-    return enclose(Bounds(-most, most), np.dtype(np.float32), most * 1e-3)
+    scale, most = math.prod(map(_largest, scales)), 1.05 * float(x.size.max()) if dynamically else 255.0
+    # Beside scales of fewer dimensions than a batch, ONNX Runtime scales the bias, too.
+    shift = sum(float(one.size.max()) for one in bias if one is not None) * max(scale, 1.0) * max(most, 1.0)
+    reach = np.full(_shape(products, node, x, w), 255.0 * w.shape[-2] * most * scale + shift)
+    return enclose(Bounds(-reach, reach), np.dtype(np.float32), reach * 1e-3)

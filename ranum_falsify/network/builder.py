@@ -221,8 +221,10 @@ class GraphBuilder(Construction):
             evaluate = stand_in
         run = Run(evaluate, operands)
         known = self._find_known_details(node, scope) if fixed_shape else None
-        if known is None and fixed_shape and scope.parent is None and stand_in is None:
-            known = self._find_details_without(node, op, operands)
+        if fixed_shape and scope.parent is None and stand_in is None and (known is None or node.domain):
+            # A node that ONNX Runtime's optimiser made ran nowhere yet, and its row may refuse it.
+            is_ready = all(t is None or t.has_value for t in operands)
+            known = None if is_ready else self._find_details_without(node, op, operands) or known
         values = run.evaluate() if known is None else ()
         op.name = self.names.take(op.name)
         if (origin := self.path.origin_of(node)) is not None:
@@ -253,8 +255,8 @@ class GraphBuilder(Construction):
     ) -> list[TensorDetails] | None:
         """Return shape and dtype of each output, the same for all operands, if values of some are not there yet."""
         waiting = [t for t in operands if t is not None and not t.has_value]
-        if not waiting or not all(np.issubdtype(t.details.dtype, np.floating) for t in waiting):
-            return None  # integers may be sizes, axes or counts, and not run as zeros
+        if not waiting or not all(_may_be_zero(t.details.dtype) for t in waiting):
+            return None
         given = [t.make_placeholder() if t in waiting else t for t in operands]
         return [details_of(value) for value in self._run(node, spec_of(op), op, given)]
 
@@ -328,3 +330,8 @@ def _stand_in(states: Sequence[Traced], written: Sequence[TensorDetails]) -> tup
     rows = written[len(states) :]
     zeros = (torch.zeros((), dtype=torch_dtype(one.dtype)).expand(tuple(one.shape)) for one in rows)
     return (*(traced.tensor() for traced in states), *zeros)
+
+
+def _may_be_zero(dtype: np.dtype) -> bool:
+    """Tell whether zeros are as good an example as others: wide integers may be sizes, axes or counts."""
+    return np.issubdtype(dtype, np.floating) or dtype in (np.int8, np.uint8)

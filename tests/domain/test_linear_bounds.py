@@ -383,3 +383,21 @@ def test_a_number_times_a_function_of_itself_is_one_curve(gate: str, width: floa
     bounds = _run(graph, -width, width).bound(graph.output_operations)
     # As the product of its parts, it gains less than a tenth on the widest box.
     assert float((bounds.upper - bounds.lower).sum()) < 0.75 * float((known.upper - known.lower).double().sum())
+
+
+def test_parameters_with_fewer_digits_than_the_operand_leave_intervals_alone() -> None:
+    model = parse(
+        """g (float[1, 4] x) => (float[1, 4] y) <float[4] s = {0.3331, 1.777, 0.123, 2.001},
+        float[4] b = {0.25, 0.1, 1, 2}, float[4] m = {0.1, 0.2, 0.3, 0.4}, float[4] v = {0.7, 1.3, 0.9, 0.11}>
+        { y = BatchNormalization(x, s, b, m, v) }""",
+        opset=15,
+    )
+    for tensor in model.graph.initializer:
+        half = numpy_helper.to_array(tensor).astype(np.float16)
+        tensor.CopyFrom(numpy_helper.from_array(half, tensor.name))
+    graph, x = read(model), np.array([[0.3, -0.7, 1.9, 2.3]], np.float32)
+    analysis = LinearAnalysis(graph)
+    analysis.run([Interval.box(x - np.float32(1e-6), x + np.float32(1e-6))])
+    bounds = analysis.tighten(graph.output_operations[0])
+    (given,) = graph.evaluate([torch.from_numpy(x)])
+    assert bool(bounds.encloses(given).all())

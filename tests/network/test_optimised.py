@@ -49,6 +49,20 @@ def test_shapes_are_known_but_around_half_precision(type_name: str, told: bool) 
     assert set(find_known_details(graph)) == ({"a", "b", "c", "y"} if told else set())
 
 
+def test_what_the_values_of_a_row_refuse_is_no_operator_of_a_known_shape() -> None:
+    """ONNX Runtime scales the bias, too, beside scales of fewer dimensions than a batch of matrices."""
+    text = """g (float[2,3,5] x) => (float[2,3,2] y) <int8[2,5,2] w = {1,2,3,4,5,6,7,8,9,1,2,3,4,5,6,7,8,9,1,2},
+        float[2] k = {0.5, 0.25}, float[2] c = {9, 9}, int8 p = {0}>
+        { q, s, z = DynamicQuantizeLinear(x) m = MatMulInteger(q, w, z, p) f = Cast<to = 1>(m)
+          t = Mul(s, k) u = Mul(f, t) y = Add(u, c) }"""
+    model = parse(text)
+    rewritten, _ = module.optimise_model(model)
+    found = optimise(read(model)).graph
+    assert rewritten is not None and found is not None
+    if "DynamicQuantizeMatMul" in [node.op_type for node in rewritten.graph.node]:
+        assert any("scales the bias" in notice for notice in found.notices)
+
+
 def test_a_slice_is_written_first() -> None:
     graph = read(parse("g (float[2] x) => (float[2] y) { a = Neg(x) b = Identity(a) c = Exp(b) y = Abs(c) }"))[:-1]
     found = optimise(graph).graph

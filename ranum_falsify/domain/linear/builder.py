@@ -133,9 +133,12 @@ class ProgramBuilder:
         return None if made and not self._analysis.has_exact_constants(op) else form
 
     def _operands(self, op: Operation) -> list[int | Tensor | np.ndarray | None] | None:
-        """Return variables, constants and static operands; None if an operand is none of these."""
+        """Return variables, constants and static operands; None if an operand is none of these, or types differ."""
         found: list[int | Tensor | np.ndarray | None] = []
         fields, values = spec_of(op).operands_of(op), self._analysis.operands(op)
+        # A narrower type among several may round what is made of it, more than the results' type says.
+        if len({value.dtype for value in values if isinstance(value, Interval) and value.is_floating}) > 1:
+            return None
         for source, value in zip(fields, values, strict=True):
             if source is None:
                 found.append(None)

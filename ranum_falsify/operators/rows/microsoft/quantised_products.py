@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
+import numpy as np
 import torch
 from dnnv.nn import Operation
 from torch import Tensor
@@ -66,33 +66,17 @@ def multiply_integers(
 ) -> Tensor:
     """Return the product of quantised matrices, as the numbers that it represents, plus a bias."""
     sums = matrix_of(steps_above(a, a_zero), steps_above(b, b_zero))
-    if refusal := _find_refusal(a, b, b_scale, b_zero, bias):
-        raise ValueError(refusal)
     total = sums.double() * a_scale.double() * b_scale
+    fits = sums.shape[-1] == b.shape[-1] and total.shape == sums.shape
+    if not fits or (b_scale.ndim > 1 and b_scale.shape[-2:] != (1, b.shape[-1])):
+        raise ValueError("scales or zero points have more or fewer elements than the product has columns")
+    if bias is not None and np.broadcast_shapes(bias.shape, sums.shape) != sums.shape:
+        raise ValueError("the bias has more dimensions or rows than the product, which ONNX Runtime does not take on")
+    if bias is not None and b_scale.numel() > 1 and 2 < b.ndim != b_scale.ndim:
+        raise UnsupportedAttributeError(
+            "scales by column of a batch have fewer dimensions: ONNX Runtime scales the bias, too"
+        )
     return (total if bias is None else total + bias).float()
-
-
-def _find_refusal(
-    a: Tensor | Interval,
-    b: Tensor | Interval,
-    b_scale: Tensor | Interval,
-    b_zero: Tensor | Interval | None,
-    bias: Tensor | Interval | None,
-) -> str:
-    """Return why ONNX Runtime does not take operands of these shapes, or computes something else of them; else ""."""
-    rank, columns = max(len(a.shape), len(b.shape)), tuple(b.shape[-1:])
-    for parameter, most in ((b_scale, 1), (b_zero, rank)):
-        shape = () if parameter is None else tuple(parameter.shape)
-        whole = math.prod(shape) == 1 and len(shape) <= most
-        if not whole and (shape[-1:] != columns or len(shape) > rank or (len(shape) > 1 and shape[-2] != 1)):
-            return "scales or zero points have more or fewer elements than the product has columns"
-    rows = a.shape[-2] if len(a.shape) > 1 else 1
-    spread = () if bias is None else tuple(bias.shape[:-1])
-    if len(spread) >= rank or any(size not in (1, rows) for size in spread[-1:]):
-        return "the bias has more dimensions or rows than the product, which ONNX Runtime does not take on"
-    if bias is not None and math.prod(b_scale.shape) > 1 and 2 < len(b.shape) != len(b_scale.shape):
-        return "scales by column of a batch have fewer dimensions: ONNX Runtime scales the bias, too"
-    return ""
 
 
 def _dynamic(
@@ -143,7 +127,7 @@ def _to_float_bounds(
 ) -> Interval:
     sums = matrix_of_integers(a, b, a_zero, b_zero)
     y = scale_sums(sums, [a_scale, b_scale], bias)
-    if y is None or not a.shape[-1] or _find_refusal(a, b, b_scale, b_zero, bias):  # sums of no terms are not written
+    if y is None or not a.shape[-1]:  # results of no terms are not written
         return unknown(site)[0]
     found = find_represented(site, site.op.a, site.op.a_scale, site.op.a_zero_point)
     near = None if found is None else _multiply_represented(found, b, b_scale, b_zero, bias)
@@ -168,9 +152,7 @@ def _dynamic_bounds(
 ) -> Interval:
     """Bound the product of the numbers that the quantised operand represents, each within a step of the original."""
     found = represent(a)
-    if found is None or _find_refusal(a, b, b_scale, b_zero, bias):
-        return unknown(site)[0]
-    if not found.step * max(map(abs, b_scale.extremes)) < dtype_range(torch.float32)[1]:
+    if found is None or not found.step * max(map(abs, b_scale.extremes)) < dtype_range(torch.float32)[1]:
         # Scales are multiplied first: infinity times a sum of 0 is no number.
         return unknown(site)[0]
     y = _multiply_represented(found, b, b_scale, b_zero, bias)
