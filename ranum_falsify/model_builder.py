@@ -118,7 +118,7 @@ class ModelBuilder:
         self._producer = producer
         self._outputs: list[onnx.ValueInfoProto] = []
         self._nodes: dict[str, onnx.NodeProto] = {}
-        self._initializers: list[onnx.TensorProto] = []
+        self._initializers: list[dict[str, Any]] = []
         self._constants: dict[tuple[str | None, str, tuple[int, ...], bytes], Tensor] = {}
         self._counts: Counter[str] = Counter()
         self._taken: set[str] = set()
@@ -144,11 +144,15 @@ class ModelBuilder:
         array = np.asarray(value)
         if not isinstance(value, np.ndarray | np.generic):
             array = array.astype(np.int64 if array.dtype.kind in "iu" and array.ndim else np.float32)
-        key = (name, array.dtype.str, array.shape, array.tobytes())
+        assert array.dtype.kind not in "OUS", "a tensor of text"
+        native = array.dtype.isbuiltin == 1  # others, such as int4, are packed
+        content = array.tobytes() if native else numpy_helper.from_array(array).raw_data
+        key = (name, array.dtype.name, array.shape, content)
         if key not in self._constants:
             label = name or self._unused("constant")
             self._constants[key] = self._new(label)
-            self._initializers.append(numpy_helper.from_array(array, label))
+            data_type = helper.np_dtype_to_tensor_dtype(array.dtype)
+            self._initializers.append({"name": label, "data_type": data_type, "dims": array.shape, "raw_data": content})
         return self._constants[key]
 
     def node(
@@ -194,7 +198,8 @@ class ModelBuilder:
             ir_version=self._ir_version,
             **{name: text for name, text in texts.items() if text},
         )
-        model.graph.initializer.extend(self._initializers)
+        for fields in self._initializers:  # bytes of large weights are copied once, here
+            model.graph.initializer.add(**fields)
         return model
 
     def _unused(self, op_type: str) -> str:
