@@ -118,7 +118,8 @@ def main() -> int:
         for subject in subjects(options.zoo, options.models, options.match):
             for side in (ours, theirs, ours, theirs):
                 side.ask(subject)
-            if ours.verdict.startswith("error"):
+            if any(side.verdict.startswith("error") for side in (ours, theirs)):
+                print(f"{Path(subject).name:40} no answer: {ours.verdict}, before {theirs.verdict}", flush=True)
                 continue
             pair = time_pairs(lambda s=subject: ours.ask(s), lambda s=subject: theirs.ask(s), options.rounds)  # type: ignore[misc]
             everything.append(pair)

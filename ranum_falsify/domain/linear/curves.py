@@ -190,7 +190,7 @@ def leaky(slope: object) -> Relaxation | None:
     """Return the relaxation of x above 0 and `slope * x` below; None where no slope from 0 to 1 is known."""
     if not isinstance(slope, float | np.ndarray):
         return None
-    known = torch.as_tensor(slope, dtype=torch.float64)
+    known = torch.tensor(slope, dtype=torch.float64)
     return Rectifier(known) if bool(((known >= 0) & (known <= 1)).all()) else None
 
 
