@@ -81,6 +81,9 @@ def _layer_normalise(node: NodeView, x: Bounds, scale: Bounds, bias: Bounds | No
         gain, shift = (one.map(lambda end: end.reshape(-1, *[1] * (rank - 2))) for one in (gain, shift))
     else:
         start = int(node.attribute("axis", -1)) % rank
+        # ONNX Runtime's variance cancels beside a scale or a bias that broadcasts.
+        whole = [math.prod(one.shape) == math.prod(x.shape[start:]) for one in (scale, bias) if one is not None]
+        require(node.op in _NOT_CENTRED or all(whole))
     z = _scores(x, tuple(range(start, rank)), epsilon, centred=node.op not in _NOT_CENTRED)
     margin = 32 * unit(dtype) * (z.size * gain.size + shift.size) + 4 * least(dtype)
     return [enclose(z * gain + shift, dtype, margin), *[None] * (len(node.proto.output) - 1)]

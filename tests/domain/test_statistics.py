@@ -155,6 +155,15 @@ def test_groups_far_from_zero_stay_open_as_their_variance_cancels() -> None:
     assert not verdict(subject, 1e4, 1e4 + 1, (1, 4, 6)).proves(NODE)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(("scale", "proved"), [(np.ones(1), False), (np.ones(1027), True)], ids=["broadcast", "whole"])
+def test_a_variance_cancels_beside_a_scale_that_broadcasts(dtype: Any, scale: Array, proved: bool) -> None:
+    shape = (1, 1027)
+    subject = model("LayerNormalization", [scale.astype(dtype)], shape, dtype=dtype)
+    ends = (np.full(shape, end, dtype) for end in (1e6, 1e7))
+    assert (NODE in subject.proved(subject.analyse(*({"x": end} for end in ends)))) is proved
+
+
 @pytest.mark.parametrize(("variance", "proved"), [(0.0, True), (-1e-5, False), (-1.0, False)])
 def test_batch_normalisation_needs_a_variance_above_minus_epsilon(variance: float, proved: bool) -> None:
     constants = [FOUR, FOUR, FOUR, np.full(4, variance, np.float32)]

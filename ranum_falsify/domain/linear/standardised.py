@@ -65,14 +65,16 @@ class _InverseRoot:
 class StandardisedRows(RowFunction):
     """`(x - mean) / sqrt(variance + epsilon)`, or `x / sqrt(mean(x^2) + epsilon)`."""
 
-    def __init__(self, epsilon: float, dtype: torch.dtype, *, centred: bool, cancels: bool = False) -> None:
+    def __init__(
+        self, epsilon: float, dtype: torch.dtype, *, centred: bool, cancels: torch.dtype | None = None
+    ) -> None:
         """Describe the function.
 
         Args:
             epsilon: The number that is added.
             dtype: Type of the tensor.
             centred: Whether the mean is subtracted.
-            cancels: Whether a runtime computes the variance as mean(x^2) - mean(x)^2.
+            cancels: Type in which a runtime computes the variance as mean(x^2) - mean(x)^2, if one does.
         """
         self._epsilon, self._dtype, self.centred = epsilon, dtype, centred
         self._cancels = cancels

@@ -199,6 +199,8 @@ def shrink(site: Site, x: Interval) -> Interval:
     # ONNX Runtime computes in float32, whatever the type is.
     error = 0.0 if x.dtype is torch.float32 else 2 * unit(torch.float32)
     near = max(error, 2 * unit(x.dtype) if x.dtype.itemsize == 2 and x.is_floating else 0.0) * abs(lambd)
+    if x.is_floating and abs(lambd) > torch.finfo(x.dtype).max:
+        near = math.inf  # PyTorch compares with infinity, which no infinity exceeds
     pieces = (
         (low < -lambd + near, low, high.clamp(max=-lambd + near), bias),
         ((high > lambd - near) & (high >= -lambd - near), low.clamp(min=abs(lambd) - near), high, -bias),

@@ -66,7 +66,10 @@ def bound_scores(q: Interval, k: Interval, scale: float) -> Interval:
     y = sum_scaled(matrix_product(q, k, transposed=(False, True)), scale, None, 0.0)
     # The definition scales both factors by the root first.
     factor = math.sqrt(abs(scale)) * max((abs(end) for x in (q, k) if x.size for end in x.extremes), default=0.0)
-    y = replace(y, overflows=y.overflows or factor * 1.01 > dtype_range(q.dtype)[1])
+    limit = dtype_range(q.dtype)[1] / 1.01
+    # Products that cancel may overflow once they are scaled.
+    scaled = factor * factor * q.shape[-1] if abs(scale) > 1 else 0.0
+    y = replace(y, overflows=y.overflows or factor > limit or scaled > limit)
     if q.dtype is torch.float64 and not y.may_be_infinite:
         # ONNX Runtime has the scale, and its root, in float32.
         share = 8 * unit(torch.float32)

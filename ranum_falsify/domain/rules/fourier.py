@@ -27,26 +27,25 @@ def transform_bounds(
     length: int,
     *,
     inverse: bool = False,
-    shape: tuple[int, ...],
     dtype: torch.dtype,
 ) -> Interval:
     """Return bounds on the transforms of signals.
 
     Args:
         transform: The transform of the last two dimensions, time and parts; no coefficient exceeds 2.
-        x: Signals, `(..., time, parts)`, finite.
+        x: Signals, `(..., time, parts)`; of infinite ones nothing is known.
         length: Length of the transform.
         inverse: Whether results are divided by the length.
-        shape: Shape of the result.
         dtype: Type of the result.
     """
     x = x.split(len(x.shape) - 2, len(x.shape) - 1)
     low, high = x.doubles()
     size, work = torch.maximum(low.abs(), high.abs()).sum((-2, -1), keepdim=True), accumulation(x.dtype)
-    if not float(size.amax() if size.numel() else 0.0) * _growth(length) < torch.finfo(work).max:
-        return replace(Interval.fill(-math.inf, math.inf, shape, dtype), nan=True)
     centre, radius = low + (high - low) / 2, (high - low) / 2
     y = transform(centre)
+    shape = (*x.shape[:-2], *y.shape[-2:])
+    if not float(size.amax() if size.numel() else 0.0) * _growth(length) < torch.finfo(work).max:
+        return replace(Interval.fill(-math.inf, math.inf, shape, dtype), nan=True)
     error = 2 * fourier_share(length, work) * size + _growth(length) * tiny(work)
     if inverse:
         # ONNX Runtime has the reciprocal of the length in float32.

@@ -155,33 +155,41 @@ def _truncate(low: Tensor, high: Tensor, size: Tensor, x: Interval) -> Interval:
 
 
 def _multiply(x: Interval, index: Tensor, updates: Interval, count: Tensor) -> Interval:
-    (low, high), (least, greatest) = x.doubles(), updates.doubles()
+    (low, high), (least, greatest) = ends = x.doubles(), updates.doubles()
     sizes = torch.maximum(low.abs(), high.abs()), torch.maximum(least.abs(), greatest.abs())
     # Partial products count too: they may overflow although a small factor comes later.
     size = sizes[0].clamp(min=1).scatter_reduce(0, index, sizes[1].clamp(min=1), "prod")
+    nearest = [torch.where((a <= 0) & (b >= 0), 0.0, torch.minimum(a.abs(), b.abs())).clamp(max=1) for a, b in ends]
+    small = nearest[0].scatter_reduce(0, index, nearest[1], "prod") < 4 * tiny(x.dtype)
     zero = bool(x.contains(0).any() or updates.contains(0).any())
     if bool((low >= 0).all() and (least >= 0).all()):
-        smallest = low.clamp(max=1).scatter_reduce(0, index, least.clamp(max=1), "prod")
         products = (a.scatter_reduce(0, index, b, "prod") for a, b in ((low, least), (high, greatest)))
         lower, upper = (p.nan_to_num(nan=math.inf) for p in products)
         if x.is_floating:
             # Likewise they may underflow before a large factor.
-            lower = torch.where(smallest < 4 * tiny(x.dtype), 0.0, lower)
+            lower = torch.where(small, 0.0, lower)
             upper = torch.where(size > dtype_range(x.dtype)[1], math.inf, upper)
-        return _product(lower, upper, size, int(count.max()), x, zero=zero)
+        return _product(lower, upper, size, int(count.max()), x, zero=zero, small=small)
     whole = sizes[0].scatter_reduce(0, index, sizes[1], "prod").nan_to_num(nan=math.inf)
     if x.is_floating:
         whole = torch.where(size > dtype_range(x.dtype)[1], math.inf, whole)
-    return _product(-whole, whole, size, int(count.max()), x, zero=zero)
+    return _product(-whole, whole, size, int(count.max()), x, zero=zero, small=small)
 
 
-def _product(low: Tensor, high: Tensor, size: Tensor, factors: int, x: Interval, *, zero: bool) -> Interval:
-    """Return bounds of products of an element and `factors` updates, partial products being at most `size`."""
+def _product(
+    low: Tensor, high: Tensor, size: Tensor, factors: int, x: Interval, *, zero: bool, small: Tensor | bool = True
+) -> Interval:
+    """Return bounds of products of an element and `factors` updates, partial products being at most `size`.
+
+    Where partial products may be `small`, they are rounded to denormal numbers, and a large factor follows.
+    """
     if not x.is_floating:
         return _truncate(low, high, size, x)
     share = gamma(factors, x.dtype) + gamma(factors + 1, torch.float64)
+    lost = torch.where(torch.as_tensor(small), factors * torch.finfo(x.dtype).smallest_normal * size, 0.0)
+    lost = lost * torch.finfo(x.dtype).eps
     lower, upper = (
-        torch.where(bound.isinf() | (bound == 0), bound, bound + towards * bound.abs() * share)
+        torch.where(bound.isinf() | (bound == 0), bound, bound + towards * (bound.abs() * share + lost))
         for bound, towards in ((low, -1.0), (high, 1.0))
     )
     lower = torch.where(low >= 0, lower.clamp(min=0), lower)

@@ -128,7 +128,9 @@ def _sum_and_size(bound: Tensor, dims: Sequence[int], extremes: tuple[float, flo
     value = torch.sum(bound, list(dims), keepdim=True, dtype=torch.float64)
     if extremes[0] >= 0 or extremes[1] <= 0:
         return value, value.abs()
-    return value, torch.sum(bound.abs(), list(dims), keepdim=True, dtype=torch.float64)
+    # The least integer has no magnitude in its own type.
+    sizes = bound.abs() if bound.is_floating_point() else bound.double().abs()
+    return value, torch.sum(sizes, list(dims), keepdim=True, dtype=torch.float64)
 
 
 def _round_sums(x: Interval, low: Tensor, high: Tensor, low_size: Tensor, high_size: Tensor, *, terms: int) -> Sums:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
+import numpy as np
 import onnx
 import torch
 from dnnv.nn import Operation
-from dnnv.nn.operations import BatchNormalization
+from dnnv.nn.operations import BatchNormalization, Input
 from torch import Tensor
 from torch.nn import functional
 
@@ -222,6 +223,13 @@ def _scale_channels(op: Operation, x: Tensor, scale: Tensor, b: Tensor) -> Tenso
     return x * align_channels(scale, x.ndim) + align_channels(b, x.ndim)
 
 
+def _shape(field: Operation | np.ndarray | None) -> Sequence[int] | None:
+    """Return the shape of an operand that a node has; that of a number where it is not known."""
+    if field is None:
+        return None
+    return tuple(field.shape) if isinstance(field, (np.ndarray, Input)) else ()
+
+
 def standardised(
     dims: Callable[[Operation, int], Sequence[int]], scaled: Callable[..., Tensor], *, centred: bool = True
 ) -> Rowwise:
@@ -232,9 +240,15 @@ def standardised(
         scaled: Scales and shifts, as a row's function.
         centred: Whether the mean is subtracted.
     """
+
+    def rows(op: Operation, dtype: torch.dtype, runtimes: tuple[Runtime, ...], size: int) -> RowFunction | None:
+        if isinstance(op, LayerNormalization) and rules.in_one_pass(size, _shape(op.scale), _shape(op.b)):
+            return None
+        return StandardisedRows(float(op.epsilon), dtype, centred=centred)
+
     return Rowwise(
         dims=dims,
-        function=lambda op, dtype, runtimes, size: StandardisedRows(float(op.epsilon), dtype, centred=centred),
+        function=rows,
         outer=Affine(factors=("x", "input", "scale", "gamma"), function=scaled),
     )
 
@@ -275,7 +289,7 @@ _BEFORE_17 = onnx.defs.OpSchema(
     linear=standardised(from_axis, scale_elements),
     batch=batching.along_axis,
     kernel=None,
-    valid=[above_zero(_TEXT, VARIANCE, _row_variance, rules.variance_stays_positive(from_axis))],
+    valid=[above_zero(_TEXT, VARIANCE, _row_variance, rules.variance_stays_positive(from_axis, scaled=True))],
 )
 class LayerNormalization(Operation):
     """https://onnx.ai/onnx/operators/onnx__LayerNormalization.html."""
@@ -389,7 +403,7 @@ def _group_rows(op: Operation, dtype: torch.dtype, runtimes: tuple[Runtime, ...]
     # Half precision rounds each of the steps, or none, and float64 may be rounded to float32.
     if accumulation(dtype) is not dtype or (dtype is torch.float64 and rules.is_stashed_single(op)):
         return None
-    return StandardisedRows(float(op.epsilon), dtype, centred=True, cancels=True)
+    return StandardisedRows(float(op.epsilon), dtype, centred=True, cancels=dtype)
 
 
 def _cut_groups(op: Operation, x: Tensor, *others: object) -> Tensor:

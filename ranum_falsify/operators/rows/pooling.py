@@ -309,7 +309,8 @@ def _norm_bounds(
     least, greatest = (total(ends.clamp(max=_LARGEST_BASE).pow(p)) for ends in (near, far))
     least, greatest = (least * (1 - error) - lost).clamp(min=0), greatest * (1 + error) + lost
     overflows = (greatest >= torch.finfo(work).max) | (total((far >= _LARGEST_BASE).double()) > 0)
-    least, greatest = (ends.pow(1 / p) for ends in (least, greatest))
+    # Not all kernels of PyTorch compute powers that overflow.
+    least, greatest = torch.where(least.isinf(), 0.0, least).pow(1 / p), greatest.pow(1 / p)
     if x.dtype is not work:
         # PyTorch rounds the norm along each axis to half precision.
         error += 2 * nested * unit(x.dtype)

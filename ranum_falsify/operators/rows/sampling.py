@@ -67,7 +67,7 @@ def _affine_grid_bounds(site: Site, theta: Interval, size: np.ndarray) -> Interv
     places = Interval((base - error).to(theta.dtype), (base + error).to(theta.dtype), tuple(base.shape))
     y = matrix_product(places, theta, transposed=(False, True)).split(1)
     low, high = (end.reshape(-1, *sizes, end.shape[-1]) for end in (y.lower, y.upper))
-    return Interval(low, high, site.shape, y.nan, y.overflows)
+    return Interval(low, high, (count, *sizes, len(sizes)), y.nan, y.overflows)
 
 
 @opaque(torch=_affine_grid, interval=_affine_grid_bounds, kernel=None, valid=(), static=("size",))

@@ -208,11 +208,7 @@ def _dft_bounds(site: Site, x: Interval, length: np.ndarray | None, axis: np.nda
     dim = _axis(axis, len(x.shape))
     size = _length(site.op, length, x.shape[dim])
     moved = x.split(dim, len(x.shape) - 1).move(lambda bound: bound.movedim(dim, -2))
-    *shape, parts = site.shape
-    shape.append(shape.pop(dim))
-    y = transform_bounds(
-        _along(site.op, size), moved, size, inverse=bool(site.op.inverse), shape=(*shape, parts), dtype=x.dtype
-    )
+    y = transform_bounds(_along(site.op, size), moved, size, inverse=bool(site.op.inverse), dtype=x.dtype)
     return replace(y.move(lambda bound: bound.movedim(-2, dim)), nan=y.nan)
 
 
@@ -257,14 +253,9 @@ def _stft_bounds(
     size = _frame_size(x.shape, None if window is None else window.shape, length)
     frames = x.split(*range(1, len(x.shape))).move(lambda bound: _frames(bound, step, size))
     if window is not None:
-        product = multiply(site, frames, window.move(lambda bound: bound[:, None]))
-        if product.may_be_infinite:
-            return replace(Interval.fill(-math.inf, math.inf, site.shape, x.dtype), nan=True)
-        frames = product
+        frames = multiply(site, frames, window.move(lambda bound: bound[:, None]))
     onesided = bool(site.op.onesided)
-    return transform_bounds(
-        lambda bound: _transform(bound, size, onesided=onesided), frames, size, shape=site.shape, dtype=x.dtype
-    )
+    return transform_bounds(lambda bound: _transform(bound, size, onesided=onesided), frames, size, dtype=x.dtype)
 
 
 @opaque(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from inspect import signature
@@ -153,4 +154,6 @@ def activate(site: Site, inner: Interval, *operands: Interval | None) -> Interva
     if found is None:
         return inner
     node, rest = found
-    return add_inner_faults(bound_part(site, node, inner, *map(Interval.point, rest)), inner, *operands)
+    # Some functions make a number of NaN.
+    given = Interval.fill(-math.inf, math.inf, inner.shape, inner.dtype) if inner.nan else inner
+    return add_inner_faults(bound_part(site, node, given, *map(Interval.point, rest)), inner, *operands)

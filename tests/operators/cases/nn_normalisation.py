@@ -35,6 +35,12 @@ CASES = [
     case("LayerNormalization", "whole", [Spread((2, 3)), Spread((2, 3))], axis=0, outputs=3, epsilon=0.1),
     case("LayerNormalization", "statistics", [Spread((2, 3, 4)), Spread((3, 4))], axis=-2, outputs=3, opset=17),
     case("LayerNormalization", "offset", [Spread((2, 8), low=499.0, high=501.0), Spread((8,))], tolerance=(1e-3, 1e-3)),
+    case(
+        "LayerNormalization",
+        "broadcast",
+        [Spread((2, 3, 4), np.float64, 499.0, 501.0), Spread((4,), np.float64)],
+        axis=1,
+    ),
     case("LayerNormalization", "half", [Spread((2, 4), np.float16), Spread((4,), np.float16)]),
     case("GroupNormalization", "21", [IMAGE, *PAIR], num_groups=2),
     case("GroupNormalization", "18", [IMAGE, Spread((2,)), Spread((2,))], num_groups=2, opset=18, epsilon=0.1),

@@ -204,7 +204,8 @@ def _by_greatest(low: Tensor, high: Tensor, shape: tuple[int, ...]) -> Interval:
     # No element exceeds the greatest one; where that is negative, no quotient is below 1.
     least = torch.where(last < 0, corners.amin(0).clamp(min=1.0), corners.amin(0))
     greatest = torch.where(last < 0, corners.amax(0), corners.amax(0).clamp(max=1.0))
-    least = torch.where(shares, least.clamp(max=1.0), least)
+    # A greatest element that float32 holds as 0 divides nothing.
+    least = torch.where(shares, least.clamp(max=1.0).where(first > tiny(_SINGLE), 0.0), least)
     return _round(least, greatest, shape, 1)
 
 

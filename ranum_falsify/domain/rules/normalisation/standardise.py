@@ -67,13 +67,33 @@ def layer_normalisation(dims: Dims) -> IntervalRule:
         if not x.size:
             return _of_nothing(site, x, dims(site.op, len(x.shape)))
         rows = sections(x, dims(site.op, len(x.shape)))
-        y = finish(rows, standardise(rows, site.op.epsilon), _ends(scale), _ends(bias), x)
+        normal = standardise(rows, site.op.epsilon)
+        if in_one_pass(rows.size, *_shapes(scale, bias)):
+            normal = normal.hull(standardise(rows, site.op.epsilon, cancels=torch.float64))
+        y = finish(rows, normal, _ends(scale), _ends(bias), x)
         if len(site.op.output_names) == 1:
             return (y,)
         wide = statistics_type(site.op, x.dtype)
         return (y, *bound_statistics(rows, site.op.epsilon, x, wide))[: len(site.op.output_names)]
 
     return rule
+
+
+def in_one_pass(size: int, *shapes: Sequence[int] | None) -> bool:
+    """Tell whether ONNX Runtime computes the variance as mean(x^2) - mean(x)^2, in float64.
+
+    `LayerNormalization` does so beside a scale or a bias that broadcasts, and is infinite or NaN where rounding makes
+    that negative.
+
+    Args:
+        size: How many numbers are normalised together.
+        shapes: Shapes of the scale and of the bias, as far as they are given.
+    """
+    return any(shape is not None and math.prod(shape) != size for shape in shapes)
+
+
+def _shapes(*factors: Interval | None) -> list[Sequence[int]]:
+    return [one.shape for one in factors if one is not None]
 
 
 def _of_nothing(site: Site, x: Interval, dims: Sequence[int]) -> tuple[Interval, ...]:
@@ -146,7 +166,7 @@ def group_normalisation(site: Site, x: Interval, scale: Interval, bias: Interval
         low, high = (end.reshape(*sizes, *tail) for end in values.doubles())
         return low, high
 
-    y = finish(rows, standardise(rows, site.op.epsilon, cancels=True), ends(scale), ends(bias), apart)
+    y = finish(rows, standardise(rows, site.op.epsilon, cancels=rows.dtype), ends(scale), ends(bias), apart)
     if y.lower.shape[1:3] != (1, 1):
         y = y.split(1, 2)
     sizes = (y.lower.shape[0], y.lower.shape[1] * y.lower.shape[2], *y.lower.shape[3:])
@@ -236,16 +256,26 @@ def bound_statistics(rows: Sections, epsilon: float, x: Interval, wide: torch.dt
 
 
 def variance_stays_positive(
-    dims: Dims, name: str = "x", epsilon: Callable[[Operation], float] | None = None
+    dims: Dims, name: str = "x", epsilon: Callable[[Operation], float] | None = None, *, scaled: bool = False
 ) -> Callable[[Operation, Mapping[str, Interval]], bool]:
-    """Return the proof that the variance of each section of an operand, plus epsilon, is above 0."""
+    """Return the proof that the variance of each section of an operand, plus epsilon, is above 0.
+
+    Args:
+        dims: The dimensions of a section.
+        name: The operand.
+        epsilon: The epsilon of a node; its attribute by default.
+        scaled: Whether the way of computing it depends on a scale and a bias; see :func:`in_one_pass`.
+    """
 
     def holds(op: Operation, operands: Mapping[str, Interval]) -> bool:
         x = operands[name]
         if not x.size or x.may_be_infinite:
             return not x.size
         rows = sections(x, dims(op, len(x.shape)))
-        return moments(rows).stays_positive(epsilon(op) if epsilon else float(op.epsilon), x.dtype)
+        number = epsilon(op) if epsilon else float(op.epsilon)
+        if scaled and in_one_pass(rows.size, *_shapes(operands["scale"], operands.get("b"))):
+            return _stays_positive(replace(rows, dtype=torch.float64), number)
+        return moments(rows).stays_positive(number, x.dtype)
 
     return holds
 
@@ -255,10 +285,14 @@ def groups_stay_positive(op: Operation, operands: Mapping[str, Interval]) -> boo
     x = operands["x"]
     if not x.size or x.may_be_infinite:
         return not x.size
-    if not op.epsilon >= 0:
+    return _stays_positive(_group_rows(op, group(x, op.num_groups)), float(op.epsilon))
+
+
+def _stays_positive(rows: Sections, epsilon: float) -> bool:
+    """Prove that mean(x^2) - mean(x)^2 + epsilon is above 0 for each section, although it cancels."""
+    if not epsilon >= 0:
         return False
-    rows = _group_rows(op, group(x, op.num_groups))
-    root: Tensor = moments(rows).least_root(float(op.epsilon), x.dtype)
+    root: Tensor = moments(rows).least_root(epsilon, rows.dtype)
     return bool((root.square() > cancellation(rows)).all())
 
 

@@ -14,7 +14,8 @@ computing the sample variance, The American Statistician 37, 1983); or as mean(x
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -81,6 +82,11 @@ class Standardised:
     upper: Tensor
     nan: bool = False
 
+    def hull(self, other: Standardised) -> Standardised:
+        """Return bounds of what either may be."""
+        low, high = torch.minimum(self.lower, other.lower), torch.maximum(self.upper, other.upper)
+        return Standardised(lower=low, upper=high, nan=self.nan or other.nan)
+
 
 def moments(rows: Sections, *, apart: bool = False) -> Moments:
     """Return the moments of each section.
@@ -112,14 +118,14 @@ def moments(rows: Sections, *, apart: bool = False) -> Moments:
 
 
 def standardise(
-    rows: Sections, epsilon: float, *, cancels: bool = False, added: float = 0.0, apart: bool = False
+    rows: Sections, epsilon: float, *, cancels: torch.dtype | None = None, added: float = 0.0, apart: bool = False
 ) -> Standardised:
     """Return bounds of (x - mean) / sqrt(variance + epsilon) over each section.
 
     Args:
         rows: The numbers.
         epsilon: Number that is added to the variance; nothing is known where it is below 0, as z falls with d there.
-        cancels: Whether a runtime computes the variance as mean(x^2) - mean(x)^2.
+        cancels: Type in which a runtime computes the variance as mean(x^2) - mean(x)^2, if one does.
         added: Another number that a runtime may add to the deviation.
         apart: Whether every step writes a tensor of its own, which half precision rounds.
     """
@@ -130,7 +136,7 @@ def standardise(
     least, greatest, fewest, most = _parts(rows)
     lost = _denormal(rows) if apart and _is_half(rows) else tiny(accumulation(rows.dtype))
     relative = _relative_error(rows, root, lost) + added / root
-    limit = _cancelling_limit if cancels else _limit
+    limit = partial(_cancelling_limit, lost=cancellation(replace(rows, dtype=cancels))) if cancels else _limit
     high = limit(_quotient(greatest, fewest, most, rows.size, epsilon), greatest, root, epsilon, known, rows)
     low = -limit(_quotient(-least, fewest, most, rows.size, epsilon), -least, root, epsilon, known, rows)
     low, high = low - low.abs() * relative, high + high.abs() * relative
@@ -211,7 +217,7 @@ class Scores:
     squares: tuple[Tensor, Tensor]
 
 
-def bound_scores(rows: Sections, epsilon: float, *, centred: bool, cancels: bool = False) -> Scores:
+def bound_scores(rows: Sections, epsilon: float, *, centred: bool, cancels: torch.dtype | None = None) -> Scores:
     """Return what is known of numbers divided by the root of their mean square plus epsilon.
 
     Args:
@@ -226,7 +232,7 @@ def bound_scores(rows: Sections, epsilon: float, *, centred: bool, cancels: bool
         root = of.least_root(epsilon, rows.dtype)
         share = torch.where(root > 0, of.drift / root, math.inf)
         relative = _relative_error(rows, root, tiny(accumulation(rows.dtype)))
-        lost = cancellation(rows) / root.square() if cancels else lost
+        lost = cancellation(replace(rows, dtype=cancels)) / root.square() if cancels else lost
         squares = of.least_deviation.square(), of.greatest_deviation.square()
     else:
         z, share = divide_by_root_mean_square(rows, epsilon, 1 / rows.size), torch.zeros_like(rows.lower[..., :1])
@@ -336,9 +342,11 @@ def _limit(z: Tensor, d: Tensor, root: Tensor, epsilon: float, known: Moments, r
     return torch.minimum(near, torch.minimum(far, plain))
 
 
-def _cancelling_limit(z: Tensor, d: Tensor, root: Tensor, epsilon: float, known: Moments, rows: Sections) -> Tensor:
-    """Return the same if the variance is a difference of two large numbers."""
-    lost = cancellation(rows) / root.square()
+def _cancelling_limit(
+    z: Tensor, d: Tensor, root: Tensor, epsilon: float, known: Moments, rows: Sections, *, lost: Tensor
+) -> Tensor:
+    """Return the same if the variance is a difference of two large numbers, whose rounding is `lost`."""
+    lost = lost / root.square()
     near = z + known.drift / root
     factor = torch.where(near >= 0, 1 / (1 - lost).sqrt(), 1 / (1 + lost).sqrt())
     return torch.where(lost < 1, near * factor, math.inf)

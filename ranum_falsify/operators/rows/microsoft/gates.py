@@ -105,8 +105,8 @@ def _gated_norm_bounds(site: Site, x: Interval, scale: Interval, gate: Interval)
     rows = sections(parts, [-1])
     inner = finish(rows, divide_by_root_mean_square(rows, op.epsilon, 1 / rows.size), scale.doubles(), None, parts)
     active = bound_part(site, _gate(op), gate)
-    # The factors may be multiplied in another order.
-    largest = (max(map(abs, t.extremes)) for t in (scale, active))
+    # The factors may be multiplied in another order, and one product overflow before another takes it back.
+    largest = (max(1.0, *map(abs, t.extremes)) for t in (scale, active))
     if inner.nan or active.nan or math.prod(largest) * math.sqrt(size) > torch.finfo(torch.float32).max / 4:
         return unknown(site)[0]
     normal = replace(inner.split(*range(len(parts.shape))).move(lambda bound: bound.flatten(-2)), nan=inner.nan)

@@ -51,8 +51,9 @@ def _softmax(
         raise UnsupportedAttributeError(f"opset {op.softmax_opset} is not one of ONNX")
     if not -x.ndim <= op.axis < x.ndim:
         raise UnsupportedAttributeError(f"axis {op.axis} is not one of {x.ndim}")
-    if y_scale.numel() != 1:
-        raise UnsupportedAttributeError(f"a scale of {y_scale.numel()} elements is not one of all results")
+    for name, one in (("scale", y_scale), ("zero point", y_zero)):
+        if one.numel() != 1:
+            raise UnsupportedAttributeError(f"a {name} of {one.numel()} elements is not one of all results")
     values, dims = x.double() * x_scale.double(), tuple(_dims(op, x.ndim))
     powers = (values - values.amax(dims, keepdim=True)).exp()
     return round_to_steps(powers / powers.sum(dims, keepdim=True) * _steps_per_unit(y_scale), y_zero, x.dtype)
