@@ -205,6 +205,9 @@ def _torch_samples(axis: ResizedAxis, transform: str) -> bool:
 _SAFE_INTEGER = 2.0**62
 """Below it, float64 numbers fit into every integer type of 64 bits, whatever is added to round them."""
 
+_DENORMAL = 2.0**-149
+"""What a product loses at most where it is a denormal number of float32, twice."""
+
 _STEEPEST = 4.0
 """The largest coefficient of cubic kernels whose errors are known: weights of steeper ones cancel one another."""
 
@@ -294,16 +297,15 @@ def _weight_ends(low: Tensor, high: Tensor, number: int, taps: Taps, axis: Resiz
         least, greatest = least + (up * a + down * b), greatest + (up * b + down * a)
         size = torch.maximum(a.abs(), b.abs())
         error = error + size * (doubt + taps.error + (len(weights) + 8) * rounding * (up - down))
+        error = error + torch.where((size > 0) & (up - down > 0), _DENORMAL, 0.0)
         hull = (a, b) if hull is None else (torch.minimum(hull[0], a), torch.maximum(hull[1], b))
     least, greatest = least - error, greatest + error
     if hull is None or (weights < 0).any():
         return least, greatest
     # Weights that are not negative add up to 1, except for rounding.
     share = 2 * (len(weights) + 8) * rounding + len(weights) * taps.error
-    return (
-        torch.maximum(least, hull[0] - share * hull[0].abs()),
-        torch.minimum(greatest, hull[1] + share * hull[1].abs()),
-    )
+    below, above = (share * end.abs() + len(weights) * _DENORMAL * (end != 0) for end in hull)
+    return torch.maximum(least, hull[0] - below), torch.minimum(greatest, hull[1] + above)
 
 
 plain(
