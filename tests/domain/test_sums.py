@@ -114,6 +114,18 @@ def test_integers_wrap(body: str, low: int, high: int, expected: tuple[int, int]
     assert ends(bounds(body, box(low, high, np.int8), kind="int8")) == expected
 
 
+@pytest.mark.parametrize(
+    ("body", "numbers"),
+    [
+        ("y = ReduceProd<keepdims = 0>(x)", [0, *[5] * 40]),
+        ("y = ReduceSum<keepdims = 0>(x)", [np.iinfo(np.int64).min, np.iinfo(np.int64).max]),
+    ],
+)
+def test_parts_that_fit_no_integer_leave_the_whole_open(body: str, numbers: Sequence[int]) -> None:
+    known = box(numbers, numbers, np.int64)
+    assert ends(bounds(body, known, kind="int64")) == (-(2.0**63), 2.0**63)
+
+
 def test_quotients_of_integers_leave_zero_out() -> None:
     assert ends(bounds("y = Div(x, z)", box(10, 20, np.int64), box(-3, 4, np.int64), kind="int64")) == (-20, 20)
     assert ends(bounds("y = Div(x, z)", box(10, 20, np.int64), box(0, 4, np.int64), kind="int64")) == (2, 20)

@@ -160,7 +160,7 @@ def _multiply(x: Interval, index: Tensor, updates: Interval, count: Tensor) -> I
     # Partial products count too: they may overflow although a small factor comes later.
     size = sizes[0].clamp(min=1).scatter_reduce(0, index, sizes[1].clamp(min=1), "prod")
     nearest = [torch.where((a <= 0) & (b >= 0), 0.0, torch.minimum(a.abs(), b.abs())).clamp(max=1) for a, b in ends]
-    small = nearest[0].scatter_reduce(0, index, nearest[1], "prod") < 4 * tiny(x.dtype)
+    small = nearest[0].scatter_reduce(0, index, nearest[1], "prod") < (4 * tiny(x.dtype) if x.is_floating else 0)
     zero = bool(x.contains(0).any() or updates.contains(0).any())
     if bool((low >= 0).all() and (least >= 0).all()):
         products = (a.scatter_reduce(0, index, b, "prod") for a, b in ((low, least), (high, greatest)))

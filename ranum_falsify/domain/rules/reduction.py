@@ -379,6 +379,8 @@ def product(site: Site, x: Interval, dims: list[int]) -> Interval:
     rest = [dim for dim in range(low.ndim) if dim not in dims]
     stored = [1 if dim in dims else low.shape[dim] for dim in range(low.ndim)]
     low, high = (bound.permute(*rest, *dims).flatten(len(rest)) for bound in (low, high))
+    # ONNX Runtime makes another number of parts that do not fit, even where a 0 follows.
+    parts_size = torch.maximum(low.abs(), high.abs()).clamp(min=1).prod(-1).reshape(stored)
     while low.shape[-1] > 1:
         half = low.shape[-1] // 2
         tail = [bound[..., 2 * half :] for bound in (low, high)]
@@ -395,8 +397,7 @@ def product(site: Site, x: Interval, dims: list[int]) -> Interval:
         low = high = torch.ones((*low.shape[:-1], 1), dtype=torch.float64)
     low, high = low.reshape(stored), high.reshape(stored)
     if not x.is_floating:
-        size = torch.maximum(low.abs(), high.abs())
-        return truncate_to_integers(Sums(low=low, high=high, size=size), low, high, x.dtype, shape)
+        return truncate_to_integers(Sums(low=low, high=high, size=parts_size), low, high, x.dtype, shape)
     return _round_stepwise(x, low, high, growth(count, x.dtype, stepwise=True), _parts(x, dims, copies), shape)
 
 

@@ -372,8 +372,19 @@ class LpNormalization(Operation):
     """https://onnx.ai/onnx/operators/onnx__LpNormalization.html."""
 
 
+_HALVES: dict[int | None, torch.dtype] = {10: torch.float16, 16: torch.bfloat16}
+"""Half precision, by the number of its type in ONNX."""
+
+
 def _cut_rows(op: Operation, x: Tensor) -> Tensor:
-    """Return the operand with the elements that are normalised together along its last dimension."""
+    """Return the operand with the elements that are normalised together along its last dimension.
+
+    Raises:
+        UnsupportedAttributeError: They are to be rounded to another half precision first.
+    """
+    stashed = _HALVES.get(getattr(op, "stash_type", None))
+    if stashed not in (None, x.dtype):
+        raise UnsupportedAttributeError(f"GroupNormalization: stash_type {op.stash_type} beside {x.dtype}")
     return convert_to_stash(op, x).reshape(x.shape[0], op.num_groups, -1)
 
 

@@ -179,6 +179,8 @@ def _lstm_bounds(site: Site, *operands: Interval | None) -> tuple[Interval, ...]
         input_steps=_steps_of(w, w_scale),
         weight_steps=_steps_of(r, r_scale),
     )
+    if max(map(abs, (*layer.w.extremes, *layer.r.extremes))) > dtype_range(x.dtype)[1]:
+        return tuple(replace(output, nan=True) for output in unknown(site))
     try:
         found = layer_bounds(layer, lstm_step_of(site.op, directions, x.dtype))
     except Overflow:
