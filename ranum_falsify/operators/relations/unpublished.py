@@ -49,7 +49,11 @@ Draws are cuRAND's: uniform ones lie in (0, 1], of which DistributionTemplates.h
 come from these by Box and Muller's formula.
 """
 
-_TYPES = (torch.float32, torch.float64)
+_HALVES = frozenset((torch.float16, torch.bfloat16))
+_TYPES = _HALVES | {torch.float32, torch.float64}
+
+_NOT_IN_HALF = _DRAWING | {"ConvTranspose", "NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"}
+"""Operators whose kernels may round to half precision on the way, or whose range is another one there."""
 
 _MAY_SCALE = ("aten.add", "aten.sub", "aten.rsub")
 """Sums whose `alpha` the exporter multiplies with before: a kernel may round both at once."""
@@ -99,12 +103,15 @@ def describe_unpublished(graph: Graph) -> str:
     if has_subgraphs(graph):
         return "a subgraph"
     dtypes = {torch_dtype(details.dtype) for details in graph.details.values() if is_floating(np.dtype(details.dtype))}
-    if halves := dtypes.difference(_TYPES):
-        return f"kernels of {min(map(str, halves)).removeprefix('torch.')}"
+    if others := dtypes.difference(_TYPES):
+        return f"kernels of {min(map(str, others)).removeprefix('torch.')}"
+    halves = " in half precision" if dtypes & _HALVES else ""
     for op in nodes_with_branches(graph):
         spec = spec_of(op)
         if spec.domain or not _is_published(op, spec, dtypes):
-            return f"{spec.op_type} {op.name}"
+            return f"{spec.op_type} {op.name}{halves}"
+        if halves and spec.op_type in _PRODUCTS:
+            return f"{spec.op_type} {op.name}{halves}"
         if kind(op) == "Div" and _is_multiplied(op):
             return f"{spec.op_type} {op.name} by a single number, whose reciprocal may be rounded first"
         if spec.op_type in _CONVOLUTIONS and torch.backends.cudnn.enabled:
@@ -131,7 +138,10 @@ def _describe_fused(graph: Graph) -> str:
 def _is_published(op: Operation, spec: OperatorSpec, dtypes: set[torch.dtype]) -> bool:
     if kind(op) == "Cast":  # bounds are the whole type where numbers lie beyond the range of integers
         return op.to not in NARROW
-    if spec.op_type in _WRITING and op.reduction not in (None, "none", "add"):
+    halves = dtypes & _HALVES
+    if spec.op_type in _WRITING and op.reduction not in (None, "none", *(() if halves else ("add",))):
+        return False
+    if halves and spec.op_type in _NOT_IN_HALF:
         return False
     known = _MOVING | _CHOOSING | _ROUNDED | _PRODUCTS | _SUMS | _WRITING | _DRAWING
     own = () if spec.op_type in known else (spec.op_type,)
