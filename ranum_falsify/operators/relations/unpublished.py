@@ -110,15 +110,29 @@ def describe_unpublished(graph: Graph) -> str:
         spec = spec_of(op)
         if spec.domain or not _is_published(op, spec, dtypes):
             return f"{spec.op_type} {op.name}{halves}"
-        if halves and spec.op_type in _PRODUCTS:
-            return f"{spec.op_type} {op.name}{halves}"
         if kind(op) == "Div" and _is_multiplied(op):
             return f"{spec.op_type} {op.name} by a single number, whose reciprocal may be rounded first"
         if spec.op_type in _CONVOLUTIONS and torch.backends.cudnn.enabled:
             return f"{spec.op_type} {op.name} by cuDNN, which torch.backends.cudnn.enabled = False does without"
-        if spec.op_type in _PRODUCTS and torch.backends.cuda.matmul.fp32_precision not in ("none", "ieee"):
-            return f"{spec.op_type} {op.name} with operands in TF32, which this process allows"
+        if spec.op_type in _PRODUCTS and (setting := _find_unknown_setting(dtypes, spec)):
+            return f"{spec.op_type} {op.name} {setting}, which this process allows"
     return _describe_fused(graph)
+
+
+def _find_unknown_setting(dtypes: set[torch.dtype], spec: OperatorSpec) -> str:
+    """Return what a setting of this process allows of a product that bounds do not cover; "" for nothing."""
+    settings = torch.backends.cuda.matmul
+    if torch.float16 in dtypes and settings.allow_fp16_accumulation:
+        return "with sums in float16 alone"
+    if torch.float32 not in dtypes or settings.fp32_precision in ("none", "ieee"):
+        return ""
+    try:
+        lower = torch.get_float32_matmul_precision() == "medium"
+    except RuntimeError:  # the newer setting was used, which has no such value
+        lower = False
+    if lower or settings.fp32_precision != "tf32":
+        return "with operands in less than TF32"
+    return "with operands in TF32" if spec.op_type == "ConvTranspose" else ""
 
 
 def _describe_fused(graph: Graph) -> str:
