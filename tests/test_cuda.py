@@ -10,17 +10,25 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import onnx
 import pytest
 import torch
+from onnx import helper
+from torch import Tensor
 
 import ranum_falsify as rf
 from ranum_falsify.config import CUDA, ProveConfig, SearchConfig
+from ranum_falsify.domain import Interval, IntervalAnalysis
 from ranum_falsify.domain.kernels import envelope, find_envelope
 from ranum_falsify.domain.kernels.records import FOLDER, Record, read_record, record_text, use_measured
+from ranum_falsify.domain.linear.bounds import LinearAnalysis
+from ranum_falsify.network import Graph, read
 from ranum_falsify.results.assumptions import scope
 from ranum_falsify.selfcheck.subjects import SUBJECTS, Subject
 from ranum_falsify.verify.search.device import batch_limit
 from tests.cli.test_app import environment
+from tests.domain.tensor_cores import draw
 from tests.network.building import parse
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -217,18 +225,23 @@ def test_what_has_no_published_error_is_left_open_by_name(text: str, named: str)
     assert "no error is published of " in notice and named in notice
 
 
-@pytest.mark.few(1)
-@pytest.mark.parametrize("name", ["float32_matmul_precision", "fp32_precision"])
-def test_products_in_tf32_are_left_open(name: str) -> None:
+@pytest.mark.few(2)
+@pytest.mark.parametrize(
+    ("setting", "verdict"),
+    [
+        ("torch.set_float32_matmul_precision('high')", "holds"),
+        ("torch.set_float32_matmul_precision('medium')", "unknown"),
+        ("torch.backends.cuda.matmul.fp32_precision = 'tf32'", "holds"),
+    ],
+)
+def test_products_in_tf32_are_proved_but_not_in_less(setting: str, verdict: str) -> None:
     """PyTorch has an older setting and a newer one, and refuses to tell the older where the newer was used."""
-    code = {
-        "float32_matmul_precision": "torch.set_float32_matmul_precision('high')",
-        "fp32_precision": "torch.backends.cuda.matmul.fp32_precision = 'tf32'",
-    }[name]
-    lines = ["import torch", "from tests.test_cuda import LOSS, prove", code, "print(prove(LOSS))"]
+    lines = ["import torch", "from tests.test_cuda import LOSS, prove", setting, "print(prove(LOSS))"]
     command = [sys.executable, "-c", "\n".join(lines)]
     done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=120, check=True)
-    assert done.stdout.startswith("unknown") and "MatMul" in done.stdout and "TF32" in done.stdout
+    assert done.stdout.startswith(verdict) and ("MatMul" in done.stdout and "TF32" in done.stdout) == (
+        verdict == "unknown"
+    )
 
 
 class Attention(torch.nn.Module):
@@ -291,6 +304,141 @@ def test_a_quotient_by_a_power_of_two_is_exact() -> None:
 def test_pytorch_judges_what_is_about_it_alone() -> None:
     judges = [SearchConfig(runtime=names).judge for names in ("torch", CUDA, ("torch", "exact"))]
     assert judges == ["torch", "torch", "onnxruntime"]
+
+
+# attacks ------------------------------------------------------------------------------------------------------------
+
+HALVES = [torch.float16, torch.bfloat16]
+SETTINGS = {"tf32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+
+
+def of_tensor(name: str, x: Tensor) -> onnx.TensorProto:
+    kind = getattr(onnx.TensorProto, str(x.dtype).removeprefix("torch.").replace("float32", "float").upper())
+    return helper.make_tensor(name, kind, x.shape, x.contiguous().view(torch.uint8).numpy().tobytes(), raw=True)
+
+
+def layers(fused: bool, w: Tensor, b: Tensor, v: Tensor) -> Graph:
+    """Return two layers, y = (x w + b) v."""
+    parts = [of_tensor(name, x) for name, x in (("w", w), ("b", b), ("v", v))]
+    kind = parts[0].data_type
+    first = [helper.make_node("Gemm", ["x", "w", "b"], ["a"])]
+    if not fused:
+        first = [helper.make_node("MatMul", ["x", "w"], ["h"]), helper.make_node("Add", ["h", "b"], ["a"])]
+    inputs = [helper.make_tensor_value_info("x", kind, [2, w.shape[0]])]
+    outputs = [helper.make_tensor_value_info("y", kind, [2, v.shape[1]])]
+    graph = helper.make_graph([*first, helper.make_node("MatMul", ["a", "v"], ["y"])], "g", inputs, outputs, parts)
+    return read(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8))
+
+
+def bound_of(graph: Graph, box: Interval) -> Interval:
+    """Return the bounds of the last node, infinite results among them."""
+    found: list[Interval] = []
+    IntervalAnalysis(graph, runtimes=("torch", CUDA)).run([box], lambda visited: found.extend(visited.outputs))
+    return found[-1]
+
+
+def strays(seed: int, setting: str, reduces: bool, runtimes: tuple[str, ...]) -> list[str]:
+    """Return in which analyses of two layers bounds do not hold what tensor cores may make of points of a box."""
+    rng, dtype = np.random.default_rng(seed), SETTINGS[setting]
+    n, k, m = int(rng.integers(1, 30)), int(rng.integers(1, 40 if setting == "bfloat16" else 200)), 3
+    w, b, v = (torch.from_numpy(rng.standard_normal(s) * 2.0 ** rng.integers(-6, 3)) for s in ((k, n), (n,), (n, m)))
+    if seed % 3 == 0:
+        w, b, v = w.abs(), b.abs(), v.abs()
+    w, b, v = w.to(dtype), b.to(dtype), v.to(dtype)
+    scale = 2.0 ** rng.integers(-14, 3)
+    centre, radius = (
+        torch.from_numpy(rng.standard_normal((2, k)) * scale),
+        scale * float(rng.choice([0, 1e-4, 1e-2, 1])),
+    )
+    low, high = (centre - radius).to(dtype), (centre + radius).to(dtype)
+    graph = layers(fused := bool(rng.integers(2)), w, b, v)
+    plain, linear = IntervalAnalysis(graph, runtimes=runtimes), LinearAnalysis(graph, runtimes=runtimes)
+    box = Interval.of(low, high, (2, k))
+    (whole,), _ = plain.run([box]), linear.run([box])
+    bounds = {"interval": whole, "linear": linear.tighten(graph.nodes[-1])}
+    found = []
+    for _ in range(6):
+        x = torch.where(torch.from_numpy(rng.random((2, k))) < rng.random(), low, high)
+        cores = draw(rng, factor_bits=11 if setting == "tf32" else 0, between=reduces)
+        # What is linear in three dimensions adds its bias inside, and is written with two nodes.
+        inside = fused or rng.integers(2)
+        y = cores(cores(x, w, b) if inside else cores(x, w) + b, v).double()
+        for name, bound in bounds.items():
+            assert bound is not None
+            least, greatest = bound.doubles()
+            if not bool(((y >= least) & (y <= greatest)).all()):
+                found.append(f"{name} of {seed}")
+    return found
+
+
+@pytest.fixture
+def allowed() -> Iterator[Any]:
+    settings = torch.backends.cuda.matmul
+    reductions = ("allow_fp16_reduced_precision_reduction", "allow_bf16_reduced_precision_reduction")
+    before = {name: getattr(settings, name) for name in ("allow_tf32", *reductions)}
+
+    def allow(*, tf32: bool, reduces: bool) -> None:
+        settings.allow_tf32 = tf32
+        for name in reductions:
+            setattr(settings, name, reduces)
+
+    yield allow
+    for name, value in before.items():
+        setattr(settings, name, value)
+
+
+@pytest.mark.parametrize(
+    ("setting", "reduces"),
+    [("tf32", False), *((half, way) for half in ("float16", "bfloat16") for way in (True, False))],
+)
+def test_products_of_tensor_cores_lie_within_the_bounds(setting: str, reduces: bool, allowed: Any) -> None:
+    allowed(tf32=setting == "tf32", reduces=reduces)
+    assert [stray for seed in range(20) for stray in strays(seed, setting, reduces, ("torch", CUDA))] == []
+    # The attack finds what bounds of other processors leave out.
+    outside = [stray for seed in range(20) for stray in strays(seed, setting, reduces, ("torch",))]
+    assert outside or setting == "float16" or not (setting == "tf32" or reduces)
+
+
+def test_batches_of_products_may_be_rounded_whatever_is_set(allowed: Any) -> None:
+    allowed(tf32=False, reduces=False)
+
+    def width(x: str, w: str, y: str) -> float:
+        text = f"g (float16{x} x, float16{w} w) => (float16{y} y) {{ y = MatMul(x, w) }}"
+        analysis = IntervalAnalysis(read(parse(text)), runtimes=("torch", CUDA))
+        (found,) = analysis.run([Interval.fill(1, 1, op.shape, torch.float16) for op in analysis.graph.inputs])
+        assert found is not None
+        return found.extremes[1] - found.extremes[0]
+
+    assert width("[1, 2, 99]", "[1, 99, 2]", "[1, 2, 2]") > 8 * width("[2, 99]", "[99, 2]", "[2, 2]")
+
+
+def test_a_factor_may_be_rounded_to_infinity(allowed: Any) -> None:
+    allowed(tf32=True, reduces=False)
+    text = "g (float[1, 1] x) => (float[1, 1] y) <float[1, 1] w = {1e-30}> { y = MatMul(x, w) }"
+    for size, may_be_infinite in ((3.39e38, False), (3.4028e38, True)):
+        y = bound_of(read(parse(text)), Interval.fill(0, size, (1, 1), torch.float32))
+        assert y.may_be_infinite is may_be_infinite
+
+
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+def test_what_is_rounded_to_half_precision_lies_within_the_bounds(dtype: torch.dtype) -> None:
+    name, generator = str(dtype).removeprefix("torch."), torch.Generator().manual_seed(0)
+    for subject in PUBLISHED:
+        kernel, half = (find_envelope(subject.key, of, CUDA) for of in (torch.float32, dtype))
+        if subject.exponent is not None or subject.op_domain or kernel is None or half is None:
+            continue
+        size = torch.exp2(torch.rand(256, dtype=torch.float64, generator=generator) * 30 - 26)
+        sign = torch.randint(2, size.shape, generator=generator) * 2.0 - 1
+        x = (size * sign).clamp(*subject.domain).to(dtype)
+        text = f"g ({name}[256] x) => ({name}[256] y) {{ y = {subject.key}(x) }}"
+        bounds = bound_of(read(parse(text, 22)), Interval.of(x, x, (256,)))
+        exact = subject.value(x).nan_to_num(math.nan, math.nan, math.nan)
+        error = kernel.relative * exact.abs() + kernel.absolute
+        for y in (exact - error, exact, exact + error):
+            rounded = y.clamp(kernel.lowest, kernel.highest).float().to(dtype).double()
+            least, greatest = bounds.doubles()
+            outside = ~((rounded >= least) & (rounded <= greatest)) & ~rounded.isnan()
+            assert not bool(outside.any()), (subject.key, x[outside].tolist())
 
 
 # the device ---------------------------------------------------------------------------------------------------------

@@ -78,9 +78,9 @@ class Site:
         kernels = spec_of(self.op).kernel
         return self.envelope(kernels[entry], dtype) if kernels else EXACT
 
-    def rounding(self, terms: int, dtype: torch.dtype) -> ProductRounding:
+    def rounding(self, terms: int, dtype: torch.dtype, *, batched: bool = True) -> ProductRounding:
         """Return how matrix products and convolutions round sums of some products of operands of a dtype."""
-        return product_rounding(terms, dtype, self.runtimes)
+        return product_rounding(terms, dtype, self.runtimes, batched=batched)
 
     def roundings_within(self, terms: int, dtype: torch.dtype) -> int:
         """Return how often means of windows are rounded to a half precision on the way; 0 where they are in float32.

@@ -81,7 +81,10 @@ def _gemm(op: Operation, a: Tensor, b: Tensor, c: Tensor | None) -> Tensor:
 
 @infinity_aware
 def _matmul_bounds(site: Site, a: Interval, b: Interval) -> Interval:
-    return saturate(site, matrix_product(a, b, rounding=lambda terms: site.rounding(terms, a.dtype)), b)
+    batched = max(len(a.shape), len(b.shape)) > 2
+    return saturate(
+        site, matrix_product(a, b, rounding=lambda terms: site.rounding(terms, a.dtype, batched=batched)), b
+    )
 
 
 @infinity_aware
@@ -91,7 +94,7 @@ def _gemm_bounds(site: Site, a: Interval, b: Interval, c: Interval | None) -> In
     b, c = requantise(site, b, c)
     c = None if op.beta == 0 else c
     terms = a.shape[-2 if turned[0] else -1]
-    how = site.rounding(terms, a.dtype)
+    how = site.rounding(terms, a.dtype, batched=False)
     if op.alpha == 1 and op.beta == 1:
         return saturate(site, matrix_product(a, b, c, transposed=turned, rounding=lambda _: how), b)
     product = matrix_product(a, b, transposed=turned, rounding=lambda _: how)
