@@ -259,6 +259,16 @@ class Silu(torch.nn.Module):
         return torch.exp(torch.nn.functional.silu(x))
 
 
+class Half(torch.nn.Module):
+    def __init__(self, compares: bool = False) -> None:
+        super().__init__()
+        self.layer, self.compares = torch.nn.Linear(4, 3), compares
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = torch.log_softmax(self.layer(x[0].half()), -1)
+        return torch.exp(torch.where(y > -0.1, -y, y) if self.compares else y)
+
+
 class Loss(torch.nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -278,7 +288,15 @@ def no_cudnn() -> Iterator[None]:
 @pytest.mark.few(3)
 @pytest.mark.usefixtures("no_cudnn")
 @pytest.mark.parametrize(
-    ("module", "open_"), [(Attention(), "CastLike"), (InverseRoot(), "aten.rsqrt"), (Silu(), ""), (Loss(), "")]
+    ("module", "open_"),
+    [
+        (Attention(), "CastLike"),
+        (InverseRoot(), "aten.rsqrt"),
+        (Silu(), ""),
+        (Loss(), ""),
+        (Half().half(), ""),
+        (Half(compares=True).half(), "Cast"),
+    ],
 )
 def test_modules_are_proved_where_their_kernels_are_those_that_the_exporter_writes(
     module: torch.nn.Module, open_: str

@@ -9,18 +9,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from tests.network.building import Array
+
 LEAST = -126
 """Exponent of the smallest normal float32 number."""
 
 
-def _cut(x: np.ndarray, exponent: np.ndarray) -> np.ndarray:
+def _cut(x: Array, exponent: Array) -> Array:
     """Return float64 numbers without what lies below the 24 bits of a float32 number of some exponent."""
     quantum = np.exp2(np.maximum(exponent, LEAST) - 23.0)
-    return np.trunc(x / quantum) * quantum
+    return np.asarray(np.trunc(x / quantum) * quantum)
 
 
-def _exponent(x: np.ndarray) -> np.ndarray:
-    return np.frexp(np.where(x == 0, 2.0**-200, x))[1] - 1.0
+def _exponent(x: Array) -> Array:
+    return np.asarray(np.frexp(np.where(x == 0, 2.0**-200, x))[1] - 1.0)
 
 
 @dataclass(frozen=True)
@@ -61,24 +63,24 @@ class TensorCores:
             whole = whole + torch.from_numpy(total).to(torch.float32).to(work)
         return whole.to(dtype)
 
-    def _add(self, total: np.ndarray, products: np.ndarray) -> np.ndarray:
+    def _add(self, total: Array, products: Array) -> Array:
         terms = np.concatenate([total[:, None], products], axis=1)
         whole = _cut(terms, _exponent(np.abs(terms).max(1, keepdims=True))).sum(1)
         return _cut(whole, _exponent(whole))
 
-    def _factor(self, x: Tensor) -> np.ndarray:
+    def _factor(self, x: Tensor) -> Array:
         value = x.double().numpy()
         if self.flushes:
             value = np.where(np.abs(value) < torch.finfo(x.dtype).tiny, 0.0, value)
         if x.dtype is not torch.float32 or not self.factor_bits:
             return value
         quantum = np.exp2(np.maximum(_exponent(value), LEAST) - (self.factor_bits - 1.0))
-        ways: list[Callable[[np.ndarray], np.ndarray]] = [
+        ways: list[Callable[[Array], Array]] = [
             np.trunc,
             np.rint,
             lambda v: np.sign(v) * np.floor(abs(v) + 0.5),
         ]
-        return ways[self.rng.integers(3)](value / quantum) * quantum
+        return np.asarray(ways[self.rng.integers(3)](value / quantum) * quantum)
 
 
 def draw(rng: np.random.Generator, *, factor_bits: int, between: bool) -> TensorCores:

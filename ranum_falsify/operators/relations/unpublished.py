@@ -80,6 +80,8 @@ Each is one of the operators above; but `silu`, x / (1 + exp(-x)), written as x 
 where several operators are written: attention, `log1p`, `rsqrt`, `var`.
 """
 
+_NOT_AS_EXPORTED_IN_HALF = frozenset("cross_entropy_loss eq ge gt le lt ne nll_loss".split())
+"""Of these, those that add up in half precision, or round numbers to it before they compare (CompareKernels.cu)."""
 
 UNCHECKED = "ranum_falsify.unchecked"
 """The key under which the export of a module notes an operator that PyTorch may compute otherwise."""
@@ -116,7 +118,7 @@ def describe_unpublished(graph: Graph) -> str:
             return f"{spec.op_type} {op.name} by cuDNN, which torch.backends.cudnn.enabled = False does without"
         if spec.op_type in _PRODUCTS and (setting := _find_unknown_setting(dtypes, spec)):
             return f"{spec.op_type} {op.name} {setting}, which this process allows"
-    return _describe_fused(graph)
+    return _describe_fused(graph, _AS_EXPORTED - _NOT_AS_EXPORTED_IN_HALF if halves else _AS_EXPORTED)
 
 
 def _find_unknown_setting(dtypes: set[torch.dtype], spec: OperatorSpec) -> str:
@@ -135,7 +137,7 @@ def _find_unknown_setting(dtypes: set[torch.dtype], spec: OperatorSpec) -> str:
     return "with operands in TF32" if spec.op_type == "ConvTranspose" else ""
 
 
-def _describe_fused(graph: Graph) -> str:
+def _describe_fused(graph: Graph, known: frozenset[str]) -> str:
     """Return an operator of PyTorch that may be one kernel where its exporter writes others; "" if there is none."""
     noted = [{entry.key: entry.value for entry in node.metadata_props} for node in graph.model.graph.node]
     if not any(key.startswith(_ORIGIN) for notes in noted for key in notes):
@@ -144,7 +146,7 @@ def _describe_fused(graph: Graph) -> str:
         target = _TARGET.search(notes.get(f"{_ORIGIN}fx_node", ""))
         name = "" if target is None else target[1]
         is_scaled = node.op_type == "Mul" and name in _MAY_SCALE
-        if is_scaled or (name.removeprefix("aten.") not in _AS_EXPORTED and node.op_type not in _MOVING):
+        if is_scaled or (name.removeprefix("aten.") not in known and node.op_type not in _MOVING):
             return f"{name or 'what became'} {node.op_type} {node.name}".lstrip()
     return ""
 
