@@ -13,14 +13,7 @@ import torch
 from dnnv.nn import Operation
 from dnnv.nn.operations import OutputSelect
 
-from ranum_falsify.domain.error_bounds import (
-    ELEMENTWISE_ROUNDINGS,
-    ROUNDED,
-    ProductRounding,
-    sum_error,
-    tiny,
-    unit,
-)
+from ranum_falsify.domain.error_bounds import ELEMENTWISE_ROUNDINGS, sum_error, tiny, unit
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.site import Site
 from ranum_falsify.operators.relations.fused import is_beside_quantised
@@ -62,8 +55,8 @@ def product_of_rows(site: Site, a: Interval, b: Interval, *rest: Interval | None
     rows = len(a.shape) - (2 if getattr(op, "transpose_a", 0) and len(a.shape) > 1 else 1)
     columns = len(b.shape) - (1 if getattr(op, "transpose_b", 0) or len(b.shape) == 1 else 2)
     first, second, *_ = fields_of(op)
-    rounding = site.rounding(a.shape[rows], a.dtype)
-    limit = _bound_product(site, (first, rows), (second, columns), a, rounding)
+    limit = _bound_product(site, (first, rows), (second, columns), a)
+    limit *= 1 + site.rounding(a.shape[rows], a.dtype).beyond(a.shape[rows], a.dtype)
     limit *= abs(float(getattr(op, "alpha", 1.0))) * (1 + 4 * unit(a.dtype))
     return _within(limit, site.shape, a.dtype)
 
@@ -144,15 +137,13 @@ def _within(limit: float, shape: tuple[int, ...], dtype: torch.dtype) -> Interva
     return Interval.fill(-limit, limit, shape, dtype) if limit < torch.finfo(dtype).max else None
 
 
-def _bound_product(
-    site: Site, left: tuple[Field, int], right: tuple[Field, int], x: Interval, rounding: ProductRounding = ROUNDED
-) -> float:
+def _bound_product(site: Site, left: tuple[Field, int], right: tuple[Field, int], x: Interval) -> float:
     """Return how large a computed scalar product of sections of two fields can be."""
     # Lengths by the bounds alone say no more than the bounds.
     if not any(_is_shaped(site, *side) for side in (left, right)):
         return math.inf
     count = x.shape[left[1]]
-    product = _length(site, *left) * _length(site, *right) * (1 + rounding.beyond(count, x.dtype))
+    product = _length(site, *left) * _length(site, *right)
     return product * (1 + sum_error(count, x.dtype, ELEMENTWISE_ROUNDINGS)) + 2 * count * tiny(x.dtype)
 
 

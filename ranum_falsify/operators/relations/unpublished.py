@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from contextlib import suppress
 
 import numpy as np
 import torch
@@ -128,13 +129,11 @@ def _find_unknown_setting(dtypes: set[torch.dtype], spec: OperatorSpec) -> str:
         return "with sums in float16 alone"
     if torch.float32 not in dtypes or settings.fp32_precision in ("none", "ieee"):
         return ""
-    try:
-        lower = torch.get_float32_matmul_precision() == "medium"
-    except RuntimeError:  # the newer setting was used, which has no such value
-        lower = False
-    if lower or settings.fp32_precision != "tf32":
-        return "with operands in less than TF32"
-    return "with operands in TF32" if spec.op_type == "ConvTranspose" else ""
+    with suppress(RuntimeError):  # the newer setting was used, which has no such value
+        if torch.get_float32_matmul_precision() == "medium":
+            return "with operands in less than TF32"
+    known = settings.fp32_precision == "tf32" and spec.op_type != "ConvTranspose"
+    return "" if known else f"with operands in {settings.fp32_precision.upper()}"
 
 
 def _describe_fused(graph: Graph, known: frozenset[str]) -> str:
