@@ -209,6 +209,12 @@ def test_atomic_sums_take_denormal_numbers_for_0() -> None:
         (CONVOLUTION, "Conv c by cuDNN, which torch.backends.cudnn.enabled = False does without"),
         ("g (float[2] x) => (float[2] y) { y = Gelu(x) }", "Gelu"),
         ("g (float16[2] x) => (float16[2] y) <float16 k = {16384}> { p = Pow(x, k) y = Exp(p) }", "in half precision"),
+        (
+            "g (bfloat16[2] x) => (bfloat16[2] y) <int64[2] i = {0, 0}> "
+            '{ w = ScatterElements<reduction = "add">(x, i, x) y = Exp(w) }',
+            "Scatter",
+        ),
+        ("g (float16[1, 1, 4] x, float16[1, 1, 2] w) => (float16[1, 1, 5] y) { y = ConvTranspose(x, w) }", "ConvTr"),
         ("g (float[2] x) => (float[2] y) <float k = {3}> { y = Div(x, k) }", "by a single number"),
         (
             'g (float[2] x) => (float[2] y) <int64[2] i = {0, 0}> { y = ScatterElements<reduction = "mul">(x, i, x) }',
@@ -348,10 +354,10 @@ def layers(fused: bool, w: Tensor, b: Tensor, v: Tensor) -> Graph:
     return read(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8))
 
 
-def bound_of(graph: Graph, box: Interval) -> Interval:
+def bound_of(graph: Graph, *box: Interval) -> Interval:
     """Return the bounds of the last node, infinite results among them."""
     found: list[Interval] = []
-    IntervalAnalysis(graph, runtimes=("torch", CUDA)).run([box], lambda visited: found.extend(visited.outputs))
+    IntervalAnalysis(graph, runtimes=("torch", CUDA)).run(box, lambda visited: found.extend(visited.outputs))
     return found[-1]
 
 
@@ -428,6 +434,27 @@ def test_batches_of_products_may_be_rounded_whatever_is_set(allowed: Any) -> Non
         return found.extremes[1] - found.extremes[0]
 
     assert width("[1, 2, 99]", "[1, 99, 2]", "[1, 2, 2]") > 8 * width("[2, 99]", "[99, 2]", "[2, 2]")
+
+
+@pytest.mark.parametrize(
+    ("shapes", "body"),
+    [
+        ("float[1, 1, 9] x, float[1, 1, 9] w", "y = Conv(x, w)"),
+        ("float[1, 9] x, float[9, 1] w", "y = Gemm(x, w)"),
+        ("float[1, 9] x, float[9] w", "l = ReduceL2<axes = [1]>(x) u = Div(x, l) y = MatMul(u, w)"),
+        ("float[1, 9] x", "l = ReduceL2<axes = [1]>(x) u = Div(x, l) t = Transpose(u) y = MatMul(u, t)"),
+    ],
+    ids=["convolution", "product", "length of one", "length of both"],
+)
+def test_every_bound_of_products_allows_for_tf32(shapes: str, body: str, allowed: Any) -> None:
+    rank = body.count("Conv") + 2 - body.count("(u, w)")
+    graph = read(parse(f"g ({shapes}) => (float[{', '.join('1' * rank)}] y) {{ {body} }}", 13))
+    greatest = []
+    for tf32 in (False, True):
+        allowed(tf32=tf32, reduces=False)
+        box = [Interval.fill(1, 1.5, op.shape, torch.float32) for op in graph.inputs]
+        greatest.append(bound_of(graph, *box).extremes[1])
+    assert greatest[1] > greatest[0] * (1 + 2.0**-9)
 
 
 def test_a_factor_may_be_rounded_to_infinity(allowed: Any) -> None:
