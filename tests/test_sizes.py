@@ -16,7 +16,7 @@ BUDGETS = {
     "domain": 14370,
     "monitor": 1380,
     "network": 6350,
-    "operators": 19540,
+    "operators": 19560,
     "process": 540,
     "properties": 4800,
     "repair": 3430,

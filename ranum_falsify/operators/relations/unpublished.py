@@ -113,6 +113,8 @@ def describe_unpublished(graph: Graph) -> str:
         spec = spec_of(op)
         if spec.domain or not _is_published(op, spec, dtypes):
             return f"{spec.op_type} {op.name}{halves}"
+        if halves and kind(op) == "Pow" and not _has_half_exponent(op):
+            return f"{spec.op_type} {op.name}{halves}, which the exponent may be rounded to first"
         if kind(op) == "Div" and _is_multiplied(op):
             return f"{spec.op_type} {op.name} by a single number, whose reciprocal may be rounded first"
         if spec.op_type in _CONVOLUTIONS and torch.backends.cudnn.enabled:
@@ -161,6 +163,15 @@ def _is_published(op: Operation, spec: OperatorSpec, dtypes: set[torch.dtype]) -
     known = _MOVING | _CHOOSING | _ROUNDED | _PRODUCTS | _SUMS | _WRITING | _DRAWING
     own = () if spec.op_type in known else (spec.op_type,)
     return all(find_envelope(name, dtype, CUDA) is not None for name in (*own, *spec.kernel) for dtype in dtypes)
+
+
+def _has_half_exponent(op: Operation) -> bool:
+    """Tell whether an exponent is stored and of few bits, so that no kernel rounds it."""
+    exponent = spec_of(op).operands_of(op)[1]
+    if not isinstance(exponent, np.ndarray):
+        return False
+    wide = torch.from_numpy(np.asarray(exponent, dtype=np.float64))
+    return all(torch.equal(wide.to(half).double(), wide) for half in _HALVES)
 
 
 def _is_multiplied(op: Operation) -> bool:

@@ -81,7 +81,7 @@ class Kernel:
         lost: What it may lose beyond, in float32 and float64; as many of the least numbers as there are units if None.
         ends: Its range, with where that comes from in `basis`.
         basis: What the range, or the form, rests on besides the guide.
-        steps: How many of its operations round to a half precision; 0 if nothing is known of those.
+        steps: How many roundings to a half precision it counts for there.
     """
 
     file: str
@@ -133,13 +133,13 @@ KERNELS: Mapping[str, Kernel] = {
     "Elu": Kernel("ActivationEluKernel.cu", "expm1(x) alpha", (2, 2), (3e-45, 1e-323)),
     "Softsign": Kernel("torch/nn/functional.py", "x / (|x| + 1)", (1.5, 1.5), (6e-45, 2e-323), (-1.0, 1.0), steps=2),
     # The square of the exponent -2 loses two units where it is denormal; 1 / sqrt(x) may be rsqrt, of 2 and 1.
-    # In half precision, the exponent may be rounded first.
+    # In half precision, the square may be denormal, which counts four times, before its reciprocal is rounded.
     "Pow": Kernel(
         "PowKernel.cu",
         "pow; sqrt(x), 1 / sqrt(x), products and quotients for six exponents",
         (9, 4),
         (2e-44, 3e-323),
-        steps=0,
+        steps=6,
     ),
     "Softmax": Kernel(
         "PersistentSoftmax.cuh and SoftMax.cu",
@@ -182,7 +182,7 @@ def _rows(of: Kernel) -> dict[str, Row]:
     for units, lost, (name, (spacing, _)) in zip(direct, of.lost or least, _TYPES.items(), strict=True):
         found[name] = (_round_up(units * spacing), lost if units else 0.0, *of.ends, not units)
     single = found["float32"]
-    for name, (spacing, smallest) in _HALVES.items() if of.steps else ():
+    for name, (spacing, smallest) in _HALVES.items():
         # What is rounded correctly in float32 is one of both neighbours once it is rounded again.
         relative = (1 + single[0]) * (1 + spacing / 2) ** of.steps - 1 if single[0] else 0.0
         found[name] = (_round_up(relative), (single[1] + smallest / 2) * of.steps if relative else 0.0, *single[2:])
