@@ -22,6 +22,7 @@ Source: N. Higham, Accuracy and Stability of Numerical Algorithms, 2nd edition, 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from functools import cache
 
 import torch
@@ -118,15 +119,74 @@ Of the runtimes: a bias added, a fused scale of either factor and of the result,
 """
 
 
-def product_share(terms: int, dtype: torch.dtype) -> float:
+TF32_SHARE = 2.0**-10
+"""Relative error of a float32 factor that is rounded or cut to the 11 significant bits of TF32."""
+
+TENSOR_CORE_STEPS = 8
+"""Roundings that a product counts for where additions cut and sums of several numbers have one exponent.
+
+All numbers of such a sum are cut where float32 numbers of the greatest one's exponent end: each loses less than 2 u of
+the greatest, and the sum as much when its own exponent is larger.  At worst each product is added to the sum before it
+alone, which are three losses: 6 u; what is added up of several such sums, and rounding there: 2 u.
+"""
+
+
+@dataclass(frozen=True)
+class ProductRounding:
+    """How kernels round sums of products, beyond one rounding for each number that is added.
+
+    Attributes:
+        between: How often part of a sum in half precision is rounded to it before more is added, apart from a bias.
+        factors: Relative error of each factor before it is multiplied.
+        cuts: Whether sums are as :data:`TENSOR_CORE_STEPS` says, and denormal factors may count as 0.
+    """
+
+    between: int = 0
+    factors: float = 0.0
+    cuts: bool = False
+
+    def beyond(self, terms: int, dtype: torch.dtype) -> float:
+        """Return the error of a sum of n products, to the sum of magnitudes, besides gamma_n and roundings between.
+
+        That is (1 + f)^2 (1 + gamma_(8 n)) - 1.
+        """
+        return (1 + self.factors) ** 2 * (1 + growth(TENSOR_CORE_STEPS * terms, dtype)) - 1 if self.cuts else 0.0
+
+    def growth(self, terms: int, dtype: torch.dtype) -> float:
+        """Return the relative error of what a sum of n products starts from, and to the sum of magnitudes."""
+        each = growth(terms, dtype, stepwise=self.between > 0)
+        return each + self.beyond(terms, dtype) * (1 + each)
+
+    def lost(self, terms: int, dtype: torch.dtype, largest: float) -> float:
+        """Return the most that a sum of n products, and ours, may lose to underflow.
+
+        Args:
+            terms: How many products are added up.
+            dtype: Type of the operands.
+            largest: The greatest magnitude of a factor, at least 1.
+        """
+        least = 4 * tiny(accumulation(dtype)) + (2 * tiny(dtype) if self.cuts else 0.0)
+        return terms * least * largest
+
+
+ROUNDED = ProductRounding()
+"""Nothing beyond."""
+
+
+def product_share(terms: int, dtype: torch.dtype, rounding: ProductRounding = ROUNDED) -> float:
     """Return the relative error, to the sum of magnitudes, of a runtime's sum of products and of our own together.
 
     With e = gamma_(n + 12) for either, that is 2 e of the true magnitudes; ours are computed, and too small by a factor
     of 1 - e at worst, and the share is multiplied by them once more: 2 e (1 + 4 e) >= 2 e (1 + e) / (1 - e), for
-    e <= 1/2, which the rules make sure of.
+    e <= 1/2, which the rules make sure of.  What a runtime's sum errs beyond counts likewise.
+
+    Args:
+        terms: How many products are added up.
+        dtype: The type in which they are.
+        rounding: How.
     """
-    error = gamma(terms + PRODUCT_ROUNDINGS, dtype)
-    return 2 * error * (1 + 4 * error)
+    error, beyond = (of(terms + PRODUCT_ROUNDINGS, dtype) for of in (gamma, rounding.beyond))
+    return (2 * error + (beyond * (1 + error) if beyond else 0.0)) * (1 + 4 * error)
 
 
 BLOCK_ROUNDINGS = 32

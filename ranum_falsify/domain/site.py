@@ -12,9 +12,10 @@ from dnnv.nn import Operation
 from dnnv.nn.utils import TensorDetails
 
 from ranum_falsify.config import CUDA, RUNTIMES, Runtime
-from ranum_falsify.domain.error_bounds import PRODUCT_ROUNDINGS
+from ranum_falsify.domain.error_bounds import ProductRounding
 from ranum_falsify.domain.interval import Interval
-from ranum_falsify.domain.kernels.envelopes import EXACT, Envelope, envelope, sums_in_half
+from ranum_falsify.domain.kernels.envelopes import EXACT, Envelope, envelope
+from ranum_falsify.domain.kernels.products import product_rounding
 from ranum_falsify.network import spec_of
 from ranum_falsify.network.tensors import torch_dtype
 
@@ -77,14 +78,18 @@ class Site:
         kernels = spec_of(self.op).kernel
         return self.envelope(kernels[entry], dtype) if kernels else EXACT
 
+    def rounding(self, terms: int, dtype: torch.dtype, *, batched: bool = True) -> ProductRounding:
+        """Return how matrix products and convolutions round sums of some products of operands of a dtype."""
+        return product_rounding(terms, dtype, self.runtimes, batched=batched)
+
     def roundings_within(self, terms: int, dtype: torch.dtype) -> int:
-        """Return how often sums of products are rounded to a half precision on the way; 0 where they are in float32.
+        """Return how often means of windows are rounded to a half precision on the way; 0 where they are in float32.
 
         Args:
-            terms: How many products are added up.
+            terms: How many numbers are added up.
             dtype: Type of the operands.
         """
-        return terms + PRODUCT_ROUNDINGS if dtype is torch.float16 and sums_in_half(self.runtimes) else 0
+        return product_rounding(terms, dtype, tuple(one for one in self.runtimes if one != CUDA)).between
 
     def find_known(self, field: Operation | np.ndarray | None) -> Interval | None:
         """Return the bounds of a node's field, an operation or a constant; None if they are not known."""

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ranum_falsify.domain import Interval, IntervalAnalysis
+from ranum_falsify.domain.error_bounds import ProductRounding
 from ranum_falsify.domain.rules.matrix.bilinear import bilinear, bound_weighted
 from ranum_falsify.domain.rules.matrix.matmul import matrix_product, sum_scaled
 from ranum_falsify.network import read
@@ -174,7 +175,8 @@ def test_roundings_in_between_count_whatever_the_operands() -> None:
             return a * b if c is None else a * b + c
 
         weights = Interval.fill(0.5, 1.5, (2,), torch.float16)
-        return bilinear(product, x, weights, terms=8, shape=(2,), roundings=roundings).expand()[1][0].item()
+        rounding = ProductRounding(roundings)
+        return bilinear(product, x, weights, terms=8, shape=(2,), rounding=rounding).expand()[1][0].item()
 
     low, high = torch.tensor([1.0, -1.0]).half(), torch.tensor([1000.0, 1000.0]).half()
     finite, infinite = Interval.of(low, high), Interval.of(torch.tensor([1.0, -math.inf]).half(), high)
@@ -190,6 +192,7 @@ def test_roundings_in_between_count_near_overflow() -> None:
 
         x = Interval.of(torch.tensor([1e36, 1e35]).bfloat16(), torch.tensor([2e36, 1e36]).bfloat16())
         weights = Interval.of(torch.tensor([1.0, 2.0]).bfloat16(), torch.tensor([2.0, 4.0]).bfloat16())
-        return bilinear(product, x, weights, terms=8, shape=(2,), roundings=roundings).expand()[1][0].item()
+        rounding = ProductRounding(roundings)
+        return bilinear(product, x, weights, terms=8, shape=(2,), rounding=rounding).expand()[1][0].item()
 
     assert upper(0) < upper(6) < math.inf

@@ -25,6 +25,7 @@ from ranum_falsify.domain.error_bounds import (
 )
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.kernels.envelopes import EXACT, Envelope, envelope
+from ranum_falsify.domain.kernels.products import product_rounding
 from ranum_falsify.domain.linear.backsubstitution import BoundedTensor, Program
 from ranum_falsify.domain.linear.call import Call
 from ranum_falsify.domain.linear.curves import RECIPROCAL, SQUARE
@@ -37,6 +38,7 @@ from ranum_falsify.domain.linear.declarations import (
     Quotient,
     Rowwise,
     UnivariateOf,
+    contraction,
     form_of,
 )
 from ranum_falsify.domain.linear.extremes import ExtremeStep, find_places
@@ -308,7 +310,8 @@ class ProgramBuilder:
         terms = form.terms(op, shapes, self.program.variables[writes[0]].shape)
         signs = tuple(-1 if name in form.subtracted else 0 if name in form.divisors else 1 for name in names)
         outputs = () if form.function else tuple(select.index for select in self._selected.get(id(op), []))
-        call = Call(form.function or spec.torch, op, tuple(operands), terms, signs, outputs)
+        is_product = form.terms is contraction
+        call = Call(form.function or spec.torch, op, tuple(operands), terms, signs, outputs, is_product)
         factors = tuple(name for name in computed if name in form.factors)
         both = [x for name, x in zip(names, operands, strict=True) if name in factors]
         if len(factors) == 2 and both[0] == both[1] and form.terms(op, [(), ()], ()) == 4:
@@ -324,7 +327,11 @@ class ProgramBuilder:
         gone = [] if all(map(_is_finite, results)) else gone
         # What infinite operands are part of is infinite too.
         call = call.without_infinities() if gone else call
-        share = gamma(call.terms + FUSED_ROUNDINGS, dtype)
+        length = call.terms + FUSED_ROUNDINGS
+        share = gamma(length, dtype)
+        if call.is_product:
+            beyond = product_rounding(call.terms, dtype, self._analysis.runtimes).beyond(length, dtype)
+            share += beyond * (1 + share)
         if not math.isfinite(share):
             return
         spare = tiny(dtype) / share
@@ -332,7 +339,7 @@ class ProgramBuilder:
         if not all(bool(size.isfinite().all()) for size in sizes):
             return
         reads = tuple(x for x in call.operands if isinstance(x, int))
-        least = (call.terms + FUSED_ROUNDINGS) * 2 * tiny(dtype)
+        least = length * 2 * tiny(dtype)
 
         # A coefficient of an operand is a sum over all results that read it.
         own = double_share(max(call.terms, *(math.prod(self.program.variables[x].shape) for x in writes)))

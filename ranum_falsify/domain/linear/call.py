@@ -21,6 +21,7 @@ class Call:
         terms: Length of its sums.
         signs: For each operand, how a constant enters magnitudes: 1 added, -1 subtracted, 0 as divisor.
         outputs: Which outputs are read; all if empty.
+        is_product: Whether it is a product of matrices or a convolution.
     """
 
     function: Callable[..., Tensor | tuple[Tensor, ...]]
@@ -29,6 +30,7 @@ class Call:
     terms: int
     signs: tuple[int, ...]
     outputs: tuple[int, ...] = ()
+    is_product: bool = False
 
     def __call__(self, *values: Tensor) -> tuple[Tensor, ...]:
         """Return the results for values of the variables."""

@@ -13,7 +13,7 @@ from dnnv.nn import Operation
 from dnnv.nn.operations import OutputSelect
 from torch import Tensor
 
-from ranum_falsify.domain.error_bounds import growth, unit
+from ranum_falsify.domain.error_bounds import unit
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.rounding import round_outward
 from ranum_falsify.domain.rules.arithmetic.pairs import add
@@ -70,7 +70,7 @@ def error_inside(site: Site, beside: Field, dtype: torch.dtype) -> float:
     """Return the relative rounding error of a summand that may be folded into the matrix product next to it; else 0."""
     op = is_a(beside, *_PRODUCTS)
     terms = 0 if op is None else _terms(site, op)
-    return growth(terms, dtype, stepwise=site.roundings_within(terms, dtype) > 0) if terms else 0.0
+    return site.rounding(terms, dtype).growth(terms, dtype) if terms else 0.0
 
 
 def _overflows_inside(site: Site, x: Interval, beside: Field) -> bool:
@@ -87,13 +87,13 @@ def _overflows_inside(site: Site, x: Interval, beside: Field) -> bool:
     if is_a(op, "Gemm") and bias[:1] and bias[0] is not None:
         # Of two masks, only the smaller number at each place must vanish.
         small = float(torch.minimum(finite_sizes(x), abs(beta) * finite_sizes(bias[0])).amax())
-    rounds = site.roundings_within(terms, a.dtype) > 0
-    known = a.is_floating and a.size and b.size and not rounds
+    how = site.rounding(terms, a.dtype)
+    known = a.is_floating and a.size and b.size and not how.between and not how.cuts
     if known and vanishes_beside(a, b, terms, factor=alpha, bias=small):
         return False
     beside = float(size + rest)
     return overflows_in_parts(
-        a, b, terms, factor=alpha, beside=beside, sums=lambda sizes: _add_up(op, sizes), rounds=rounds
+        a, b, terms, factor=alpha, beside=beside, sums=lambda sizes: _add_up(op, sizes), rounding=how
     )
 
 

@@ -56,6 +56,7 @@ def product_of_rows(site: Site, a: Interval, b: Interval, *rest: Interval | None
     columns = len(b.shape) - (1 if getattr(op, "transpose_b", 0) or len(b.shape) == 1 else 2)
     first, second, *_ = fields_of(op)
     limit = _bound_product(site, (first, rows), (second, columns), a)
+    limit *= 1 + site.rounding(a.shape[rows], a.dtype).beyond(a.shape[rows], a.dtype)
     limit *= abs(float(getattr(op, "alpha", 1.0))) * (1 + 4 * unit(a.dtype))
     return _within(limit, site.shape, a.dtype)
 

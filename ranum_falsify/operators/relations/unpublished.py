@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from contextlib import suppress
 
 import numpy as np
 import torch
@@ -49,7 +50,11 @@ Draws are cuRAND's: uniform ones lie in (0, 1], of which DistributionTemplates.h
 come from these by Box and Muller's formula.
 """
 
-_TYPES = (torch.float32, torch.float64)
+_HALVES = frozenset((torch.float16, torch.bfloat16))
+_TYPES = _HALVES | {torch.float32, torch.float64}
+
+_NOT_IN_HALF = _DRAWING | {"ConvTranspose", "NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"}
+"""Operators whose kernels may round to half precision on the way, or whose range is another one there."""
 
 _MAY_SCALE = ("aten.add", "aten.sub", "aten.rsub")
 """Sums whose `alpha` the exporter multiplies with before: a kernel may round both at once."""
@@ -76,6 +81,8 @@ Each is one of the operators above; but `silu`, x / (1 + exp(-x)), written as x 
 where several operators are written: attention, `log1p`, `rsqrt`, `var`.
 """
 
+_NOT_AS_EXPORTED_IN_HALF = frozenset("cross_entropy_loss eq ge gt le lt ne nll_loss".split())
+"""Of these, those that add up in half precision, or round numbers to it before they compare (CompareKernels.cu)."""
 
 UNCHECKED = "ranum_falsify.unchecked"
 """The key under which the export of a module notes an operator that PyTorch may compute otherwise."""
@@ -99,22 +106,39 @@ def describe_unpublished(graph: Graph) -> str:
     if has_subgraphs(graph):
         return "a subgraph"
     dtypes = {torch_dtype(details.dtype) for details in graph.details.values() if is_floating(np.dtype(details.dtype))}
-    if halves := dtypes.difference(_TYPES):
-        return f"kernels of {min(map(str, halves)).removeprefix('torch.')}"
+    if others := dtypes.difference(_TYPES):
+        return f"kernels of {min(map(str, others)).removeprefix('torch.')}"
+    halves = " in half precision" if dtypes & _HALVES else ""
     for op in nodes_with_branches(graph):
         spec = spec_of(op)
         if spec.domain or not _is_published(op, spec, dtypes):
-            return f"{spec.op_type} {op.name}"
+            return f"{spec.op_type} {op.name}{halves}"
+        if halves and kind(op) == "Pow" and not _has_half_exponent(op):
+            return f"{spec.op_type} {op.name}{halves}, which the exponent may be rounded to first"
         if kind(op) == "Div" and _is_multiplied(op):
             return f"{spec.op_type} {op.name} by a single number, whose reciprocal may be rounded first"
         if spec.op_type in _CONVOLUTIONS and torch.backends.cudnn.enabled:
             return f"{spec.op_type} {op.name} by cuDNN, which torch.backends.cudnn.enabled = False does without"
-        if spec.op_type in _PRODUCTS and torch.backends.cuda.matmul.fp32_precision not in ("none", "ieee"):
-            return f"{spec.op_type} {op.name} with operands in TF32, which this process allows"
-    return _describe_fused(graph)
+        if spec.op_type in _PRODUCTS and (setting := _find_unknown_setting(dtypes, spec)):
+            return f"{spec.op_type} {op.name} {setting}, which this process allows"
+    return _describe_fused(graph, _AS_EXPORTED - _NOT_AS_EXPORTED_IN_HALF if halves else _AS_EXPORTED)
 
 
-def _describe_fused(graph: Graph) -> str:
+def _find_unknown_setting(dtypes: set[torch.dtype], spec: OperatorSpec) -> str:
+    """Return what a setting of this process allows of a product that bounds do not cover; "" for nothing."""
+    settings = torch.backends.cuda.matmul
+    if torch.float16 in dtypes and settings.allow_fp16_accumulation:
+        return "with sums in float16 alone"
+    if torch.float32 not in dtypes or settings.fp32_precision in ("none", "ieee"):
+        return ""
+    with suppress(RuntimeError):  # the newer setting was used, which has no such value
+        if torch.get_float32_matmul_precision() == "medium":
+            return "with operands in less than TF32"
+    known = settings.fp32_precision == "tf32" and spec.op_type != "ConvTranspose"
+    return "" if known else f"with operands in {settings.fp32_precision.upper()}"
+
+
+def _describe_fused(graph: Graph, known: frozenset[str]) -> str:
     """Return an operator of PyTorch that may be one kernel where its exporter writes others; "" if there is none."""
     noted = [{entry.key: entry.value for entry in node.metadata_props} for node in graph.model.graph.node]
     if not any(key.startswith(_ORIGIN) for notes in noted for key in notes):
@@ -123,7 +147,7 @@ def _describe_fused(graph: Graph) -> str:
         target = _TARGET.search(notes.get(f"{_ORIGIN}fx_node", ""))
         name = "" if target is None else target[1]
         is_scaled = node.op_type == "Mul" and name in _MAY_SCALE
-        if is_scaled or (name.removeprefix("aten.") not in _AS_EXPORTED and node.op_type not in _MOVING):
+        if is_scaled or (name.removeprefix("aten.") not in known and node.op_type not in _MOVING):
             return f"{name or 'what became'} {node.op_type} {node.name}".lstrip()
     return ""
 
@@ -131,11 +155,23 @@ def _describe_fused(graph: Graph) -> str:
 def _is_published(op: Operation, spec: OperatorSpec, dtypes: set[torch.dtype]) -> bool:
     if kind(op) == "Cast":  # bounds are the whole type where numbers lie beyond the range of integers
         return op.to not in NARROW
-    if spec.op_type in _WRITING and op.reduction not in (None, "none", "add"):
+    halves = dtypes & _HALVES
+    if spec.op_type in _WRITING and op.reduction not in (None, "none", *(() if halves else ("add",))):
+        return False
+    if halves and spec.op_type in _NOT_IN_HALF:
         return False
     known = _MOVING | _CHOOSING | _ROUNDED | _PRODUCTS | _SUMS | _WRITING | _DRAWING
     own = () if spec.op_type in known else (spec.op_type,)
     return all(find_envelope(name, dtype, CUDA) is not None for name in (*own, *spec.kernel) for dtype in dtypes)
+
+
+def _has_half_exponent(op: Operation) -> bool:
+    """Tell whether an exponent is stored and of few bits, so that no kernel rounds it."""
+    exponent = spec_of(op).operands_of(op)[1]
+    if not isinstance(exponent, np.ndarray):
+        return False
+    wide = torch.from_numpy(np.asarray(exponent, dtype=np.float64))
+    return all(torch.equal(wide.to(half).double(), wide) for half in _HALVES)
 
 
 def _is_multiplied(op: Operation) -> bool:

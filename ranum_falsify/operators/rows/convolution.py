@@ -13,6 +13,7 @@ from dnnv.nn.operations import Conv, ConvTranspose
 from torch import Tensor
 from torch.nn import functional
 
+from ranum_falsify.domain.error_bounds import ROUNDED, ProductRounding
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.linear.declarations import Affine, contraction
 from ranum_falsify.domain.rules.indexing import scatter
@@ -113,11 +114,13 @@ def _conv_bounds(site: Site, x: Interval, w: Interval, b: Interval | None) -> In
             replace(nothing, lower=-nothing.upper * math.inf, upper=nothing.upper * math.inf) if infinite else nothing
         )
     w, b = requantise(site, w, b)
-    often = site.roundings_within(max(math.prod(w.shape[1:]), 1), x.dtype)
-    return saturate(site, bound_convolution(site.op, x, w, b, roundings=often), w)
+    how = site.rounding(max(math.prod(w.shape[1:]), 1), x.dtype)
+    return saturate(site, bound_convolution(site.op, x, w, b, rounding=how), w)
 
 
-def bound_convolution(op: Operation, x: Interval, w: Interval, b: Interval | None, *, roundings: int = 0) -> Interval:
+def bound_convolution(
+    op: Operation, x: Interval, w: Interval, b: Interval | None, *, rounding: ProductRounding = ROUNDED
+) -> Interval:
     """Return bounds on the convolution that a node's attributes describe, also of integers.
 
     Args:
@@ -125,7 +128,7 @@ def bound_convolution(op: Operation, x: Interval, w: Interval, b: Interval | Non
         x: Its operand.
         w: The weights.
         b: The bias.
-        roundings: See :func:`bilinear`.
+        rounding: How kernels round its sums.
     """
     spatial(x.shape, op)
     if not w.shape[1]:
@@ -140,7 +143,7 @@ def bound_convolution(op: Operation, x: Interval, w: Interval, b: Interval | Non
     contraction = _contraction(x, w, axes, merged, op.group)
     if contraction.groups > 1:
         w = w.split(0)
-    return bilinear(contraction, x, w, terms=terms, shape=shape, bias=b, alike=contraction.alike, roundings=roundings)
+    return bilinear(contraction, x, w, terms=terms, shape=shape, bias=b, alike=contraction.alike, rounding=rounding)
 
 
 def _find_merged(x: Interval, w: Interval, axes: list[Axis]) -> tuple[Interval, list[bool]]:
@@ -238,8 +241,8 @@ def _conv_transpose_bounds(site: Site, x: Interval, w: Interval, b: Interval | N
         return y if c is None else y + c.reshape(-1, *[1] * rank)
 
     # In half precision PyTorch adds up one rounded contribution for each place of the kernel.
-    places = math.prod(w.shape[2:])
-    return bilinear(product, x, w, terms=max(terms, 1), shape=site.shape, bias=b, roundings=places)
+    places = ProductRounding(math.prod(w.shape[2:]))
+    return bilinear(product, x, w, terms=max(terms, 1), shape=site.shape, bias=b, rounding=places)
 
 
 def _linear(op: Operation) -> Affine | None:

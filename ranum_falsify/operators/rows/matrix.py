@@ -81,7 +81,10 @@ def _gemm(op: Operation, a: Tensor, b: Tensor, c: Tensor | None) -> Tensor:
 
 @infinity_aware
 def _matmul_bounds(site: Site, a: Interval, b: Interval) -> Interval:
-    return saturate(site, matrix_product(a, b, roundings=lambda terms: site.roundings_within(terms, a.dtype)), b)
+    batched = max(len(a.shape), len(b.shape)) > 2
+    return saturate(
+        site, matrix_product(a, b, rounding=lambda terms: site.rounding(terms, a.dtype, batched=batched)), b
+    )
 
 
 @infinity_aware
@@ -91,13 +94,13 @@ def _gemm_bounds(site: Site, a: Interval, b: Interval, c: Interval | None) -> In
     b, c = requantise(site, b, c)
     c = None if op.beta == 0 else c
     terms = a.shape[-2 if turned[0] else -1]
-    often = site.roundings_within(terms, a.dtype)
+    how = site.rounding(terms, a.dtype, batched=False)
     if op.alpha == 1 and op.beta == 1:
-        return saturate(site, matrix_product(a, b, c, transposed=turned, roundings=lambda _: often), b)
-    product = matrix_product(a, b, transposed=turned, roundings=lambda _: often)
+        return saturate(site, matrix_product(a, b, c, transposed=turned, rounding=lambda _: how), b)
+    product = matrix_product(a, b, transposed=turned, rounding=lambda _: how)
     y = sum_scaled(saturate(site, product, b), op.alpha, c, op.beta)
     beside = 0.0 if c is None else abs(op.beta) * largest_finite(c)
-    return replace(y, overflows=overflows_in_parts(a, b, terms, factor=op.alpha, beside=beside, rounds=often > 0))
+    return replace(y, overflows=overflows_in_parts(a, b, terms, factor=op.alpha, beside=beside, rounding=how))
 
 
 _LINEAR = Affine(factors=("a", "b"), terms=contraction)

@@ -10,6 +10,7 @@ import torch
 from dnnv.nn import Operation
 from torch import Tensor
 
+from ranum_falsify.domain.error_bounds import ProductRounding
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.rounding import round_bounds
 from ranum_falsify.domain.rules.arithmetic.pairs import multiply, subtract
@@ -79,7 +80,7 @@ def rotated_bounds(x: Interval, cos: Interval, sin: Interval, heads: int | None,
             join(factors, 4).split(4),
             terms=2,
             shape=pairs.shape[:4],
-            roundings=3,
+            rounding=ProductRounding(3),
         )
         turned.append(y)
     stacked = join([y.move(lambda bound: bound[..., None]) for y in turned], 4)

@@ -10,6 +10,9 @@ What was read:
 - ATen: PyTorch's sources, aten/src/ATen/native/cuda, of which each record names the file.  Its flags for nvcc
   (cmake/Dependencies.cmake) name none of use_fast_math, ftz, prec-div, prec-sqrt and fmad, whose defaults are: denormal
   numbers kept, quotients and roots rounded as IEEE 754 asks, products and sums of one kernel fused.
+
+In float16 and bfloat16, these kernels compute in float32, `at::opmath_type` and `at::acc_type`, or convert to it for a
+function that CUDA has in no narrower type, and round results to the element type, to nearest, denormal ones too.
 """
 
 from __future__ import annotations
@@ -57,6 +60,7 @@ PUBLISHED = {
 """Largest error of each function in units in the last place, in float32 and float64: the larger of both editions."""
 
 _TYPES = {"float32": (2.0**-23, 2.0**-149), "float64": (2.0**-52, 2.0**-1074)}
+_HALVES = {"float16": (2.0**-10, 2.0**-24), "bfloat16": (2.0**-7, 2.0**-133)}
 """Distance of 1 to the next number, and the least positive number."""
 
 _UNBOUNDED = (-math.inf, math.inf)
@@ -77,6 +81,7 @@ class Kernel:
         lost: What it may lose beyond, in float32 and float64; as many of the least numbers as there are units if None.
         ends: Its range, with where that comes from in `basis`.
         basis: What the range, or the form, rests on besides the guide.
+        steps: How many roundings to a half precision it counts for there.
     """
 
     file: str
@@ -85,6 +90,7 @@ class Kernel:
     lost: tuple[float, float] | None = None
     ends: tuple[float, float] = _UNBOUNDED
     basis: str = ""
+    steps: int = 1
 
 
 def _geometric(function: str, ends: tuple[float, float] = _UNBOUNDED) -> Kernel:
@@ -125,10 +131,15 @@ KERNELS: Mapping[str, Kernel] = {
         "ActivationHardswishKernel.cu", "x min(max(x + 3, 0), 6) (1 / 6 in float32)", (3, 1.35e8), (6e-45, 2e-323)
     ),
     "Elu": Kernel("ActivationEluKernel.cu", "expm1(x) alpha", (2, 2), (3e-45, 1e-323)),
-    "Softsign": Kernel("torch/nn/functional.py", "x / (|x| + 1)", (1.5, 1.5), (6e-45, 2e-323), (-1.0, 1.0)),
+    "Softsign": Kernel("torch/nn/functional.py", "x / (|x| + 1)", (1.5, 1.5), (6e-45, 2e-323), (-1.0, 1.0), steps=2),
     # The square of the exponent -2 loses two units where it is denormal; 1 / sqrt(x) may be rsqrt, of 2 and 1.
+    # In half precision, the square may be denormal, which counts four times, before its reciprocal is rounded.
     "Pow": Kernel(
-        "PowKernel.cu", "pow; sqrt(x), 1 / sqrt(x), products and quotients for six exponents", (9, 4), (2e-44, 3e-323)
+        "PowKernel.cu",
+        "pow; sqrt(x), 1 / sqrt(x), products and quotients for six exponents",
+        (9, 4),
+        (2e-44, 3e-323),
+        steps=6,
     ),
     "Softmax": Kernel(
         "PersistentSoftmax.cuh and SoftMax.cu",
@@ -150,7 +161,7 @@ def documented() -> Record:
         versions={},
         safety={},
         swept={name: _describe(of) for name, of in KERNELS.items()},
-        rows={name: dict(zip(_TYPES, _rows(of), strict=True)) for name, of in KERNELS.items()},
+        rows={name: _rows(of) for name, of in KERNELS.items()},
         saturation={},
     )
 
@@ -164,12 +175,17 @@ def _describe(of: Kernel) -> str:
     return f"{of.form}, by {of.file} of PyTorch; {errors or 'IEEE 754'}; {GUIDE}{of.basis}"
 
 
-def _rows(of: Kernel) -> list[Row]:
-    found: list[Row] = []
+def _rows(of: Kernel) -> dict[str, Row]:
+    found: dict[str, Row] = {}
     direct = tuple(n + 0.5 for n in PUBLISHED[of.form]) if of.units is None else of.units
     least = tuple((n + 0.5) * least for n, (_, least) in zip(direct, _TYPES.values(), strict=True))
-    for units, lost, (spacing, _) in zip(direct, of.lost or least, _TYPES.values(), strict=True):
-        found.append((_round_up(units * spacing), lost if units else 0.0, *of.ends, not units))
+    for units, lost, (name, (spacing, _)) in zip(direct, of.lost or least, _TYPES.items(), strict=True):
+        found[name] = (_round_up(units * spacing), lost if units else 0.0, *of.ends, not units)
+    single = found["float32"]
+    for name, (spacing, smallest) in _HALVES.items():
+        # What is rounded correctly in float32 is one of both neighbours once it is rounded again.
+        relative = (1 + single[0]) * (1 + spacing / 2) ** of.steps - 1 if single[0] else 0.0
+        found[name] = (_round_up(relative), (single[1] + smallest / 2) * of.steps if relative else 0.0, *single[2:])
     return found
 
 

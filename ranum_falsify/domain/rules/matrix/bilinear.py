@@ -7,7 +7,8 @@ included in r beforehand, so that two products suffice.  For operands of one sig
 keeps small results exact, and the sign.
 
 Covered: accumulation in the operands' type; for half precision in float32, with one rounding at the end or none (ONNX
-    Runtime leaves out the roundings between operators of half precision), or with as many more as a rule states.
+    Runtime leaves out the roundings between operators of half precision), or with as many more as a rule states; and
+    tensor cores, see :class:`ProductRounding`.
 """
 
 from __future__ import annotations
@@ -19,7 +20,16 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from ranum_falsify.domain.error_bounds import PRODUCT_ROUNDINGS, accumulation, gamma, product_share, tiny, unit
+from ranum_falsify.domain.error_bounds import (
+    PRODUCT_ROUNDINGS,
+    ROUNDED,
+    ProductRounding,
+    accumulation,
+    gamma,
+    product_share,
+    tiny,
+    unit,
+)
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.rounding import flush, round_bounds, round_numbers_outward, round_outward
 from ranum_falsify.domain.rules.matrix.integers import Product, integer_product, largest_of
@@ -50,7 +60,7 @@ def bilinear(
     terms: int,
     shape: tuple[int, ...],
     bias: Interval | None = None,
-    roundings: int = 0,
+    rounding: ProductRounding = ROUNDED,
     alike: Sequence[int] = (),
     count: int | None = None,
 ) -> Interval:
@@ -64,7 +74,7 @@ def bilinear(
             unless 0 is among the values of one of them.
         shape: Shape of the result.
         bias: Number to add, before or after the products.
-        roundings: How often part of a sum in half precision is rounded to it before more is added, apart from a bias.
+        rounding: How kernels round the sums.
         alike: Dimensions of the second operand, not merged, that the map multiplies with equal bounds of the first, so
             that it may be added up along them beforehand.
         count: Exact number of products if that is not `terms`, which then determines only the rounding.
@@ -73,21 +83,25 @@ def bilinear(
         return integer_product(product, a, b, terms, shape, bias)
     operands = [a, b] if bias is None else [a, b, bias]
     if any(x.may_be_infinite for x in operands):
-        return _include_infinities(product, a, b, terms, shape, bias, count, roundings)
+        return _include_infinities(product, a, b, terms, shape, bias, count, rounding)
     work = accumulation(a.dtype)
-    if gamma(terms + PRODUCT_ROUNDINGS, work) > 0.5 or roundings * unit(a.dtype) > _MOST:
+    if gamma(terms + PRODUCT_ROUNDINGS, work) > 0.5 or rounding.between * unit(a.dtype) > _MOST:
         return Interval.fill(-math.inf, math.inf, shape, a.dtype)
-    if a.is_scalar and b.is_scalar and (bias is None or bias.is_scalar):
-        return _of_numbers(a, b, terms, shape, bias, terms if count is None else count, roundings)
     left, right = (max(largest_of(x), 1.0) for x in (a, b))
-    sums = _Sums(product, product_share(terms, work), 4 * terms * tiny(work) * max(left, right), tuple(alike))
+    if max(left, right) * (1 + rounding.factors) > torch.finfo(a.dtype).max:
+        # The factor itself may be rounded to infinity.
+        return replace(Interval.fill(-math.inf, math.inf, shape, a.dtype), nan=True)
+    if a.is_scalar and b.is_scalar and (bias is None or bias.is_scalar):
+        return _of_numbers(a, b, terms, shape, bias, terms if count is None else count, rounding)
+    lost = rounding.lost(terms, a.dtype, max(left, right))
+    sums = _Sums(product, product_share(terms, work, rounding), lost, tuple(alike))
     if terms * largest_of(a) * largest_of(b) >= _FAR * torch.finfo(work).max:
         return _bound_overflown(a, b, shape, bias)
     if terms * left * right + (0 if bias is None else largest_of(bias)) >= _ROOM * torch.finfo(work).max:
-        between = 0 if a.dtype is work else roundings + (bias is not None)
+        between = 0 if a.dtype is work else rounding.between + (bias is not None)
         return _bound_near_overflow(sums, a, b, terms, shape, bias, between)
     if a.dtype is not work:
-        return _of_halves(sums, a, b, shape, bias, roundings)
+        return _of_halves(sums, a, b, shape, bias, rounding.between)
     return Interval.of(*sums.bounds(a, b, bias), shape)
 
 
@@ -224,7 +238,7 @@ def bound_weighted(
         x: The operand.
         terms: The largest number of elements that are added up.
         shape: Shape of the result.
-        roundings: See :func:`bilinear`.
+        roundings: How often part of a sum in half precision is rounded to it before more is added.
     """
     if not x.is_floating:
         return integer_product(lambda p, q, c: function(p) * q, x, Interval.fill(1, 1, (), x.dtype), terms, shape, None)
@@ -332,12 +346,18 @@ def _scale_end(end: Tensor, factors: Sequence[float]) -> Tensor:
 
 
 def _of_numbers(
-    a: Interval, b: Interval, terms: int, shape: tuple[int, ...], bias: Interval | None, count: int, roundings: int
+    a: Interval,
+    b: Interval,
+    terms: int,
+    shape: tuple[int, ...],
+    bias: Interval | None,
+    count: int,
+    how: ProductRounding,
 ) -> Interval:
     """Return bounds where one number is stored for each."""
     work = accumulation(a.dtype)
-    share, lost = product_share(terms, work), 4 * terms * tiny(work) * max(largest_of(a), largest_of(b), 1.0)
-    between = roundings + (bias is not None) if work is not a.dtype else 0
+    share, lost = product_share(terms, work, how), how.lost(terms, a.dtype, max(largest_of(a), largest_of(b), 1.0))
+    between = how.between + (bias is not None) if work is not a.dtype else 0
     share, lost = share + 2 * between * unit(a.dtype), lost + between * tiny(a.dtype) * torch.finfo(a.dtype).eps
     corners = [p * q for p in a.extremes for q in b.extremes]
     # Products beyond float64 would be infinite here, and infinity minus a share of it is NaN.
@@ -363,12 +383,12 @@ def _include_infinities(
     shape: tuple[int, ...],
     bias: Interval | None,
     count: int | None,
-    roundings: int,
+    rounding: ProductRounding,
 ) -> Interval:
     """Return bounds where operands may be infinite: those of the finite ones, and where infinities may reach."""
     rest = None if bias is None else _keep_finite(bias)
     finite = (_keep_finite(a), _keep_finite(b))
-    plain = bilinear(product, *finite, terms=terms, shape=shape, bias=rest, roundings=roundings, count=count)
+    plain = bilinear(product, *finite, terms=terms, shape=shape, bias=rest, rounding=rounding, count=count)
     up_a, down_a, positive_a, negative_a, zero_a = _marks(a)
     up_b, down_b, positive_b, negative_b, zero_b = _marks(b)
     up_c, down_c = (None, None) if bias is None else _marks(bias)[:2]
@@ -377,8 +397,8 @@ def _include_infinities(
     falling = product(up_a, negative_b, down_c) + product(down_a, positive_b, None)
     falling = (falling + product(negative_a, up_b, None) + product(positive_a, down_b, None)) > 0
     lost = (product(up_a + down_a, zero_b, None) + product(zero_a, up_b + down_b, None)) > 0
-    # A window may multiply infinite weights with its padding.
-    nan = plain.nan or b.may_be_infinite or bool((rising & falling).any()) or bool(lost.any())
+    # A window may multiply infinite weights with its padding, and tensor cores infinities with what counts as 0.
+    nan = plain.nan or b.may_be_infinite or rounding.cuts or bool((rising & falling).any()) or bool(lost.any())
     low = torch.where(falling, -math.inf, plain.lower)
     high = torch.where(rising, math.inf, plain.upper)
     return replace(Interval.of(low, high, shape), nan=nan)

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ranum_falsify.domain.error_bounds import accumulation, double_share, growth, unit
+from ranum_falsify.domain.error_bounds import ROUNDED, ProductRounding, accumulation, double_share, growth, unit
 from ranum_falsify.domain.interval import Interval, dtype_range
 from ranum_falsify.domain.rounding import flush, round_outward
 from ranum_falsify.domain.rules.matrix.bilinear import bilinear, is_known, stretch
@@ -23,7 +23,7 @@ def matrix_product(
     bias: Interval | None = None,
     *,
     transposed: tuple[bool, bool] = (False, False),
-    roundings: Callable[[int], int] = lambda terms: 0,
+    rounding: Callable[[int], ProductRounding] = lambda terms: ROUNDED,
 ) -> Interval:
     """Return bounds on a matrix product, as `torch.matmul`: with batch dimensions, vectors as rows and columns.
 
@@ -32,7 +32,7 @@ def matrix_product(
         b: Second factor, `(..., k, n)` or `(k,)`.
         bias: Tensor to add; it broadcasts to the result.
         transposed: Whether the last two dimensions of each are exchanged first.
-        roundings: How often sums of some products are rounded on the way, see :func:`bilinear`.
+        rounding: How kernels round sums of some products.
     """
     left, right = _as_rows(a, transposed[0]), _as_columns(b, transposed[1])
     if not left.shape[-1]:  # a sum of no terms is that of a zero
@@ -57,11 +57,11 @@ def matrix_product(
     batch = np.broadcast_shapes(left.shape[:-2], right.shape[:-2])
     shape = (*batch, rows, right.shape[-1])
     alike = [len(right.shape) - 2] if once_left and not once_right else []
-    if bias is not None and _absorbs(left, right, count, bias):
+    how = rounding(count)
+    if bias is not None and not how.cuts and _absorbs(left, right, count, bias):
         result = _bound_beside(bilinear(product, left, right, terms=count, shape=shape, alike=alike), bias, count)
     else:
-        often = roundings(count)
-        result = bilinear(product, left, right, terms=count, shape=shape, bias=bias, alike=alike, roundings=often)
+        result = bilinear(product, left, right, terms=count, shape=shape, bias=bias, alike=alike, rounding=how)
     dropped = [dim for dim, x in ((-2, a), (-1, b)) if len(x.shape) == 1]
     return _drop_dims(result, dropped)
 
@@ -179,7 +179,7 @@ def overflows_in_parts(
     factor: float = 1.0,
     beside: float = 0.0,
     sums: Callable[[Tensor], Tensor] | None = None,
-    rounds: bool = False,
+    rounding: ProductRounding = ROUNDED,
 ) -> bool:
     """Tell whether part of a sum of products may overflow because kernels scale each part before adding it.
 
@@ -192,12 +192,12 @@ def overflows_in_parts(
         factor: Factor of each part.
         beside: Greatest magnitude of the numbers to which the parts are added.
         sums: Adds numbers of the second factor up that are in one sum; if not given, each counts as the largest.
-        rounds: Whether sums of half precision are rounded to it at every step.
+        rounding: How kernels round the sums.
     """
     if not a.is_floating or not a.size or not b.size:
         return False
-    share = growth(terms + 4, a.dtype, stepwise=rounds)
-    limit = torch.finfo(a.dtype if rounds else accumulation(a.dtype)).max
+    share = rounding.growth(terms + 4, a.dtype)
+    limit = torch.finfo(a.dtype if rounding.between else accumulation(a.dtype)).max
     if _bound_parts(a, b, terms, factor, share) + beside * (1 + share) <= limit:
         return False
     if sums is None:
