@@ -18,7 +18,7 @@ from ranum_falsify.api.mending import Mending, put_on
 from ranum_falsify.api.models import Model, load_model
 from ranum_falsify.api.operand_words import find_words
 from ranum_falsify.api.result import Result
-from ranum_falsify.config import Options
+from ranum_falsify.config import CUDA, Options
 from ranum_falsify.errors import UsageError
 from ranum_falsify.network import Graph
 from ranum_falsify.network.functions import first_line
@@ -134,7 +134,8 @@ class _Blame:
         step = self.exported.step
         if step.autocast is not None:
             name = str(step.autocast).removeprefix("torch.")
-            yield f"computed in {name} and float32, as autocast on CUDA chooses, by kernels of the CPU"
+            kernels = "" if CUDA in self.options.runtimes else ", by kernels of the CPU"
+            yield f"computed in {name} and float32, as autocast on CUDA chooses{kernels}"
             if self.exported.gradient and step.autocast is torch.float16:
                 yield "the loss is not scaled: what is infinite at a larger scale alone, a GradScaler skips"
         if self.exported.gradient:

@@ -131,6 +131,14 @@ def test_a_product_is_computed_in_half_precision_and_a_power_is_not() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_a_proof_is_about_the_kernels_of_cuda_where_it_is_asked(dtype: torch.dtype) -> None:
+    module = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2), nn.Softmax(-1))
+    found = rf.check(module, (torch.zeros(1, 4),), box=(-1, 1), autocast=dtype, runtime="torch-cuda", timeout=10)
+    assert found.verdict == "holds" and found.runtimes == ("torch", "torch-cuda")
+    assert not any("kernels of the CPU" in notice for notice in found.notices)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 def test_a_backward_pass_is_that_of_autocast(dtype: torch.dtype) -> None:
     class Loss(nn.Module):
         def __init__(self) -> None:
