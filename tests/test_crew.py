@@ -75,7 +75,7 @@ from lab.crew import run_jobs
 
 def sleeping():
     def run(job):
-        print(os.getpid(), flush=True)
+        os.write(1, b"%d\\n" % os.getpid())  # in one piece, beside the others
         time.sleep(60)
 
     return run

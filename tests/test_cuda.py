@@ -6,7 +6,7 @@ import importlib
 import math
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -499,6 +499,28 @@ def test_products_that_are_powers_are_rounded_each(dtype: torch.dtype, exponent:
     y = square if exponent == 2 else square * x if exponent == 3 else (1 / square.double()).to(dtype)
     least, greatest = bounds.doubles()
     assert bool(((y.double() >= least) & (y.double() <= greatest)).all())
+
+
+@pytest.mark.parametrize(
+    ("body", "dtype", "proved"),
+    [
+        (lambda x: (x - 0.1).exp(), torch.float16, False),
+        (lambda x: (x + 0.0625).exp(), torch.float16, True),
+        (lambda x: torch.add(x, 0.1, alpha=0.5).exp(), torch.bfloat16, False),
+        (lambda x: (x / 3).exp(), torch.bfloat16, False),
+    ],
+    ids=["difference", "exact", "scaled", "quotient"],
+)
+def test_numbers_that_an_export_rounds_to_half_precision_are_left_open(
+    body: Callable[[Tensor], Tensor], dtype: torch.dtype, proved: bool
+) -> None:
+    class Module(torch.nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return body(x)
+
+    x = (torch.ones(1, 4, dtype=dtype),)
+    found = rf.check(Module(), x, box=(0.125, 1), runtime=CUDA, n_starts=2, timeout=30, self_check=False)
+    assert (found.verdict == "holds") is proved
 
 
 # the device ---------------------------------------------------------------------------------------------------------

@@ -81,6 +81,9 @@ Each is one of the operators above; but `silu`, x / (1 + exp(-x)), written as x 
 where several operators are written: attention, `log1p`, `rsqrt`, `var`.
 """
 
+_NUMBERS = re.compile(r"aten\.scalar_tensor\.default\]\(args = \((-?\d[\w.+-]*),")
+"""A number that the export rounds to half precision; CUDA's kernels of sums take it in float32 (UfuncCUDA_add.cu)."""
+
 _NOT_AS_EXPORTED_IN_HALF = frozenset("cross_entropy_loss eq ge gt le lt ne nll_loss".split())
 """Of these, those that add up in half precision, or round numbers to it before they compare (CompareKernels.cu)."""
 
@@ -147,7 +150,9 @@ def _describe_fused(graph: Graph, known: frozenset[str]) -> str:
         target = _TARGET.search(notes.get(f"{_ORIGIN}fx_node", ""))
         name = "" if target is None else target[1]
         is_scaled = node.op_type == "Mul" and name in _MAY_SCALE
-        if is_scaled or (name.removeprefix("aten.") not in known and node.op_type not in _MOVING):
+        number = _NUMBERS.search(notes.get(f"{_ORIGIN}fx_node", "")) if known is not _AS_EXPORTED else None
+        is_rounded = number is not None and not _is_half(np.float64(number[1]))
+        if is_rounded or is_scaled or (name.removeprefix("aten.") not in known and node.op_type not in _MOVING):
             return f"{name or 'what became'} {node.op_type} {node.name}".lstrip()
     return ""
 
@@ -170,7 +175,12 @@ def _has_half_exponent(op: Operation) -> bool:
     exponent = spec_of(op).operands_of(op)[1]
     if not isinstance(exponent, np.ndarray):
         return False
-    wide = torch.from_numpy(np.asarray(exponent, dtype=np.float64))
+    return _is_half(exponent)
+
+
+def _is_half(numbers: np.ndarray | np.float64) -> bool:
+    """Tell whether numbers are of either half precision."""
+    wide = torch.from_numpy(np.asarray(numbers, dtype=np.float64))
     return all(torch.equal(wide.to(half).double(), wide) for half in _HALVES)
 
 
@@ -180,7 +190,7 @@ def _is_multiplied(op: Operation) -> bool:
     BinaryDivTrueKernel.cu of PyTorch does so where the divisor is a number in the memory of the host.
     """
     divisor = spec_of(op).operands_of(op)[1]
-    if not isinstance(divisor, np.ndarray) or divisor.size != 1 or divisor.dtype.kind != "f":
+    if not isinstance(divisor, np.ndarray) or divisor.size != 1 or not is_floating(divisor.dtype):
         return False
     mantissa, exponent = math.frexp(float(divisor.reshape(-1)[0]))
     return abs(mantissa) != 0.5 or not -120 < exponent < 120
