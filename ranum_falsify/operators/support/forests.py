@@ -92,7 +92,10 @@ def forest_of_nodes(op: Operation, prefix: str, scores: int) -> Forest:
     except KeyError as error:
         raise UnsupportedAttributeError("a weight is that of a node that does not exist") from error
     weights = _floats(op, f"{prefix}_weights")
-    return _build(nodes, roots, leaves, getattr(op, f"{prefix}_ids") or (), weights, scores)
+    forest = _build(nodes, roots, leaves, getattr(op, f"{prefix}_ids") or (), weights, scores)
+    # Kernels number the nodes that they reach, and give these the weights of others.
+    _check(bool((forest.tree[leaves] >= 0).all()), "a weight is that of a node to which no branch leads")
+    return forest
 
 
 def forest_of_leaves(op: Operation) -> Forest:
