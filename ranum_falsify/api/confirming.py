@@ -14,7 +14,7 @@ from ranum_falsify.api.loading import load
 from ranum_falsify.api.making_tests import UnitTestGenerator
 from ranum_falsify.api.models import ModelLike
 from ranum_falsify.api.module_tests import confirm_module
-from ranum_falsify.api.precision import FullPrecision
+from ranum_falsify.api.plain_torch import PlainTorch
 from ranum_falsify.api.properties import PropertyLike, property_of
 from ranum_falsify.config import ConfirmConfig, HalfPrecision
 from ranum_falsify.errors import UsageError
@@ -94,7 +94,7 @@ class UnitTests:
         return self.report(verbosity=-1)
 
 
-@FullPrecision()
+@PlainTorch()
 @or_of_module(confirm_module)
 def confirm(
     model: ModelLike | Mapping[str, ModelLike],

@@ -14,7 +14,7 @@ import torch
 
 from ranum_falsify.api.loading import BoundProblem, load
 from ranum_falsify.api.models import Model, ModelLike
-from ranum_falsify.api.precision import FullPrecision
+from ranum_falsify.api.plain_torch import PlainTorch
 from ranum_falsify.api.properties import Property, PropertyLike, network_of, property_of
 from ranum_falsify.api.result import Result
 from ranum_falsify.api.run import answer, keep_list, kernel_notices, take_time
@@ -88,7 +88,7 @@ def or_of_module(
     return decorate
 
 
-@FullPrecision()
+@PlainTorch()
 @show_keywords
 def falsify(model: ModelLike | Mapping[str, ModelLike], property: PropertyLike, **options: Any) -> Result:
     """Prove a property of models, or search for a counterexample, as the command line does.
@@ -106,7 +106,7 @@ def falsify(model: ModelLike | Mapping[str, ModelLike], property: PropertyLike, 
     return ask_all_sizes(take(options), lambda one: _ask(model, property, one))
 
 
-@FullPrecision()
+@PlainTorch()
 @show_keywords
 def prove(model: ModelLike | Mapping[str, ModelLike], property: PropertyLike, **options: Any) -> Result:
     """Prove a property of models without searching for a counterexample; the verdict is `holds` or `unknown`.

@@ -13,7 +13,7 @@ from ranum_falsify.api.entry_points import map_models, or_of_module
 from ranum_falsify.api.kernels import check_kernels
 from ranum_falsify.api.loading import BoundProblem, load
 from ranum_falsify.api.models import ModelLike
-from ranum_falsify.api.precision import FullPrecision
+from ranum_falsify.api.plain_torch import PlainTorch
 from ranum_falsify.api.properties import PropertyLike, property_of
 from ranum_falsify.config import RUNTIMES, FixConfig, Runtime
 from ranum_falsify.errors import UsageError
@@ -30,7 +30,7 @@ from ranum_falsify.verify.search.search import Progress
 _ANY = "any"
 
 
-@FullPrecision()
+@PlainTorch()
 @or_of_module(mend)
 def fix(
     model: ModelLike | Mapping[str, ModelLike],

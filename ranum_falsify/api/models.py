@@ -15,7 +15,7 @@ from google.protobuf.message import DecodeError
 from onnx.external_data_helper import uses_external_data
 
 import ranum_falsify.operators  # noqa: F401 - fills the registry; imports torch
-from ranum_falsify.api.precision import FullPrecision
+from ranum_falsify.api.plain_torch import PlainTorch
 from ranum_falsify.errors import ModelError, RanumFalsifyError, UnsupportedOperatorError, UsageError
 from ranum_falsify.network import Graph, read, read_inputs
 from ranum_falsify.network.fingerprint import Fingerprint, fingerprint
@@ -70,7 +70,7 @@ _MOST_NAMED = 3
 """Number of inputs that an error names."""
 
 
-@FullPrecision()
+@PlainTorch()
 def load_model(
     source: str | Path | onnx.ModelProto | bytes,
     *,

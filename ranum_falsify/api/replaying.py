@@ -20,7 +20,7 @@ from ranum_falsify.api.assignments import differences, split_inputs
 from ranum_falsify.api.loading import BoundProblem, load
 from ranum_falsify.api.models import ModelLike
 from ranum_falsify.api.network_expressions import build_network
-from ranum_falsify.api.precision import FullPrecision
+from ranum_falsify.api.plain_torch import PlainTorch
 from ranum_falsify.api.properties import Property, PropertyLike, load_property
 from ranum_falsify.api.replayed import ReplayCase, ReplayOutcome, ReplaySettings
 from ranum_falsify.api.result import Result
@@ -77,7 +77,7 @@ class ReplayReport:
         return str(self)
 
 
-@FullPrecision()
+@PlainTorch()
 def replay(
     model: ModelLike | Mapping[str, ModelLike] | None,
     inputs: Mapping[str, np.ndarray] | np.ndarray | Result | str | Path,

@@ -12,7 +12,7 @@ import numpy as np
 from ranum_falsify.api.generated_property import Statement
 from ranum_falsify.api.loading import BoundProblem
 from ranum_falsify.api.page_data import ILLUSTRATION_SECONDS, illustrate
-from ranum_falsify.api.precision import FullPrecision
+from ranum_falsify.api.plain_torch import PlainTorch
 from ranum_falsify.config import Runtime, SearchConfig
 from ranum_falsify.errors import UsageError
 from ranum_falsify.escaping import escape
@@ -143,7 +143,7 @@ class Result:
         return OperatorReport(**vars(found), _bounds=lambda: self._operand_bounds)
 
     @cached_property
-    @FullPrecision()
+    @PlainTorch()
     def _operand_bounds(self) -> OperandBounds:
         return operand_bounds(self.loaded.problem, self.config)
 
@@ -194,11 +194,11 @@ class Result:
         return record_of(asked, report, Saved(), sum(self.answer.seconds.values()))
 
     @cached_property
-    @FullPrecision()
+    @PlainTorch()
     def _illustration(self) -> Mapping[str, Any] | None:
         return None if self.read is None else illustrate(self.answer, self.read, self.config)
 
-    @FullPrecision()
+    @PlainTorch()
     def explain(self, node: str) -> str:
         """Return how the operands of a node came to their bounds, as `--explain` shows it.
 

@@ -12,7 +12,7 @@ from typing import TypeVar
 from ranum_falsify.api.cache import keep_inputs
 from ranum_falsify.api.kernels import check_kernels
 from ranum_falsify.api.loading import BoundProblem
-from ranum_falsify.api.precision import FullPrecision
+from ranum_falsify.api.plain_torch import PlainTorch
 from ranum_falsify.api.sources import find_sources
 from ranum_falsify.api.timekeeper import TimeUp, time_limit
 from ranum_falsify.config import ProveConfig, SearchConfig
@@ -40,7 +40,7 @@ def take_time(config: Config, seconds: float) -> Config:
 
 def kernel_notices(config: SearchConfig, self_check: bool) -> tuple[str, ...]:
     """Check the installed kernels where proofs rest on them; return what users should know of them."""
-    return (*FullPrecision.notices(), *(check_kernels().notices if self_check and config.prove else ()))
+    return (*PlainTorch.notices(), *(check_kernels().notices if self_check and config.prove else ()))
 
 
 def answer(

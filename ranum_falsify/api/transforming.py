@@ -18,7 +18,7 @@ import onnx_ir as ir
 
 from ranum_falsify.api.boxes import BoxLike
 from ranum_falsify.api.models import Model, ModelLike, load_model, parse_model
-from ranum_falsify.api.precision import FullPrecision
+from ranum_falsify.api.plain_torch import PlainTorch
 from ranum_falsify.api.samples import sample_box
 from ranum_falsify.config import Options
 from ranum_falsify.errors import TransformError, UsageError
@@ -101,7 +101,7 @@ class Transformation:
         return f"Transformation({', '.join(report.name for report in self.passes)})"
 
 
-@FullPrecision()
+@PlainTorch()
 def transform(
     model: ModelLike,
     passes: Sequence[str | type],

@@ -1,7 +1,8 @@
-"""Products of float32 matrices in float32, whatever the process allows PyTorch on the CPU.
+"""PyTorch as it is by default, whatever the process has set: float32 products in float32, and tensors on the CPU.
 
 `torch.set_float32_matmul_precision("medium")`, which many training scripts call for their GPU, lets oneDNN round
 factors to bfloat16 on processors that multiply these.  Bounds are computed by such products, and constants of models.
+`torch.set_default_device("cuda")` would have part of them computed by other kernels.
 
 Source: https://docs.pytorch.org/docs/stable/generated/torch.set_float32_matmul_precision.html
 """
@@ -9,12 +10,13 @@ Source: https://docs.pytorch.org/docs/stable/generated/torch.set_float32_matmul_
 from __future__ import annotations
 
 import threading
-from contextlib import ContextDecorator
+from contextlib import ContextDecorator, nullcontext
 from typing import Any
 
 import torch
 
 _FULL = ("none", "ieee")
+_CPU = torch.device("cpu")
 
 
 def _settings() -> tuple[Any, ...]:
@@ -22,12 +24,13 @@ def _settings() -> tuple[Any, ...]:
     return backend.matmul, backend.conv, backend.rnn
 
 
-class FullPrecision(ContextDecorator):
-    """A context, and a decorator of functions, in which float32 products are float32 products, in all threads."""
+class PlainTorch(ContextDecorator):
+    """A context, and a decorator of functions: the precision is that of all threads, the device that of its own."""
 
     _lock = threading.Lock()
     _users = 0
     _before: tuple[tuple[Any, str], ...] = ()
+    _local = threading.local()
 
     def __enter__(self) -> None:
         kind = type(self)
@@ -38,15 +41,25 @@ class FullPrecision(ContextDecorator):
                     if precision not in _FULL:
                         setting.fp32_precision = "ieee"
             kind._users += 1
+        # A default device costs time at each call of PyTorch.
+        device: Any = nullcontext() if torch.get_default_device() == _CPU else torch.device("cpu")
+        device.__enter__()
+        self._devices.append(device)
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *error: Any) -> None:
         kind = type(self)
+        self._devices.pop().__exit__(*error)
         with self._lock:
             kind._users -= 1
             if not kind._users:
                 for setting, precision in kind._before:
                     if precision not in _FULL:
                         setting.fp32_precision = precision
+
+    @property
+    def _devices(self) -> list[Any]:
+        found: list[Any] = self._local.__dict__.setdefault("devices", [])
+        return found
 
     @classmethod
     def notices(cls) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Settings of a process that let PyTorch multiply in less than float32 change no bound."""
+"""Settings of a process that have PyTorch compute otherwise, or elsewhere, change no bound."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import ranum_falsify as rf
-from ranum_falsify.api.precision import FullPrecision
+from ranum_falsify.api.plain_torch import PlainTorch
 
 
 @pytest.fixture(autouse=True)
@@ -38,9 +38,19 @@ def test_settings_come_back_after_errors_and_from_threads() -> None:
     matmul: Any = torch.backends.mkldnn.matmul  # type: ignore[attr-defined]
     with pytest.raises(rf.ModelError):
         rf.check("no such file.onnx", box=(-1, 1))
-    with FullPrecision():
-        inner = threading.Thread(target=FullPrecision()(lambda: None))
+    with PlainTorch():
+        inner = threading.Thread(target=PlainTorch()(lambda: None))
         inner.start()
         inner.join()
         assert matmul.fp32_precision == "ieee"
     assert matmul.fp32_precision == "bf16"
+
+
+def test_a_default_device_is_that_of_what_the_process_computes() -> None:
+    torch.set_default_device("meta")
+    try:
+        found = rf.check(nn.Softplus(), (torch.zeros(1, 4, device="cpu"),), box=(-1, 1), n_starts=2, self_check=False)
+        assert torch.zeros(1).device.type == "meta"
+    finally:
+        torch.set_default_device(None)
+    assert found.verdict == "holds" and found.operators[0].bounds["output"][0] >= 0
