@@ -16,7 +16,7 @@ BUDGETS = {
     "domain": 14430,
     "monitor": 1380,
     "network": 6350,
-    "operators": 19580,
+    "operators": 19600,
     "process": 540,
     "properties": 4800,
     "repair": 3430,
