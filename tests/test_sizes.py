@@ -13,7 +13,7 @@ BUDGETS = {
     "api": 9080,
     "checker": 2030,
     "cli": 5510,
-    "domain": 14430,
+    "domain": 14450,
     "monitor": 1380,
     "network": 6350,
     "operators": 19600,

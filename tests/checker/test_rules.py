@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 
@@ -161,3 +162,11 @@ def test_rules_enclose_what_onnx_runtime_computes(key: str) -> None:
         said, followed = said + bool(count), followed + (count > 1)
     assert said, f"no case of {key} is bounded"
     assert followed or key not in FOLLOWED, f"no case of {key} is followed as a linear form"
+
+
+def test_a_variance_that_cancels_beside_a_scale_that_broadcasts_is_not_shown() -> None:
+    node = onnx.helper.make_node("LayerNormalization", ["x", "s"], ["y"])
+    view = NodeView(node, [onnx.helper.make_opsetid("", 17)])
+    x = Bounds(np.full((1, 1027), 1e6, np.float32), np.full((1, 1027), 1e7, np.float32))
+    assert bound(view, [x, Bounds.of(np.ones(1027, np.float32))]) is not None
+    assert bound(view, [x, Bounds.of(np.ones(1, np.float32))]) is None

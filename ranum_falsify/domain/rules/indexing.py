@@ -97,7 +97,8 @@ def scatter_anywhere(
     factor = torch.maximum(least.abs(), greatest.abs()).clamp(min=1) ** most
     # Updates may overflow among themselves, whatever the element is.
     size = (torch.maximum(low.abs(), high.abs()) * factor).nan_to_num(nan=math.inf)
-    return _product(-size, size, size, most, x, zero=bool((one.contains(0) | x.contains(0)).any()))
+    parts = torch.maximum(size, factor)  # a small element may be rounded before large updates
+    return _product(-size, size, parts, most, x, zero=bool((one.contains(0) | x.contains(0)).any()))
 
 
 def _split(x: Interval) -> Interval:

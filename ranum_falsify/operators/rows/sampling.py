@@ -18,7 +18,6 @@ from ranum_falsify.domain.rules.arithmetic.pairs import multiply
 from ranum_falsify.domain.rules.interpolation import average_anywhere, bound_anything, interpolate
 from ranum_falsify.domain.rules.matrix.matmul import matrix_product, sum_scaled
 from ranum_falsify.domain.rules.shape import reshape
-from ranum_falsify.domain.rules.support.building import unknown
 from ranum_falsify.domain.site import Site
 from ranum_falsify.errors import UnsupportedAttributeError
 from ranum_falsify.operators.support.families import opaque
@@ -56,7 +55,7 @@ def _affine_grid_bounds(site: Site, theta: Interval, size: np.ndarray) -> Interv
     alone = bool(site.op.align_corners) and 1 in sizes
     if theta.shape[0] != count or (alone and theta.dtype not in _NATIVE):
         # For half precision ONNX Runtime has the definition, which divides by 0 where an element is alone.
-        return unknown(site)[0]
+        return replace(Interval.top((theta.shape[0], *sizes, len(sizes)), theta.dtype), nan=True, overflows=True)
     base = _base(sizes, bool(site.op.align_corners), torch.zeros((), dtype=torch.float64))
     # Kernels compute the places with a few roundings.
     error = 8 * unit(theta.dtype) * (1 + base.abs())

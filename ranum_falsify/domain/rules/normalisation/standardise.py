@@ -68,13 +68,14 @@ def layer_normalisation(dims: Dims) -> IntervalRule:
             return _of_nothing(site, x, dims(site.op, len(x.shape)))
         rows = sections(x, dims(site.op, len(x.shape)))
         normal = standardise(rows, site.op.epsilon)
-        if in_one_pass(rows.size, *_shapes(scale, bias)):
-            normal = normal.hull(standardise(rows, site.op.epsilon, cancels=torch.float64))
+        cancels = torch.float64 if in_one_pass(rows.size, *_shapes(scale, bias)) else None
+        if cancels is not None:
+            normal = normal.hull(standardise(rows, site.op.epsilon, cancels=cancels))
         y = finish(rows, normal, _ends(scale), _ends(bias), x)
         if len(site.op.output_names) == 1:
             return (y,)
         wide = statistics_type(site.op, x.dtype)
-        return (y, *bound_statistics(rows, site.op.epsilon, x, wide))[: len(site.op.output_names)]
+        return (y, *bound_statistics(rows, site.op.epsilon, x, wide, cancels))[: len(site.op.output_names)]
 
     return rule
 
@@ -234,8 +235,18 @@ def statistics_type(op: Operation, dtype: torch.dtype) -> torch.dtype:
     return torch.float32 if is_stashed_single(op) else dtype
 
 
-def bound_statistics(rows: Sections, epsilon: float, x: Interval, wide: torch.dtype) -> tuple[Interval, Interval]:
-    """Return the mean and the inverse of the deviation as outputs of `LayerNormalization`, in a type."""
+def bound_statistics(
+    rows: Sections, epsilon: float, x: Interval, wide: torch.dtype, cancels: torch.dtype | None = None
+) -> tuple[Interval, Interval]:
+    """Return the mean and the inverse of the deviation as outputs of `LayerNormalization`, in a type.
+
+    Args:
+        rows: The numbers.
+        epsilon: The number that is added to the variance.
+        x: The tensor that they are sections of.
+        wide: The type.
+        cancels: See :func:`standardise`.
+    """
     known = moments(rows)
     kept = tuple(1 if dim in rows.dims else size for dim, size in enumerate(x.shape))
     low, high = known.least_mean - known.drift, known.greatest_mean + known.drift
@@ -247,6 +258,9 @@ def bound_statistics(rows: Sections, epsilon: float, x: Interval, wide: torch.dt
     least = torch.where(root > 4 * known.drift, root - 2 * known.drift, math.sqrt(abs(epsilon)))
     most = ((known.greatest_deviation + 1.25 * known.drift).square() + epsilon).sqrt()
     error = sum_error(rows.size, x.dtype, STATISTICS_ROUNDINGS)
+    if cancels is not None:
+        lost = cancellation(replace(rows, dtype=cancels))
+        least, most = (least.square() - lost).clamp(min=0).sqrt(), (most.square() + lost).sqrt()
     if squares_overflow(rows):
         most = torch.full_like(most, math.inf)
     inverse = round_outward(

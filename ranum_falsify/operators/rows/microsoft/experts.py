@@ -319,7 +319,7 @@ def _quantised_bounds(site: Site, *operands: Interval | None) -> Interval:
     op, given = site.op, dict[str, Any](zip(_QUANTISED, operands, strict=True))
     _check_quantised(op, given)
     x, fixed = given["x"], [given[name] for names in _LAYERS for name in names if given[name] is not None]
-    # The kernel reads the zero points of one layer alone otherwise than those of both.
+    # What the kernel makes of zero points of one layer alone is not known: some columns differ from any reading.
     alike = len({given[names[-1]] is None for names in _LAYERS}) == 1
     if x.dtype is not torch.float32 or not alike or not all(part.is_point for part in fixed):
         return bound_anything_of(x.shape, x.dtype)
