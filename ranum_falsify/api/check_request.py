@@ -13,6 +13,7 @@ from ranum_falsify.api.loading import BoundProblem, load
 from ranum_falsify.api.models import Model
 from ranum_falsify.api.properties import Property
 from ranum_falsify.api.result import Result
+from ranum_falsify.api.run import Refute
 from ranum_falsify.api.weights import DEFAULT_WEIGHTS, FreeLike, WeightsLike, describe_weights, weight_ranges
 from ranum_falsify.config import HalfPrecision, Options
 from ranum_falsify.errors import UsageError
@@ -56,12 +57,13 @@ class ValidityQuestion:
         if self.imports and not self.passes:
             raise UsageError("imports: no pass is named; name some by --passes NAME (passes= in Python)")
 
-    def ask(self, read: Callable[[], Model], options: Options) -> Result:
+    def ask(self, read: Callable[[], Model], options: Options, refute: Refute = lambda _: None) -> Result:
         """Answer the question about a model.
 
         Args:
             read: Reads the model.
             options: How to answer; the timeout is for reading, too.
+            refute: See `decide.falsify`.
 
         Raises:
             RanumFalsifyError: The model cannot be read, or the question does not fit it.
@@ -74,7 +76,7 @@ class ValidityQuestion:
 
         def answer(found: tuple[Statement, BoundProblem], left: Options) -> Result:
             statement, loaded = found
-            return replace(answer_loaded(loaded, left), statement=statement)
+            return replace(answer_loaded(loaded, left, refute), statement=statement)
 
         return ask_in_time(state, answer, options)
 

@@ -17,7 +17,7 @@ from ranum_falsify.api.models import Model, ModelLike
 from ranum_falsify.api.plain_torch import PlainTorch
 from ranum_falsify.api.properties import Property, PropertyLike, network_of, property_of
 from ranum_falsify.api.result import Result
-from ranum_falsify.api.run import answer, keep_list, kernel_notices, take_time
+from ranum_falsify.api.run import Refute, answer, keep_list, kernel_notices, take_time
 from ranum_falsify.api.samples import load_networks
 from ranum_falsify.api.sizes import UNREAD, ask_each, join_answers, list_sizes
 from ranum_falsify.api.timekeeper import Exit, TimeUp, time_limit
@@ -178,12 +178,12 @@ def read_in_time(read: Callable[[], T], options: Options, exit: Exit | None = No
     return found, take_time(options, time.monotonic() - began)
 
 
-def answer_loaded(loaded: BoundProblem, options: Options) -> Result:
+def answer_loaded(loaded: BoundProblem, options: Options, refute: Refute = lambda _: None) -> Result:
     """Return the answer to what was loaded."""
     notices = kernel_notices(options, options.self_check)
     began = time.monotonic()
     with follow(options.progress) as progress:
-        found = answer(loaded, options, notices=notices, progress=progress)
+        found = answer(loaded, options, notices=notices, progress=progress, refute=refute)
     kept = keep_list(loaded, take_time(options, time.monotonic() - began))
     return Result(answer=found, read=loaded, config=options, kept=kept)
 

@@ -18,10 +18,13 @@ from ranum_falsify.api.mending import Mending, put_on
 from ranum_falsify.api.models import Model, load_model
 from ranum_falsify.api.operand_words import find_words
 from ranum_falsify.api.result import Result
+from ranum_falsify.api.sources import find_sources
 from ranum_falsify.config import CUDA, Options
 from ranum_falsify.errors import UsageError
+from ranum_falsify.lazy import cached_property
 from ranum_falsify.network import Graph
 from ranum_falsify.network.functions import first_line
+from ranum_falsify.network.source import Source
 from ranum_falsify.process.deadline import Deadline
 from ranum_falsify.verify.search.result import KIND_NAMES, Answer, Counterexample, OperatorResult
 
@@ -64,8 +67,9 @@ def check_module(
             # The backward pass is part of the model.
             gradient=False,
         )
-        result = asked.ask(lambda: model, left)
-        return replace(result, answer=_Blame(exported, left).put_on(result.answer))
+        blame = _Blame(exported, left)
+        result = asked.ask(lambda: model, left, blame.refute)
+        return replace(result, answer=blame.put_on(result.answer))
 
     def ask_again(starts: int, seconds: float, effort: float) -> Result:
         left = replace(options, n_starts=starts, timeout=seconds, prove_timeout=effort, self_check=False)
@@ -149,12 +153,34 @@ class _Blame:
             formulas = "by PyTorch's formulas for derivatives"
             yield f"the backward pass goes from the sum of the floating outputs to {reached}{rest}, {formulas}"
 
-    def _show(self, operator: OperatorResult, counterexample: Counterexample, notices: list[str]) -> OperatorResult:
-        if operator.kind == "crash":
-            return operator  # the module would end this process
-        run = self._run(counterexample)
+    def refute(self, operator: OperatorResult) -> str | None:
+        """Return a sentence about why the module itself does not show a violation; None if it does."""
+        example = operator.counterexample
+        if operator.kind == "crash" or example is None or self.options.dtype is not None:
+            return None  # a crash would end this process
+        operator = replace(operator, source=operator.source or self._sources.get(operator.node))
+        run = self._run(example)
         stops = operator.kind == "error" and isinstance(run, str)
         if stops or (isinstance(run, ModuleRun) and run.shows(operator.source)):
+            return None
+        place = "" if operator.source is None else f" at {operator.source}"
+        gives = KIND_NAMES[operator.kind] if operator.kind else "an invalid number"
+        model = "the exported model" if operator.oracle == "torch" else "ONNX Runtime"
+        return (
+            f"{operator.node} ({operator.op_type}){place}: {model} gives {gives}, "
+            f"the module itself {run if isinstance(run, str) else _describe(run)}"
+        )
+
+    @cached_property
+    def _sources(self) -> Mapping[str, Source]:
+        return find_sources(self.exported.model)
+
+    def _show(self, operator: OperatorResult, counterexample: Counterexample, notices: list[str]) -> OperatorResult:
+        if operator.kind == "crash":
+            return operator
+        refuted = self.refute(operator)
+        if refuted is None:
+            run = self._run(counterexample)
             others = tuple(runtime for runtime in operator.runtimes if runtime != "torch")
             backward = isinstance(run, ModuleRun) and operator.source is not None and operator.source.backward
             gradients = run.gradients if isinstance(run, ModuleRun) and backward else ()
@@ -162,13 +188,7 @@ class _Blame:
             return replace(
                 operator, oracle="module", runtimes=("torch", *others), gradients=gradients, expressions=words
             )
-        place = "" if operator.source is None else f" at {operator.source}"
-        gives = KIND_NAMES[operator.kind] if operator.kind else "an invalid number"
-        model = "the exported model" if operator.oracle == "torch" else "ONNX Runtime"
-        notices.append(
-            f"{operator.node} ({operator.op_type}){place}: {model} gives {gives}, "
-            f"the module itself {run if isinstance(run, str) else _describe(run)}"
-        )
+        notices.append(refuted)
         if self.options.prove and "onnxruntime" in self.options.runtimes:
             return replace(operator, runtimes=tuple(runtime for runtime in operator.runtimes if runtime != "torch"))
         return OperatorResult(

@@ -32,6 +32,9 @@ _SHARE = 0.25
 
 Config = TypeVar("Config", bound=SearchConfig)
 
+Refute = Callable[[OperatorResult], str | None]
+"""Tells of an operator that PyTorch shows to be invalid in the graph why it is not counted, None if it is."""
+
 
 def take_time(config: Config, seconds: float) -> Config:
     """Return settings with less time."""
@@ -49,6 +52,7 @@ def answer(
     *,
     notices: Sequence[str] = (),
     progress: Callable[[Progress], None] | None = None,
+    refute: Refute = lambda _: None,
 ) -> Answer:
     """Prove or search, as `decide.falsify` does, and add what is known of the files.
 
@@ -59,10 +63,11 @@ def answer(
         config: How to look.
         notices: What else users should know.
         progress: Called now and then with how far the run has got.
+        refute: See `decide.falsify`.
     """
     try:
         with time_limit(None if config.timeout is None else config.timeout + _PATIENCE):
-            result = _decide(loaded, config, progress)
+            result = _decide(loaded, config, progress, refute)
     except TimeUp:  # where nothing was being proved or searched any more
         runtimes = config.runtimes if config.prove else ()
         assumptions = assumptions_of(loaded.problem, runtimes)
@@ -93,11 +98,13 @@ def _keep_departure(result: Answer) -> Iterator[str]:
         yield f"the inputs of the run that leaves proved bounds are in {path}, for numpy.load"
 
 
-def _decide(loaded: BoundProblem, config: SearchConfig, progress: Callable[[Progress], None] | None) -> Answer:
+def _decide(
+    loaded: BoundProblem, config: SearchConfig, progress: Callable[[Progress], None] | None, refute: Refute
+) -> Answer:
     began = time.monotonic()
     reserved = _reserve(loaded, config)
     within = config if config.timeout is None else replace(config, timeout=config.timeout - reserved)
-    result = falsify(loaded.problem, within, progress=progress, elsewhere=True)
+    result = falsify(loaded.problem, within, progress=progress, elsewhere=True, refute=refute)
     if config.prove and config.try_rewrites and loaded.problem.is_pure_validity:
         result = _try_rewrites(
             loaded, result, config, Deadline(math.inf if config.timeout is None else began + config.timeout)

@@ -55,6 +55,7 @@ def falsify(
     *,
     progress: Callable[[Progress], None] | None = None,
     elsewhere: bool = False,
+    refute: Callable[[OperatorResult], str | None] = lambda _: None,
 ) -> Answer:
     """Prove a reduced property, or search for a counterexample.
 
@@ -69,6 +70,7 @@ def falsify(
         config: Settings of proof and search.
         progress: Called now and then with the run's progress.
         elsewhere: Whether what holds is proved for processors of ARM64, too.
+        refute: Tells of an operator that PyTorch shows to be invalid why it is not counted, None if it is.
 
     Raises:
         BackendError: A back end is missing, or its settings do not fit.
@@ -90,7 +92,9 @@ def falsify(
         for call, model in zip(problem.calls, models, strict=True):
             if model.graph is not call.graph:
                 confirmer.inline(call, model.graph)
-        context = SearchContext(problem, config, models, confirmer, budget, device, progress or (lambda _: None))
+        context = SearchContext(
+            problem, config, models, confirmer, budget, device, progress or (lambda _: None), refute
+        )
         search = OperatorSearch(context) if problem.is_pure_validity else ClauseSearch(context)
         interrupted = ""
         try:

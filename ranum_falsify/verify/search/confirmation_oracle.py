@@ -77,7 +77,12 @@ class ConfirmationOracle:
         for name in findings.keys() - failing.keys():
             self._note_elsewhere(number, name, findings[name])
         for target in self._list_targets(number, failing):
-            yield self._describe_failing(target, failing[target.op.name], findings, example)
+            found = self._describe_failing(target, failing[target.op.name], findings, example)
+            refuted = self._context.refute(found)
+            if refuted is None:
+                yield found
+            else:
+                self._elsewhere[number, found.node] = refuted
 
     def _trace(self, number: int, shown: Sequence[OperatorResult]) -> list[OperatorResult]:
         """Return operators with those that make their infinite operands, of operators that fail at the same inputs."""
@@ -173,7 +178,7 @@ class ConfirmationOracle:
         )
 
     def notices(self, found: Collection[tuple[int, str]]) -> tuple[str, ...]:
-        """Return what users should know of ONNX Runtime: operators that it alone shows, or why it did not run."""
+        """Return what users should know: operators that fail elsewhere alone, or why ONNX Runtime did not run."""
         alone = (text for key, text in self._elsewhere.items() if key not in found)
         return (*alone, *dict.fromkeys(self._not_run.values()))
 

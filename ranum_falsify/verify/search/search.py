@@ -23,6 +23,7 @@ from ranum_falsify.verify.search.converter import TorchModel
 from ranum_falsify.verify.search.descent import Descent, StepSizes
 from ranum_falsify.verify.search.device import batch_limit, bytes_per_sample
 from ranum_falsify.verify.search.objective import Objective
+from ranum_falsify.verify.search.result import OperatorResult
 from ranum_falsify.verify.search.starts import Box, Crossings, find_crossings, sample_crossings, sample_starts
 
 _PORTION_BYTES = 1 << 30
@@ -123,7 +124,10 @@ class Region:
 
 @dataclass
 class SearchContext:
-    """What a search works with."""
+    """What a search works with.
+
+    `refute` tells why what PyTorch shows of the graph is not counted, None if it is.
+    """
 
     problem: Problem
     config: SearchConfig
@@ -132,6 +136,7 @@ class SearchContext:
     budget: Budget
     device: torch.device
     report: Callable[[Progress], None]
+    refute: Callable[[OperatorResult], str | None] = lambda _: None
     proof: Proof = NOTHING
     suspects: dict[int, Sequence[Tensor]] = field(default_factory=dict)
     is_hurried: bool = field(default=False, init=False)

@@ -167,3 +167,17 @@ def test_a_property_over_outputs_is_false_where_both_runtimes_say_so() -> None:
     reduced = problem(in_box([(1e-30, 1e-20)], "N(v0) <= 1e36"), networks={"N": made})
     assert falsify(reduced, replace(TORCH, runtime=None)).verdict == "violated"
     assert falsify(reduced, TORCH).verdict == "holds"
+
+
+def test_the_search_goes_on_where_a_violation_is_refuted() -> None:
+    made, asked = graph("y = Log(x)"), list[OperatorResult]()
+
+    def refute_first(operator: OperatorResult) -> str | None:
+        asked.append(operator)
+        return "not there" if len(asked) == 1 else None
+
+    reduced = valid_in_box(made, [(-1.0, 1.0)])
+    answer = falsify(reduced, TORCH, refute=refute_first)
+    assert answer.verdict == "violated" and answer.counterexample is asked[-1].counterexample and len(asked) == 2
+    answer = falsify(reduced, TORCH, refute=lambda _: "not there")
+    assert answer.verdict == "unknown" and "not there" in answer.notices
