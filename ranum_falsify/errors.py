@@ -20,6 +20,8 @@ __all__ = [
     "ReplayRefusalError",
     "ReplayTimeoutError",
     "SaveError",
+    "ShapesError",
+    "SmallOperandError",
     "SuiteError",
     "TransformError",
     "UnsupportedAttributeError",
@@ -52,6 +54,10 @@ class ModelError(RanumFalsifyError):
     """A model file that cannot be read: missing, not ONNX, truncated, with a cycle or a dangling name."""
 
 
+class ShapesError(ModelError):
+    """A model whose node cannot run on operands of the shapes that it gets."""
+
+
 class ModuleError(ModelError):
     """A PyTorch module that cannot be exported, or arguments that do not fit it."""
 
@@ -66,6 +72,10 @@ class UnsupportedOperatorError(ModelError):
 
 class UnsupportedAttributeError(ModelError):
     """An attribute, or a combination of attributes, that a row does not implement."""
+
+
+class SmallOperandError(UnsupportedAttributeError):
+    """An operator whose operand is too small for its attributes, so that runtimes differ."""
 
 
 class UnsupportedTypeError(ModelError):

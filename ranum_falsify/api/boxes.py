@@ -33,7 +33,7 @@ def ranges_of(graph: Graph, box: BoxLike | None) -> tuple[InputRange, ...]:
         box: What the user says; inputs that it leaves out range over what `default_range` says.
 
     Raises:
-        UsageError: The box does not fit the inputs, or leaves out one that has no default.
+        UsageError: The box does not fit the inputs.
     """
     inputs = dict(zip(graph.input_names, graph.input_details, strict=True))
     # What is said of all inputs, or of all others, is not said of strings.
@@ -63,11 +63,6 @@ def given_ranges(inputs: Mapping[str, TensorDetails], box: BoxLike | None) -> tu
 def _default(graph: Graph, position: int) -> InputRange:
     name = graph.input_names[position]
     found = default_range(graph, position)
-    if found is None:
-        raise UsageError(
-            f"box: nothing says what input {_describe(name, graph.input_details[position])} ranges over; "
-            f"give it a lower and an upper bound (--box {name}=LO,HI, or box={{{name!r}: (LO, HI)}})"
-        )
     return InputRange(name=name, lower=found.lower, upper=found.upper, default=found.reason)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,10 +11,13 @@ import numpy as np
 
 from ranum_falsify.network import Graph
 from ranum_falsify.network.string_inputs import string_inputs
-from ranum_falsify.operators.relations.views import find_index_ranges
+from ranum_falsify.operators.relations.uses import find_uses
 
 _IMAGES = frozenset("image images img imgs pixel pixels photo photos picture pictures frame frames rgb bgr".split())
 _MASKS = frozenset("mask masks masked".split())
+_LENGTHS = frozenset("length lengths len lens".split())
+_STEPS = frozenset("timestep timesteps".split())
+_LAST_STEP = 999  # diffusion models are trained with 1,000
 _COLOURS = (1, 3, 4)
 _LEAST_SIDE = 16  # pixels
 
@@ -26,19 +30,22 @@ class DefaultRange:
         lower: Least value.
         upper: Greatest value.
         reason: What it is taken for.
+        is_guess: Whether it may be something else.
     """
 
     lower: float
     upper: float
     reason: str
+    is_guess: bool = False
 
 
-def default_range(graph: Graph, position: int) -> DefaultRange | None:
-    """Return what an input ranges over unless users say otherwise; None where nothing tells.
+def default_range(graph: Graph, position: int) -> DefaultRange:
+    """Return what an input ranges over unless users say otherwise.
 
     Floating numbers range over [-1, 1], images over [0, 1]: what has such a name, or the shape of one with 1, 3 or 4
     colours.  Booleans are both, strings may be any; numbers that choose from a table are its indices, labels of a loss
-    are the classes that it has scores of, masks are 0 and 1, and integers of 8 bits all there are.
+    are the classes that it has scores of, masks are 0 and 1, integers of 8 bits all there are, and others between the
+    constants that they are compared with, lengths or steps by their names, or 0 and 1.
 
     Args:
         graph: The network.
@@ -51,8 +58,9 @@ def default_range(graph: Graph, position: int) -> DefaultRange | None:
     words = set(re.findall("[a-z]+", re.sub(r"([a-z])([A-Z])", r"\1 \2", source.name).lower()))
     if dtype.kind == "b":
         return DefaultRange(lower=0, upper=1, reason="booleans")
-    if ranges := list(find_index_ranges(graph, source)):
-        fewest = min(ranges, key=lambda one: one.count)
+    uses = find_uses(graph, source)
+    if uses.ranges:
+        fewest = min(uses.ranges, key=lambda one: one.count)
         upper = min(max(fewest.count - 1, 0), _greatest(dtype))
         return DefaultRange(lower=0, upper=upper, reason=fewest.meaning)
     if dtype.kind not in "iu":
@@ -64,7 +72,23 @@ def default_range(graph: Graph, position: int) -> DefaultRange | None:
     if dtype.itemsize == 1:
         ends = np.iinfo(dtype)
         return DefaultRange(lower=int(ends.min), upper=int(ends.max), reason=f"all of {dtype}")
-    return None
+    lower, upper, reason = _guess(graph, words, [x for x in uses.compared if np.isfinite(x).all()])
+    upper = min(upper, _greatest(dtype))
+    return DefaultRange(lower=max(lower, np.iinfo(dtype).min), upper=upper, reason=reason, is_guess=True)
+
+
+def _guess(graph: Graph, words: Set[str], compared: Sequence[np.ndarray]) -> tuple[float, float, str]:
+    """Return what an input of integers may range over, by its name or the constants that it is compared with."""
+    if words & _LENGTHS:
+        sizes = [int(size) for one in graph.input_details for size in one.shape]
+        return 1, max(sizes, default=1), "a length"
+    if words & _STEPS:
+        return 0, _LAST_STEP, "a step of diffusion"
+    lower, upper = min((x.min() for x in compared), default=0), max((x.max() for x in compared), default=0)
+    if lower or upper:
+        named = "the number" if lower == upper else "between numbers"
+        return int(lower), int(upper), f"{named} that it is compared with"
+    return 0, 1, "integers, of which nothing is known"
 
 
 def _greatest(dtype: np.dtype[Any]) -> float:

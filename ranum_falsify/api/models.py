@@ -16,8 +16,8 @@ from onnx.external_data_helper import uses_external_data
 
 import ranum_falsify.operators  # noqa: F401 - fills the registry; imports torch
 from ranum_falsify.api.plain_torch import PlainTorch
-from ranum_falsify.errors import ModelError, RanumFalsifyError, UnsupportedOperatorError, UsageError
-from ranum_falsify.network import Graph, read, read_inputs
+from ranum_falsify.errors import ModelError, RanumFalsifyError, ShapesError, UnsupportedOperatorError, UsageError
+from ranum_falsify.network import Graph, find_assumed_dims, read, read_inputs
 from ranum_falsify.network.fingerprint import Fingerprint, fingerprint
 from ranum_falsify.network.nesting import has_unfit_branches
 from ranum_falsify.verify.prove.assumptions import Rewriting
@@ -113,27 +113,38 @@ def fingerprint_of(source: str | Path | onnx.ModelProto | bytes) -> Fingerprint:
 def _read(
     source: Path | onnx.ModelProto, dims: Mapping[str, int] | None, find_samples: FindSamples | None, *, strict: bool
 ) -> Graph:
-    """Read a model on zeros, and if it, or a branch, cannot run on these, on what the question allows."""
+    """Read a model on zeros; if it, or a branch, cannot run on these, on what the question allows; in other sizes."""
     try:
         graph = read(source, dims=dims, strict=strict)
+        if graph.is_too_small and graph.assumed_dims:
+            sizes = find_assumed_dims(source, dims=dims, strict=strict)
+            graph = read(source, dims=dims, assumed=sizes, strict=strict)
         return graph if find_samples is None else _fit_branches(graph, source, find_samples)
     except ModelError as error:
-        if find_samples is None:
-            raise
         first = error
-    try:
-        inputs = read_inputs(source, dims=dims)
-        samples = [one for one in find_samples(inputs) if any(values.any() for values in one.values())]
-    except RanumFalsifyError:
-        raise first from None
-    for number, sample in enumerate(samples):
+    for number, sample in enumerate(() if find_samples is None else _sample(source, dims, find_samples)):
         try:
             return read(source, dims=dims, strict=strict, sample=sample)
         except ModelError as error:
             first = first if number else error
-    if isinstance(first, UnsupportedOperatorError):
+    if isinstance(first, ShapesError):
+        sizes = find_assumed_dims(source, dims=dims, strict=strict)
+        with suppress(ModelError):
+            graph = read(source, dims=dims, assumed=sizes, strict=strict)
+            return graph if find_samples is None else _fit_branches(graph, source, find_samples)
+    if find_samples is None or isinstance(first, UnsupportedOperatorError):
         raise first
-    raise type(first)(f"{first}{_advise(inputs)}") from first
+    raise type(first)(f"{first}{_advise(source, dims)}") from first
+
+
+def _sample(
+    source: Path | onnx.ModelProto, dims: Mapping[str, int] | None, find_samples: FindSamples
+) -> list[Mapping[str, np.ndarray]]:
+    """Return values of the inputs that the question allows, but for zeros; none where it does not fit the model."""
+    with suppress(RanumFalsifyError):
+        inputs = read_inputs(source, dims=dims)
+        return [one for one in find_samples(inputs) if any(values.any() for values in one.values())]
+    return []
 
 
 def _fit_branches(graph: Graph, source: Path | onnx.ModelProto, find_samples: FindSamples) -> Graph:
@@ -145,14 +156,18 @@ def _fit_branches(graph: Graph, source: Path | onnx.ModelProto, find_samples: Fi
         samples.extend(find_samples(graph))
     for sample in samples:
         with suppress(RanumFalsifyError):
-            found = read(source, dims=options.dims, strict=options.strict, sample=sample)
+            found = read(source, dims=options.dims, assumed=options.assumed, strict=options.strict, sample=sample)
             if not has_unfit_branches(found):
                 return found
     return graph
 
 
-def _advise(inputs: Graph) -> str:
+def _advise(source: Path | onnx.ModelProto, dims: Mapping[str, int] | None) -> str:
     """Return what to do about a model that runs on no point that was tried, as the end of a sentence."""
+    try:
+        inputs = read_inputs(source, dims=dims)
+    except ModelError:
+        return ""
     details = zip(inputs.input_names, inputs.input_details, strict=True)
     whole = [name for name, one in details if np.issubdtype(one.dtype, np.integer)]
     if not whole:

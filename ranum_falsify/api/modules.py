@@ -87,7 +87,7 @@ def check_module(
 
 
 def _box_of(exported: Exported, graph: Graph, box: BoxLike | None) -> BoxLike:
-    """Return ranges by name: one range is about floating numbers, integers without a default stay as in the example."""
+    """Return ranges by name: one range is about floating numbers, integers of unknown use stay as in the example."""
     others = {name: x for name, x in exported.inputs.items() if x.dtype.kind in "iub"}
     named = dict(box) if isinstance(box, Mapping) else {}
     if box is not None and not isinstance(box, Mapping):
@@ -96,7 +96,7 @@ def _box_of(exported: Exported, graph: Graph, box: BoxLike | None) -> BoxLike:
     if rest is not None:
         named |= {name: rest for name in exported.inputs if name not in named and name not in others}
     held = (name for name in others if name not in named)
-    return named | {name: others[name] for name in held if default_range(graph, graph.input_names.index(name)) is None}
+    return named | {name: others[name] for name in held if default_range(graph, graph.input_names.index(name)).is_guess}
 
 
 @dataclass(frozen=True)

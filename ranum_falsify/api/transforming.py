@@ -175,7 +175,7 @@ def rewrite_model(
         RanumFalsifyError: A pass does not exist, does not apply, or did not keep its promise.
     """
     began = time.monotonic()
-    sizes = {**dict.fromkeys(model.graph.unset_dims, 1), **model.graph.options.dims}
+    sizes = {**model.graph.assumed_dims, **model.graph.options.dims}
     limit = math.inf if options.timeout is None else _SHARE * options.timeout / len(passes)
     try:
         made = transform(

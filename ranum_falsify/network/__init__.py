@@ -2,7 +2,7 @@
 
 import ranum_falsify.upstream  # noqa: F401 - says what to install where DNNV is missing
 from ranum_falsify.network.graph import Graph
-from ranum_falsify.network.reader import read, read_inputs
+from ranum_falsify.network.reader import find_assumed_dims, read, read_inputs
 from ranum_falsify.network.registry import OperatorSpec, find, list_supported, operator, spec_of
 from ranum_falsify.network.shaped import ReadOptions
 
@@ -11,6 +11,7 @@ __all__ = [
     "OperatorSpec",
     "ReadOptions",
     "find",
+    "find_assumed_dims",
     "list_supported",
     "operator",
     "read",

@@ -18,7 +18,7 @@ from dnnv.nn import Operation
 from dnnv.nn.operations import OutputSelect
 from dnnv.nn.utils import TensorDetails
 
-from ranum_falsify.errors import ModelError, UnsupportedAttributeError, UnsupportedOperatorError
+from ranum_falsify.errors import ModelError, SmallOperandError, UnsupportedAttributeError, UnsupportedOperatorError
 from ranum_falsify.network.blackbox import describe_domain, is_bounded, make_engine, spec_of_black_box, title_of
 from ranum_falsify.network.construction import Construction, NotUnrolledError, TooLargeError
 from ranum_falsify.network.error_context import explain_errors
@@ -112,6 +112,7 @@ class GraphBuilder(Construction):
         except UnsupportedAttributeError as error:
             if self.options.strict:
                 raise
+            self.is_too_small |= isinstance(error, SmallOperandError)
             self._add_black_box(node, scope, str(error.__cause__ or error))
 
     def _add_known(self, node: onnx.NodeProto, spec: OperatorSpec, schema: onnx.defs.OpSchema, scope: Scope) -> None:

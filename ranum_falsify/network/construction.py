@@ -53,6 +53,7 @@ class Construction(ABC):
         self.opsets = {entry.domain: entry.version for entry in model.opset_import}
         self.notices = list[str]()
         self.folded: list[tuple[Operation, tuple[np.ndarray, ...]]] = []
+        self.is_too_small = False
         self.names = UniqueNames()
         self.origins = dict[str, NodeOrigin]()
         self.spent = 0

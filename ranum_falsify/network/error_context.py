@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import onnx
 
-from ranum_falsify.errors import ModelError, is_out_of_memory
+from ranum_falsify.errors import ModelError, ShapesError, is_out_of_memory
 from ranum_falsify.network.functions import first_line
 from ranum_falsify.network.resource_limits import TOO_MUCH_MEMORY
 from ranum_falsify.network.trace import Traced
@@ -34,7 +34,7 @@ def explain_errors(node: onnx.NodeProto, operands: Sequence[Traced | None]) -> I
         if is_out_of_memory(error):
             raise ModelError(f"{title} {TOO_MUCH_MEMORY}") from error
         shapes = [None if t is None else tuple(t.details.shape) for t in operands]
-        raise ModelError(
+        raise ShapesError(
             f"{title} cannot run on operands of shapes {shapes}: {first_line(error)[:160]}; "
             "if an input has symbolic dimensions, set them with --dim NAME=VALUE"
         ) from error

@@ -106,7 +106,7 @@ class Graph(ShapedGraph):
 
     def _derive(self, outputs: Sequence[Operation], names: Sequence[str], **changes: Any) -> Graph:
         state: dict[str, Any] = {"inputs": self.inputs, "details": self.details, "opset": self.opset}
-        state |= {"notices": self.notices, "unset_dims": self.unset_dims, "folded": self.folded}
+        state |= {"notices": self.notices, "assumed_dims": self.assumed_dims, "folded": self.folded}
         state |= {"is_tried": self.is_tried}
         return Graph(outputs, output_names=tuple(names), **(state | changes))
 
@@ -206,7 +206,7 @@ class Graph(ShapedGraph):
         outputs = [clones[id(op)] for op in self.output_operations]
         changes: dict[str, Any] = {"inputs": other.inputs, "details": details, "opset": max(self.opset, other.opset)}
         changes |= {"notices": (*other.notices, *self.notices), "folded": (*other.folded, *self.folded)}
-        changes |= {"unset_dims": tuple(dict.fromkeys((*other.unset_dims, *self.unset_dims)))}
+        changes |= {"assumed_dims": {**other.assumed_dims, **self.assumed_dims}}
         conditioned = (clones[id(op)] for op in self.conditioned if id(op) in clones)
         changes |= {"conditioned": (*other.conditioned, *conditioned)}
         return self._derive(outputs, self.output_names, **changes)

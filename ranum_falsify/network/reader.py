@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -32,6 +34,7 @@ from ranum_falsify.network.narrow import widen_numbers
 from ranum_falsify.network.resource_limits import TOO_MUCH_MEMORY
 from ranum_falsify.network.sequence_accumulators import collect_lists
 from ranum_falsify.network.shaped import ReadOptions
+from ranum_falsify.network.size_search import find_sizes, symbolic_name
 from ranum_falsify.network.string_inputs import describe_strings, number_strings
 from ranum_falsify.network.tensorise import lower
 from ranum_falsify.network.tensors import ONNX_TO_NUMPY, to_torch, torch_dtype
@@ -42,6 +45,7 @@ def read(
     source: Path | str | onnx.ModelProto,
     *,
     dims: Mapping[str, int] | None = None,
+    assumed: Mapping[str, int] = MappingProxyType({}),
     free: Sequence[str] = (),
     fixed: Mapping[str, np.ndarray] | None = None,
     strict: bool = False,
@@ -52,7 +56,8 @@ def read(
 
     Args:
         source: A file or a loaded model.
-        dims: Sizes of symbolic dimensions, by name or as `input:axis`; 1 where not given.
+        dims: Sizes of symbolic dimensions, by name or as `input:axis`.
+        assumed: Sizes of those for which none is given, 1 if they are not here either; a notice says what they are.
         free: Initializers that become inputs, after the others.
         fixed: Inputs that become constants.
         strict: Whether a model with operators that have no row is refused, even if ONNX Runtime can evaluate them.
@@ -63,11 +68,47 @@ def read(
     Raises:
         ModelError: The model cannot be read; one line says why and what to do.
     """
-    given = dict(sample)
-    options = ReadOptions(dims=dict(dims or {}), free=tuple(free), fixed=dict(fixed or {}), strict=strict, sample=given)
+    options = ReadOptions(
+        dims=dict(dims or {}),
+        assumed=dict(assumed),
+        free=tuple(free),
+        fixed=dict(fixed or {}),
+        strict=strict,
+        sample=dict(sample),
+    )
     if isinstance(source, onnx.ModelProto):
         return _read(number_strings(inline_functions(source), fixed=options.fixed), options, known)
     return _read(number_strings(load_model(Path(source)), fixed=options.fixed), options, known, where=str(source))
+
+
+def find_assumed_dims(
+    source: Path | str | onnx.ModelProto, *, dims: Mapping[str, int] | None = None, strict: bool = False
+) -> dict[str, int]:
+    """Return sizes with which a model can be read, found by trying, for the symbolic dimensions that have none.
+
+    Args:
+        source: A file or a loaded model that cannot be read with sizes of 1.
+        dims: See `read`.
+        strict: See `read`.
+
+    Returns:
+        Sizes for the `assumed` of `read`; where none help, those with which most can be read.
+
+    Raises:
+        ModelError: The model cannot be read, whatever its sizes.
+    """
+    proto = inline_functions(source) if isinstance(source, onnx.ModelProto) else load_model(Path(source))
+    model, options = number_strings(proto), ReadOptions(dims=dict(dims or {}), strict=strict)
+
+    def progress(sizes: Mapping[str, int]) -> float:
+        reader = _Reader(model, replace(options, assumed=sizes), {})
+        try:
+            graph = reader.graph()
+        except ModelError:
+            return len(reader.scope.tensors)
+        return len(reader.scope.tensors) + 0.5 if graph.is_too_small else math.inf
+
+    return find_sizes(model, [*read_inputs(model, dims=dims).assumed_dims], progress)
 
 
 def read_inputs(source: Path | str | onnx.ModelProto, *, dims: Mapping[str, int] | None = None) -> Graph:
@@ -124,13 +165,15 @@ class _Reader(GraphBuilder):
         given = fix_model(free_model(model, options.free), options.fixed)
         super().__init__(lower(collect_lists(widen_numbers(given))), options, known)
         self.source = model
-        self.unset_dims = dict[str, dict[str, None]]()
+        self.scope = Scope(initializers_of(self.model.graph))
+        self.assumed_dims = dict[str, int]()
+        self._unset = dict[str, dict[str, None]]()
         self.unused_dims = set(options.dims)
 
     def graph(self) -> Graph:
         order = check_structure(self.model.graph)
         self.check_operators()
-        scope = Scope(initializers_of(self.model.graph))
+        scope = self.scope
         self.notices += [*describe_strings(self.source), *describe_stored_infinities(scope.tensors)]
         inputs = self._inputs(scope)
         if self.unused_dims:
@@ -156,7 +199,8 @@ class _Reader(GraphBuilder):
             opset=self.opset,
             options=self.options,
             notices=tuple(self.notices),
-            unset_dims=tuple(self.unset_dims),
+            assumed_dims=self.assumed_dims,
+            is_too_small=self.is_too_small,
             folded=tuple(self.folded),
             shapes=shapes,
             origins=self.origins,
@@ -181,10 +225,13 @@ class _Reader(GraphBuilder):
             if not self.known:
                 run.make_examples()
             inputs.append(op)
-        self.notices += [
-            f"symbolic dimension {dim} of {list_names('input', [*of])} is taken as 1; set it with --dim {dim}=VALUE"
-            for dim, of in self.unset_dims.items()
-        ]
+        for dim, of in self._unset.items():
+            size = self.assumed_dims[dim]
+            why = "" if size == 1 else ", because 1 is too small"
+            named = list_names("input", [*of])
+            self.notices.append(
+                f"symbolic dimension {dim} of {named} is taken as {size}{why}; set it with --dim {dim}=VALUE"
+            )
         return tuple(inputs)
 
     def _shape(self, info: onnx.ValueInfoProto) -> tuple[int, ...]:
@@ -198,12 +245,13 @@ class _Reader(GraphBuilder):
             place = f"{info.name}:{axis}"
             key = place if place in self.options.dims else dim.dim_param
             self.unused_dims -= {place, dim.dim_param}
-            size = self.options.dims.get(key, 1)
+            named = symbolic_name(info, axis)
+            size = self.options.dims.get(key, self.options.assumed.get(named, 1))
             if size < 1:
                 raise ModelError(f"--dim {key}={size}: a dimension must be at least 1")
             if key not in self.options.dims:
-                named = dim.dim_param if dim.dim_param not in ("", "?", "-1") else place
-                self.unset_dims.setdefault(named, {})[info.name] = None
+                self.assumed_dims[named] = size
+                self._unset.setdefault(named, {})[info.name] = None
             shape.append(size)
         return tuple(shape)
 

@@ -37,6 +37,7 @@ class ReadOptions:
 
     Attributes:
         dims: Sizes of symbolic dimensions.
+        assumed: Those of which nothing is said; 1 where left out.
         free: Freed initializers.
         fixed: Inputs that became constants.
         strict: Whether operators without a row are refused.
@@ -46,6 +47,7 @@ class ReadOptions:
     """
 
     dims: Mapping[str, int] = field(default_factory=dict)
+    assumed: Mapping[str, int] = field(default_factory=dict)
     free: tuple[str, ...] = ()
     fixed: Mapping[str, np.ndarray] = field(default_factory=dict)
     strict: bool = False
@@ -70,7 +72,8 @@ class ShapedGraph(OperationGraph):
         opset: Opset of the model.
         options: How it was read.
         notices: What a user should know: defaulted dimensions, random operators.
-        unset_dims: Symbolic dimensions that are taken as 1 because no size was given: names, or `input:axis`.
+        assumed_dims: Sizes of symbolic dimensions for which none was given, by name or as `input:axis`.
+        is_too_small: Whether an operator is left open because its operand is too small.
         folded: Operations that depend on no input, in topological order, with their values as PyTorch computes them:
             the constants of the graph that runtimes compute by themselves.
         shapes: Shape and dtype, by name, of the tensors of the model for which both are the same for every input; none
@@ -94,7 +97,8 @@ class ShapedGraph(OperationGraph):
         source: onnx.ModelProto | None = None,
         options: ReadOptions | None = None,
         notices: tuple[str, ...] = (),
-        unset_dims: tuple[str, ...] = (),
+        assumed_dims: Mapping[str, int] | None = None,
+        is_too_small: bool = False,
         folded: tuple[tuple[Operation, tuple[np.ndarray, ...]], ...] = (),
         shapes: Mapping[str, TensorDetails] | None = None,
         origins: Mapping[str, NodeOrigin] | None = None,
@@ -110,7 +114,8 @@ class ShapedGraph(OperationGraph):
         self.opset = opset
         self.options = options or ReadOptions()
         self.notices = notices
-        self.unset_dims = unset_dims
+        self.assumed_dims = dict(assumed_dims or {})
+        self.is_too_small = is_too_small
         self.folded = folded
         self.shapes = shapes or {}
         self.origins = origins or {}

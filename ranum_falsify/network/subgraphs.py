@@ -17,7 +17,7 @@ from dnnv.nn import Operation
 from dnnv.nn.operations import Input
 from dnnv.nn.utils import TensorDetails
 
-from ranum_falsify.errors import ModelError, UnsupportedOperatorError
+from ranum_falsify.errors import ModelError, ShapesError, UnsupportedOperatorError
 from ranum_falsify.network.blackbox import BlackBox
 from ranum_falsify.network.construction import Construction, NotUnrolledError
 from ranum_falsify.network.fields import initializers_of
@@ -83,7 +83,7 @@ def choose_condition(condition: Traced | None, fields: Mapping[str, Any]) -> Tra
     """Return an example condition that chooses a branch which can run at the given dimensions.
 
     Raises:
-        ModelError: Neither can, or the condition has not one element.
+        ShapesError: Neither can, or the condition has not one element.
     """
     assert condition is not None, "an If has a condition"
     chosen = bool(condition.number())
@@ -91,7 +91,7 @@ def choose_condition(condition: Traced | None, fields: Mapping[str, Any]) -> Tra
         branch = fields["then_branch" if value else "else_branch"]
         if not isinstance(branch, UnfitBranch):
             return replace(condition, example=torch.full_like(condition.tensor(), value))
-    raise ModelError(branch.error)
+    raise ShapesError(branch.error)
 
 
 def build_body(builder: Construction, node: onnx.NodeProto, scope: Scope) -> Graph:

@@ -68,8 +68,16 @@ def _conditions(assumptions: Assumptions | None) -> str:
     converted = f", converted to {sources.dtype}" if sources is not None and sources.dtype else ""
     defaults = _list_few(assumptions.default_inputs, "inputs")
     box = f", with the default box of {defaults}" if defaults else ""
-    unset = _list_few(assumptions.unset_dims, "symbolic dimensions")
-    return f"{rewritten}{converted}{box}{f', with {unset} taken as 1' if unset else ''}"
+    return f"{rewritten}{converted}{box}{_sizes(assumptions.assumed_dims)}"
+
+
+def _sizes(assumed: Mapping[str, int]) -> str:
+    """Return the sizes of symbolic dimensions of which users say nothing, as the end of a sentence."""
+    alike = {size: [name for name in assumed if assumed[name] == size] for size in assumed.values()}
+    if len(assumed) > _MOST_DIMS and len(alike) > 1:
+        return f", with sizes chosen for {len(assumed)} symbolic dimensions"
+    parts = [f"{_list_few(names, 'symbolic dimensions')} taken as {size}" for size, names in alike.items()]
+    return f", with {_join_names(parts)}" if parts else ""
 
 
 def _list_few(names: Sequence[str], kind: str) -> str:
@@ -126,7 +134,7 @@ def _box(assumptions: Assumptions, *, verbose: bool) -> str:
 
 def _describe_further(assumptions: Assumptions) -> Iterator[str]:
     sizes = {name: size for dims in assumptions.dims.values() for name, size in dims.items()}
-    yield from (f"{name} = {size}" for name, size in sizes.items() if name not in assumptions.unset_dims)
+    yield from (f"{name} = {size}" for name, size in sizes.items() if name not in assumptions.assumed_dims)
     if len(assumptions.regions) > 1:
         yield f"{len(assumptions.regions)} boxes in it"
     if (count := len(assumptions.side_conditions)) > 0:

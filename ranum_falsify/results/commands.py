@@ -86,7 +86,7 @@ def _settings(record: InstanceRecord, report: RunReport | None, grounds: Grounds
     if grounds is not None:
         sizes = {name: size for dims in grounds.dims.values() for name, size in dims.items()}
         for name, size in sizes.items():
-            if name not in grounds.dims_taken_as_1:
+            if name not in grounds.assumed_dims:
                 yield from ("--dim", f"{name}={size}")
         if grounds.dtype:
             yield from ("--dtype", grounds.dtype)

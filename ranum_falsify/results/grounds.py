@@ -89,7 +89,7 @@ class Grounds:
         regions: The boxes of a disjunction; else none.
         side_conditions: What else inputs must satisfy.
         dims: Sizes of symbolic dimensions, by network.
-        dims_taken_as_1: Those of them for which no size was given.
+        assumed_dims: Those of them for which no size was given.
         element_types: Floating types that the networks compute in.
         libraries: The libraries, by runtime.
         rewritten: How those networks were made that passes made of the models that users gave.
@@ -105,7 +105,7 @@ class Grounds:
     regions: tuple[tuple[ReportedInput, ...], ...]
     side_conditions: tuple[str, ...]
     dims: Mapping[str, Mapping[str, int]]
-    dims_taken_as_1: tuple[str, ...]
+    assumed_dims: Mapping[str, int]
     element_types: tuple[str, ...]
     libraries: Mapping[str, ReportedLibrary]
     # A key that came later: reports without it can be read.
@@ -129,7 +129,7 @@ def grounds_of(assumptions: Assumptions | None) -> Grounds | None:
         regions=tuple(tuple(map(_input, region)) for region in regions),
         side_conditions=assumptions.side_conditions,
         dims=assumptions.dims,
-        dims_taken_as_1=assumptions.unset_dims,
+        assumed_dims=assumptions.assumed_dims,
         element_types=assumptions.element_types,
         libraries={
             of.runtime: ReportedLibrary(

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import re
+from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -118,10 +119,14 @@ class TestUnsetDims:
         assert workshop.falsify("-q", model=FREE).out == f"holds for {HELD}, with batch taken as 1\n"
 
     def test_many_are_counted(self) -> None:
-        shown = list(text.report(result(unset_dims=("a", "b")), Saved()))
+        shown = list(text.report(result(assumed_dims={"a": 1, "b": 1}), Saved()))
         assert shown[0] == "unknown, with a and b taken as 1"
-        shown = list(text.report(result(unset_dims=tuple("abcde")), Saved()))
+        shown = list(text.report(result(assumed_dims=dict.fromkeys("abcde", 1)), Saved()))
         assert shown[0] == "unknown, with 5 symbolic dimensions taken as 1"
+        shown = list(text.report(result(assumed_dims={"a": 1, "time": 512, "b": 1}), Saved()))
+        assert shown[0] == "unknown, with a and b taken as 1 and time taken as 512"
+        shown = list(text.report(result(assumed_dims=dict.fromkeys("abcde", 1) | {"b": 2}), Saved()))
+        assert shown[0] == "unknown, with sizes chosen for 5 symbolic dimensions"
 
     def test_slices_compositions_and_weights_keep_them(self, workshop: Workshop) -> None:
         formula = "Forall(x, Implies(lb <= x <= ub, no_invalid_input({}(x))))"
@@ -132,7 +137,7 @@ class TestUnsetDims:
     def test_json_has_all_sizes(self, workshop: Workshop) -> None:
         model = "g (float[batch, time] x) => (float[batch, time] y) { y = Relu(x) }"
         found = json.loads(workshop.falsify("--dim", "time=3", "--json", "-", model=model).out)["assumptions"]
-        assert found["dims"] == {"N": {"batch": 1, "time": 3}} and found["dims_taken_as_1"] == ["batch"]
+        assert found["dims"] == {"N": {"batch": 1, "time": 3}} and found["assumed_dims"] == {"batch": 1}
 
 
 class TestDerivatives:
@@ -252,7 +257,7 @@ class TestConfirm:
         report = json.loads(run.out)
         assert (report["format"], report["ended_early"]) == (1, None) and "--dim n=VALUE" in report["notices"][0]
         found = report["assumptions"]
-        assert found["networks"]["N"]["sha256"] == sha256(model) and found["dims_taken_as_1"] == ["n"]
+        assert found["networks"]["N"]["sha256"] == sha256(model) and found["assumed_dims"] == {"n": 1}
         quiet = workshop.run("confirm", prop, "-N", "N", model, *self.QUICK, "--no-span", "-q").out
         assert quiet.startswith("triggered: 1 of 1 operator, 1 of 1 run, with n taken as 1\nbox: ")
         assert "--dim n=VALUE" in quiet
@@ -268,6 +273,6 @@ class TestReplay:
         assert len(lines(out, "notice")) == 1 and "SHA-256 differs" in out
 
 
-def result(unset_dims: tuple[str, ...] = (), **facts: Any) -> Answer:
-    assumptions = Assumptions(inputs=(variable("x", [0], [1]),), unset_dims=unset_dims)
+def result(assumed_dims: Mapping[str, int] | None = None, **facts: Any) -> Answer:
+    assumptions = Assumptions(inputs=(variable("x", [0], [1]),), assumed_dims=assumed_dims or {})
     return Answer(verdict="unknown", assumptions=assumptions, **facts)

@@ -66,7 +66,7 @@ def make_report(*operators: Mapping[str, Any], model: str = "a/model.onnx", **fa
             "regions": [],
             "side_conditions": [],
             "dims": {},
-            "dims_taken_as_1": [],
+            "assumed_dims": {},
             "element_types": ["float32"],
             "libraries": {},
         },

@@ -23,7 +23,7 @@ def commands(report: dict[str, Any] | None, files: dict[str, str] | None = None,
 
 
 def test_a_property_file() -> None:
-    grounds = make_report()["assumptions"] | {"dims": {"N": {"batch": 3, "time": 1}}, "dims_taken_as_1": ["time"]}
+    grounds = make_report()["assumptions"] | {"dims": {"N": {"batch": 3, "time": 1}}, "assumed_dims": {"time": 1}}
     report = make_report(make_operator(), assumptions=grounds, seed=7)
     instance = {"property_path": "my prop.txt", "vnnlib": True, "parameters": {"lb": "-1"}, "networks": {"": "-m.onnx"}}
     (asked, again) = commands(report, {"description": "cex/a.json"}, **instance, timeout=2.5)

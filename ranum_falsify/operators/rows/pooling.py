@@ -21,7 +21,7 @@ from ranum_falsify.domain.rules.matrix.bilinear import bound_weighted
 from ranum_falsify.domain.rules.reduction import mean_of
 from ranum_falsify.domain.rules.support.building import infinity_aware
 from ranum_falsify.domain.site import Site
-from ranum_falsify.errors import UnsupportedAttributeError
+from ranum_falsify.errors import SmallOperandError, UnsupportedAttributeError
 from ranum_falsify.operators.support import batching
 from ranum_falsify.operators.support.families import across, opaque, rearranging
 from ranum_falsify.operators.support.functions import ints
@@ -51,7 +51,7 @@ def _axes(op: Operation, shape: Sequence[int]) -> list[Axis]:
         if is_same and axis.left_over:
             raise UnsupportedAttributeError("auto_pad with strides beyond the kernel is refused by runtimes; give pads")
         if axis.size + axis.before + axis.after < axis.extent:
-            raise UnsupportedAttributeError("its kernel is larger than the padded operand, and runtimes differ")
+            raise SmallOperandError("its kernel is larger than the padded operand, and runtimes differ")
     return axes
 
 

@@ -98,7 +98,8 @@ function drawGrounds(row, detail) {
   for (const input of grounds.inputs.slice(0, 12)) facts.push([`input ${input.name}`, `${input.dtype} [${input.shape.join(", ")}] ${grounds.empty ? "(the box is empty)" : `in ${showBox(input)}`}`]);
   if (grounds.inputs.length > 12) facts.push(["inputs", `and ${grounds.inputs.length - 12} more`]);
   if (grounds.side_conditions.length) facts.push(["conditions", shorten(grounds.side_conditions.join("; "), 400)]);
-  if (grounds.dims_taken_as_1.length) facts.push(["taken as 1", grounds.dims_taken_as_1.join(", ")]);
+  const sizes = Object.entries(grounds.assumed_dims).map(([name, size]) => `${name} as ${size}`);
+  if (sizes.length) facts.push(["taken", sizes.join(", ")]);
   if (grounds.dtype) facts.push(["converted to", grounds.dtype]);
   for (const [name, library] of Object.entries(grounds.libraries)) facts.push([name, `${library.version}${library.covered.length ? `, kernels for ${library.covered.map((one) => one.family).join(", ")}` : ""}`]);
   if (detail.steep.length) facts.push(["forward pass only", `derivatives may be infinite at ${detail.steep.slice(0, 8).join(", ")}`]);

@@ -88,7 +88,7 @@ class Assumptions:
         regions: The boxes whose union that is; a single one unless the property bounds its inputs by a disjunction.
         side_conditions: Other conditions on the inputs, one formula each.
         dims: Sizes of the symbolic dimensions, by network as the property writes it.
-        unset_dims: Those of them that are taken as 1 because no size was given.
+        assumed_dims: Those of them of which users say nothing.
         element_types: Floating element types that the networks compute in.
         libraries: The libraries that run the networks.
         sources: The files, None if the problem comes from none.
@@ -100,7 +100,7 @@ class Assumptions:
     regions: tuple[tuple[InputVariable, ...], ...] = ()
     side_conditions: tuple[str, ...] = ()
     dims: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    unset_dims: tuple[str, ...] = ()
+    assumed_dims: Mapping[str, int] = field(default_factory=dict)
     element_types: tuple[str, ...] = ()
     libraries: tuple[Library, ...] = ()
     sources: Sources | None = None
@@ -120,14 +120,14 @@ def assumptions_of(
     """
     tried = elsewhere or {}
     graphs = {call.network: call.graph for call in problem.calls}
-    unset = dict.fromkeys(name for graph in graphs.values() for name in graph.unset_dims)
+    assumed = {name: size for graph in graphs.values() for name, size in graph.assumed_dims.items()}
     covered = frozenset(runtimes)
     return Assumptions(
         inputs=problem.inputs,
         regions=problem.regions,
         side_conditions=problem.penalty_names,
-        dims={name: {**dict.fromkeys(graph.unset_dims, 1), **graph.options.dims} for name, graph in graphs.items()},
-        unset_dims=tuple(unset),
+        dims={name: {**graph.assumed_dims, **graph.options.dims} for name, graph in graphs.items()},
+        assumed_dims=assumed,
         element_types=tuple(sorted({name for graph in graphs.values() for name in _element_types(graph)})),
         libraries=tuple(
             library(
