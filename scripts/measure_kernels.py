@@ -39,7 +39,7 @@ from ranum_falsify.config import CUDA, library_of
 from ranum_falsify.domain.kernels.records import FOLDER, Record, write_record
 from ranum_falsify.selfcheck import release_of
 from ranum_falsify.selfcheck.family import family_here, processor
-from ranum_falsify.selfcheck.measuring import EVERYTHING, Measurement, Sweep, make_record, measure, rounds_half_sums
+from ranum_falsify.selfcheck.measuring import EVERYTHING, Measurement, Sweep, make_record, measure, measure_facts
 from ranum_falsify.selfcheck.measuring.saturation import correct_rounding
 from ranum_falsify.selfcheck.running import SessionOf, session_in
 
@@ -88,8 +88,8 @@ def measure_all(task: Task, family: str, chosen: list[int], jobs: int) -> Record
                     print(f"  {dtype}: NaN at {errors.invalid[:5]}", file=sys.stderr)
     library = library_of(task.runtime)
     version = MACHINES[task.emulate].version_of(library) if task.emulate else release_of(library)
-    half_sums = rounds_half_sums(task.session_of)
-    return make_record(task.runtime, family, {version: _describe_how(task)}, task.sweep, found, half_sums)
+    facts = measure_facts(task.session_of)
+    return make_record(task.runtime, family, {version: _describe_how(task)}, task.sweep, found, facts)
 
 
 def _describe_how(task: Task) -> str:

@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from functools import cache
 
 import torch
+from torch import Tensor
 
 _HALVES = (torch.float16, torch.bfloat16)
 
@@ -360,3 +361,36 @@ WINDOW_ERROR = 8 * 2.0**-24
 """Error of the elements of windows and mel weights, which lie in [0, 1]: their coefficients are of float32, the cosines
 of float64 or float32.  Coefficients add up to 1 and err by u, and so do sum and quotient: 3 u.
 """
+
+
+_UPDATES = 3.25
+
+
+def reach_of_updates(n: int, magnitude: Tensor, epsilon: float) -> Tensor:
+    """Return the most that (x - mean) / sqrt(variance + epsilon) is in float32, by two passes or Welford's updates.
+
+    The mean strays by roundings that are relative to the numbers, however small the deviation is. Two passes take both
+    from the mean as it is, so that no quotient is above sqrt(n). Welford's update of a number x that is d from the mean
+    m adds d (x - m') to the sum M, and m' is m + d / k, rounded. Let s be the spacing of numbers there.
+
+    - For k > 2, |x - m'| >= |d| / 4: rounding moves m' by s / 2 at most, and where |d| is s, m' is m again.
+    - For k = 2 so, too, but where |d| is s, and m' may be x: then M does not know of it, and the first number is s off.
+    - |m' - m| <= 2 |d| / k, because m itself is no nearer to m + d / k than m'.
+
+    So the sum of all other d^2 is at most 4 M, and a number is |d| + 2 (sum of later |d| / k) from the last mean at
+    most, or 1.61 sqrt(4 M) by the inequality of Cauchy and Schwarz. Source of the updates: B. Welford, Note on a method
+    for calculating corrected sums of squares and products, Technometrics 4, 1962.
+
+    Args:
+        n: How many numbers are normalised together.
+        magnitude: The most that one of them is, `(..., 1)`.
+        epsilon: Number that is added to the variance.
+
+    Returns:
+        That of the first number and that of all others, `(..., 2)`; infinite where epsilon hides no underflow.
+    """
+    size = magnitude.double()
+    if not epsilon >= 8 * tiny(torch.float32):
+        return torch.full((*size.shape[:-1], 2), math.inf, dtype=torch.float64)
+    most = torch.full_like(size, _UPDATES * math.sqrt(n))
+    return torch.cat([most + (2 * unit(torch.float32) * size + tiny(torch.float32)) / math.sqrt(epsilon), most], -1)

@@ -15,9 +15,11 @@ from torch import Tensor
 
 from ranum_falsify.domain.error_bounds import tiny, unit
 from ranum_falsify.domain.kernels import Envelope, Record, find_envelope
-from ranum_falsify.domain.kernels.records import Row, dtype_name
+from ranum_falsify.domain.kernels import updates_statistics as known_updates
+from ranum_falsify.domain.kernels.records import STATISTICS, Row, dtype_name
 from ranum_falsify.selfcheck.family import HERE
-from ranum_falsify.selfcheck.running import Ways, ways_to_run
+from ranum_falsify.selfcheck.running import Ways, session_in, ways_to_run
+from ranum_falsify.selfcheck.statistics import updates_statistics
 from ranum_falsify.selfcheck.subjects import ROW_SUBJECTS, SUBJECTS, Subject
 
 _COUNT = 4099  # odd: the last elements fill no vector
@@ -50,6 +52,8 @@ def check(runtime: str, version: str) -> Record:
     for subject in ROW_SUBJECTS:
         for dtype in (torch.float32, torch.float16):
             _check_rows(subject, dtype, runtime, found)
+    if known_updates((runtime,)) and not updates_statistics(session_in(runtime)):
+        found.rows[STATISTICS] = {dtype_name(torch.float32): (0.0, 0.0, -math.inf, math.inf, False)}
     return Record(
         runtime=runtime,
         family=HERE,

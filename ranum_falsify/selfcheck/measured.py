@@ -73,7 +73,7 @@ def measure_here(runtime: Runtime, cache_folder: Path, settings: Mapping[str, st
         SaveError: The record cannot be kept; nothing was measured.
     """
     # It takes a while to load, and most processes measure nothing.
-    from ranum_falsify.selfcheck.measuring import EVERYTHING, Sweep, make_record, measure, rounds_half_sums
+    from ranum_falsify.selfcheck.measuring import EVERYTHING, Sweep, make_record, measure, measure_facts
     from ranum_falsify.selfcheck.running import session_in
 
     path = _path(cache_folder, runtime, settings)
@@ -88,8 +88,8 @@ def measure_here(runtime: Runtime, cache_folder: Path, settings: Mapping[str, st
             yield function.key, index / len(EVERYTHING)
             found.append((function, measure(function, runtime_here(runtime), sweep)))
     versions = {release_of(runtime): f"natively, on {processor()}, by `doctor --measure`, {sweep}"}
-    half_sums = rounds_half_sums(session_in(runtime))
-    record = make_record(runtime_here(runtime), family_here(runtime), versions, sweep, found, half_sums)
+    facts = measure_facts(session_in(runtime))
+    record = make_record(runtime_here(runtime), family_here(runtime), versions, sweep, found, facts)
     save_together({path: record_text(record).encode()})
 
 

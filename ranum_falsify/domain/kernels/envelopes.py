@@ -15,7 +15,7 @@ import torch
 
 from ranum_falsify.config import RUNTIMES, Runtime, library_of
 from ranum_falsify.domain.error_bounds import GELU_SHARE
-from ranum_falsify.domain.kernels.records import Record, Row, dtype_name, found_here, measured, shipped
+from ranum_falsify.domain.kernels.records import STATISTICS, Record, Row, dtype_name, found_here, measured, shipped
 
 
 @dataclass(frozen=True)
@@ -134,6 +134,17 @@ def sums_in_half(runtimes: tuple[Runtime, ...]) -> bool:
 @cache
 def _sums_in_half(runtimes: tuple[Runtime, ...], here: tuple[Record, ...]) -> bool:
     return any(record.half_sums for runtime in runtimes for record in _select(runtime, (*shipped(), *here)))
+
+
+def updates_statistics(runtimes: tuple[Runtime, ...]) -> bool:
+    """Tell whether all kernels normalise rows of float32 in two passes or by Welford's updates; see `Record`."""
+    return _updates_statistics(runtimes, found_here())
+
+
+@cache
+def _updates_statistics(runtimes: tuple[Runtime, ...], here: tuple[Record, ...]) -> bool:
+    known = [record for runtime in runtimes for record in _select(runtime, shipped())]
+    return bool(known) and all(record.updates for record in known) and not any(STATISTICS in r.rows for r in here)
 
 
 def is_exponential_of_0_known(runtimes: tuple[Runtime, ...]) -> bool:

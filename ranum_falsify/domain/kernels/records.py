@@ -29,6 +29,9 @@ Row = tuple[float, float, float, float, bool]
 DTypes = Mapping[str, Row]
 """Rows of a function, by element type."""
 
+STATISTICS = "LayerNormalization"
+"""What stands for normalisations in records of what was found here."""
+
 _ENDS = (-math.inf, math.inf)
 _HEAD = ("runtime", "family", "versions", "safety")
 _measured: list[Record] = []
@@ -53,6 +56,8 @@ class Record:
         overflows: By function and element type, where kernels overflow early: the least value of the function for which
             a result was infinite, with a margin.
         half_sums: Whether sums of products in float16 are rounded to it at every step, not once in the end.
+        updates: Whether rows of float32 are normalised in two passes, or by Welford's updates of one number after
+            another, by `LayerNormalization` whose scale does not broadcast, and by `SkipLayerNormalization`.
     """
 
     runtime: Runtime
@@ -64,6 +69,7 @@ class Record:
     saturation: Mapping[str, tuple[float, float]]
     overflows: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     half_sums: bool = False
+    updates: bool = False
 
     def __hash__(self) -> int:
         return hash((self.runtime, self.family, *self.versions))
@@ -164,7 +170,7 @@ def write_record(record: Record, path: Path) -> None:
 
 def record_text(record: Record) -> str:
     """Return the text of a record's file."""
-    names = (*_HEAD, "half_sums") if record.half_sums else _HEAD
+    names = (*_HEAD, *(fact for fact in ("half_sums", "updates") if getattr(record, fact)))
     head = [f"  {json.dumps(name)}: {json.dumps(getattr(record, name))}" for name in names]
     functions = [_text(name, _fields(record, name)) for name in record.swept]
     body = '  "functions": {\n' + ",\n".join(functions) + "\n  }"

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import mpmath
@@ -21,9 +21,11 @@ from torch import Tensor
 from ranum_falsify.domain.kernels.records import Record, Row, dtype_name
 from ranum_falsify.selfcheck.measuring.errors import Errors
 from ranum_falsify.selfcheck.measuring.functions import FUNCTIONS, ElementFunction
+from ranum_falsify.selfcheck.measuring.products import rounds_half_sums
 from ranum_falsify.selfcheck.measuring.rows import ROW_FUNCTIONS, MatrixFunction, measure_rows
 from ranum_falsify.selfcheck.measuring.saturation import SATURATING, bits_of, saturation
 from ranum_falsify.selfcheck.running import SessionOf, Ways, ways_to_run
+from ranum_falsify.selfcheck.statistics import updates_statistics
 
 _CHUNK = 1 << 16
 _TAILS = 25
@@ -113,7 +115,7 @@ def make_record(
     versions: dict[str, str],
     sweep: Sweep,
     found: Iterable[tuple[ElementFunction | MatrixFunction, Measurement]],
-    half_sums: bool = False,
+    facts: Mapping[str, bool],
 ) -> Record:
     """Return the record of measurements.
 
@@ -123,7 +125,7 @@ def make_record(
         versions: the version, with how it was measured.
         sweep: Which float32 values were run.
         found: The measurements, each of a function; several functions of one name count as one.
-        half_sums: Whether sums of products in float16 are rounded at every step.
+        facts: See `measure_facts`.
     """
     errors: dict[str, dict[torch.dtype, Errors]] = {}
     swept, saturates = dict[str, str](), dict[str, tuple[float, float]]()
@@ -146,8 +148,13 @@ def make_record(
         rows={name: _rows(of) for name, of in errors.items()},
         saturation=saturates,
         overflows={name: early for name, of in errors.items() if (early := _overflows(of))},
-        half_sums=half_sums,
+        **facts,
     )
+
+
+def measure_facts(session_of: SessionOf) -> dict[str, bool]:
+    """Return what holds of all kernels of a library here, by the name of the field of a record."""
+    return {"half_sums": rounds_half_sums(session_of), "updates": updates_statistics(session_of)}
 
 
 def _rows(of: dict[torch.dtype, Errors]) -> dict[str, Row]:

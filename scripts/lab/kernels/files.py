@@ -104,4 +104,5 @@ def _extend(before: Record, record: Record) -> Record:
         saturation={**before.saturation, **record.saturation},
         overflows={**before.overflows, **record.overflows},
         half_sums=before.half_sums or record.half_sums,
+        updates=before.updates and record.updates,
     )

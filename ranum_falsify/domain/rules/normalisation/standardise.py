@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ranum_falsify.domain.error_bounds import STATISTICS_ROUNDINGS, accumulation, sum_error, tiny, unit
 from ranum_falsify.domain.interval import Interval
+from ranum_falsify.domain.kernels import updates_statistics
 from ranum_falsify.domain.rounding import round_outward
 from ranum_falsify.domain.rules.normalisation.statistics import (
     Standardised,
@@ -67,7 +68,7 @@ def layer_normalisation(dims: Dims) -> IntervalRule:
         if not x.size:
             return _of_nothing(site, x, dims(site.op, len(x.shape)))
         rows = sections(x, dims(site.op, len(x.shape)))
-        normal = standardise(rows, site.op.epsilon)
+        normal = standardise(rows, site.op.epsilon, updates=updates_statistics(site.runtimes))
         cancels = torch.float64 if in_one_pass(rows.size, *_shapes(scale, bias)) else None
         if cancels is not None:
             normal = normal.hull(standardise(rows, site.op.epsilon, cancels=cancels))

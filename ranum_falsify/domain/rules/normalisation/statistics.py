@@ -27,6 +27,7 @@ from ranum_falsify.domain.error_bounds import (
     accumulation,
     cancellation_share,
     gamma,
+    reach_of_updates,
     sum_error,
     tiny,
     unit,
@@ -118,7 +119,13 @@ def moments(rows: Sections, *, apart: bool = False) -> Moments:
 
 
 def standardise(
-    rows: Sections, epsilon: float, *, cancels: torch.dtype | None = None, added: float = 0.0, apart: bool = False
+    rows: Sections,
+    epsilon: float,
+    *,
+    cancels: torch.dtype | None = None,
+    added: float = 0.0,
+    apart: bool = False,
+    updates: bool = False,
 ) -> Standardised:
     """Return bounds of (x - mean) / sqrt(variance + epsilon) over each section.
 
@@ -128,6 +135,7 @@ def standardise(
         cancels: Type in which a runtime computes the variance as mean(x^2) - mean(x)^2, if one does.
         added: Another number that a runtime may add to the deviation.
         apart: Whether every step writes a tensor of its own, which half precision rounds.
+        updates: Whether all runtimes compute float32 in two passes or by Welford's updates of one number after another.
     """
     if not epsilon >= 0 or _overflows(rows):
         return _make_unknown(rows)
@@ -137,6 +145,8 @@ def standardise(
     lost = _denormal(rows) if apart and _is_half(rows) else tiny(accumulation(rows.dtype))
     relative = _relative_error(rows, root, lost) + added / root
     limit = partial(_cancelling_limit, lost=cancellation(replace(rows, dtype=cancels))) if cancels else _limit
+    if updates and not cancels and rows.dtype is torch.float32:
+        limit = partial(_limit, most=_reach(rows, epsilon))
     high = limit(_quotient(greatest, fewest, most, rows.size, epsilon), greatest, root, epsilon, known, rows)
     low = -limit(_quotient(-least, fewest, most, rows.size, epsilon), -least, root, epsilon, known, rows)
     low, high = low - low.abs() * relative, high + high.abs() * relative
@@ -325,8 +335,24 @@ def _ratio(x: Tensor, root: Tensor) -> Tensor:
     return torch.where(x == 0, 0.0, x / root)
 
 
-def _limit(z: Tensor, d: Tensor, root: Tensor, epsilon: float, known: Moments, rows: Sections) -> Tensor:
-    """Return the greatest quotient that kernels compute, given the greatest one in real numbers."""
+def _reach(rows: Sections, epsilon: float) -> Tensor:
+    """Return the most that any number gives by two passes or Welford's updates; the first of a row may give more."""
+    first, others = reach_of_updates(rows.size, rows.magnitude, epsilon).split(1, -1)
+    stored = rows.lower.shape[-1]
+    alone = torch.cat([first, others.expand(*others.shape[:-1], stored - 1)], -1)
+    return alone if stored == rows.size else torch.maximum(first, others)
+
+
+def _limit(
+    z: Tensor,
+    d: Tensor,
+    root: Tensor,
+    epsilon: float,
+    known: Moments,
+    rows: Sections,
+    most: float | Tensor = math.inf,
+) -> Tensor:
+    """Return the greatest quotient that kernels compute, at most `most`, given the greatest one in real numbers."""
     share = torch.where(root > 0, known.drift / root, math.inf)
     near = z + share
     near = torch.where(near >= 0, near / (1 - 2 * share), near / (1 + 2 * share))
@@ -339,7 +365,7 @@ def _limit(z: Tensor, d: Tensor, root: Tensor, epsilon: float, known: Moments, r
     floor = math.sqrt(epsilon) if epsilon > 0 else 0.0
     far = math.sqrt(rows.size) + 3 * known.drift / floor if floor else torch.full_like(near, math.inf)
     plain = (d.clamp(min=0) + known.drift) / floor if floor else torch.full_like(near, math.inf)
-    return torch.minimum(near, torch.minimum(far, plain))
+    return torch.minimum(torch.minimum(near, torch.as_tensor(most)), torch.minimum(far, plain))
 
 
 def _cancelling_limit(

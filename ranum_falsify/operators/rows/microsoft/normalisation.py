@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from ranum_falsify.domain.interval import Interval
+from ranum_falsify.domain.kernels import updates_statistics
 from ranum_falsify.domain.linear.declarations import Affine, Rowwise
 from ranum_falsify.domain.rounding import round_outward
 from ranum_falsify.domain.rules.arithmetic.pairs import add
@@ -105,7 +106,7 @@ def normalised_bounds(site: Site, *operands: Interval | None) -> Interval:
     z = (
         divide_by_root_mean_square(rows, site.op.epsilon, 1 / rows.size)
         if simplified
-        else standardise(rows, site.op.epsilon)
+        else standardise(rows, site.op.epsilon, updates=updates_statistics(site.runtimes))
     )
     y = rules.finish(rows, z, gamma.doubles(), None if beta is None else beta.doubles(), inner)
     return add_inner_faults(y, inner, *operands)
