@@ -33,6 +33,7 @@ from ranum_falsify.operators.relations.matching import (
     undo_widening,
 )
 from ranum_falsify.operators.relations.quotients import find_lower_limit, root_of
+from ranum_falsify.operators.relations.shares import bound_sum_of_shares
 from ranum_falsify.operators.support.functions import ints
 
 _DEEPEST = 6
@@ -175,7 +176,7 @@ def _lengths_by_nodes(site: Site, field: Field, dim: int, depth: int) -> Iterato
     rank, parts = len(x.shape), fields_of(op)
     if kind(op) == "Softmax":
         if op.axis % rank == dim and (op.version >= 13 or dim == rank - 1):
-            yield _length_of_shares(site, x, x.shape[dim])
+            yield bound_sum_of_shares(site, x, x.shape[dim])
     elif kind(op) == "Concat":
         if op.axis % rank != dim and all(any(True for _ in _lengths_by_nodes(site, p, dim, depth - 1)) for p in parts):
             yield max(_length(site, part, dim, depth - 1) for part in parts)
@@ -191,13 +192,6 @@ def _lengths_by_nodes(site: Site, field: Field, dim: int, depth: int) -> Iterato
             yield from _lengths_by_nodes(site, parts[0], inner, depth - 1)
     else:
         yield from _lengths_of_scaled(site, field, x, dim, depth)
-
-
-def _length_of_shares(site: Site, x: Interval, count: int) -> float:
-    """Return a bound of the lengths of rows of numbers that are not negative and sum to 1."""
-    kernel = site.envelope("Exp")
-    error = 2 * sum_error(count, x.dtype, ELEMENTWISE_ROUNDINGS) + 4 * kernel.relative
-    return 1 + error + 4 * unit(x.dtype) * math.log(count) + count * (tiny(x.dtype) + kernel.absolute)
 
 
 def _lengths_of_scaled(site: Site, field: Field, x: Interval, dim: int, depth: int) -> Iterator[float]:

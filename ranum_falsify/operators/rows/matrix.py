@@ -27,6 +27,7 @@ from ranum_falsify.errors import UnsupportedAttributeError
 from ranum_falsify.operators.relations.fused import is_beside_quantised, requantise, saturate
 from ranum_falsify.operators.relations.norm_bounds import product_of_rows
 from ranum_falsify.operators.relations.patterns import refined
+from ranum_falsify.operators.relations.shares import weighted_means
 from ranum_falsify.operators.support import batching
 from ranum_falsify.operators.support.families import across, opaque, plain
 
@@ -112,7 +113,7 @@ def _linear(op: Operation) -> Affine | None:
 
 across(
     torch=lambda op, a, b: matrix_of(a, b),
-    interval=refined(_matmul_bounds, product_of_rows),
+    interval=refined(_matmul_bounds, product_of_rows, weighted_means),
     linear=_linear,
     batch=batching.matmul,
     kernel=None,

@@ -21,6 +21,7 @@ from ranum_falsify.domain.site import IntervalRule, Site
 from ranum_falsify.operators.relations.fused import is_beside_quantised
 from ranum_falsify.operators.relations.norm_bounds import product_of_rows
 from ranum_falsify.operators.relations.patterns import refined
+from ranum_falsify.operators.relations.shares import weighted_means
 from ranum_falsify.operators.support.families import across
 from ranum_falsify.operators.support.microsoft_parts import (
     activate,
@@ -227,7 +228,7 @@ _MATMUL = schema(
 @across(
     schema=_MATMUL,
     torch=_fused_matmul,
-    interval=refined(_fused_matmul_bounds, product_of_rows),
+    interval=refined(_fused_matmul_bounds, product_of_rows, weighted_means),
     linear=lambda op: _PRODUCT,
     batch="vmap",
     kernel=None,
