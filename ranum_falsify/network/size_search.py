@@ -41,10 +41,10 @@ def find_sizes(
         names: The dimensions of which users say nothing.
         progress: Tries sizes; returns how much of the model could be read, infinity for all of it.
     """
-    return _Search(model, names, progress).run()
+    return _Trials(model, names, progress).run()
 
 
-class _Search:
+class _Trials:
     def __init__(
         self, model: onnx.ModelProto, names: Sequence[str], progress: Callable[[Mapping[str, int]], float]
     ) -> None:
