@@ -93,7 +93,7 @@ def _scores(x: Bounds, axes: tuple[int, ...], epsilon: float, *, centred: bool) 
     """Bound (x - mean) / sqrt(variance + epsilon), or x / sqrt(mean square + epsilon)."""
     real, n, floor = x.real, math.prod(x.shape[axis] for axis in axes), math.sqrt(epsilon)
     magnitude = real.size.max(axes, keepdims=True)
-    require(x.lower.size, epsilon >= 1e-12, 4 * n * (magnitude + 1) ** 2 < np.finfo(x.dtype).max)
+    require(x.lower.size, epsilon >= 1e-20, 4 * n * (magnitude + 1) ** 2 < np.finfo(x.dtype).max)
     strays = np.zeros_like(magnitude)
     if centred:
         strays = drift(n + 8 * n.bit_length() + 32, x.dtype) * magnitude

@@ -21,6 +21,7 @@ from ranum_falsify.domain.rules.normalisation.statistics import (
     moments,
     squares_overflow,
     standardise,
+    sums_overflow,
 )
 from ranum_falsify.domain.rules.support.sections import Sections, sections
 from ranum_falsify.domain.site import IntervalRule, Site
@@ -252,6 +253,8 @@ def bound_statistics(
     kept = tuple(1 if dim in rows.dims else size for dim, size in enumerate(x.shape))
     low, high = known.least_mean - known.drift, known.greatest_mean + known.drift
     mean = round_outward(rows.restore(low), rows.restore(high), wide, kept)
+    if sums_overflow(rows):
+        mean = replace(Interval.fill(-math.inf, math.inf, kept, wide), nan=True, overflows=True)
     if not epsilon >= 0:
         return mean, replace(Interval.top(kept, wide), nan=True)
     root = known.least_root(epsilon, x.dtype)

@@ -137,7 +137,7 @@ def standardise(
         apart: Whether every step writes a tensor of its own, which half precision rounds.
         updates: Whether all runtimes compute float32 in two passes or by Welford's updates of one number after another.
     """
-    if not epsilon >= 0 or _overflows(rows):
+    if not epsilon >= 0 or sums_overflow(rows):
         return _make_unknown(rows)
     known = moments(rows, apart=apart)
     root = known.least_root(epsilon, rows.dtype)
@@ -162,7 +162,7 @@ def divide_by_root_mean_square(rows: Sections, epsilon: float, share: float = 1.
 
     As above, with x in place of d: the sum of the others' squares is known independently of it.
     """
-    if not epsilon >= 0 or _overflows(rows):
+    if not epsilon >= 0 or sums_overflow(rows):
         return _make_unknown(rows)
     fewest, most = Enclosure(rows.lower, rows.upper).map_even(torch.square)
     slack = _own_share(rows)
@@ -183,7 +183,7 @@ def divide_by_root_mean_square(rows: Sections, epsilon: float, share: float = 1.
 
 def invert_root_mean_square(rows: Sections, epsilon: float) -> Standardised:
     """Return bounds of 1 / sqrt(mean(x^2) + epsilon) over each section, `(..., 1)`."""
-    if not epsilon >= 0 or _overflows(rows):
+    if not epsilon >= 0 or sums_overflow(rows):
         nothing = torch.full_like(rows.magnitude, math.inf)
         return Standardised(lower=-nothing, upper=nothing, nan=True)
     slack = _own_share(rows)
@@ -385,7 +385,7 @@ def cancellation(rows: Sections) -> Tensor:
     return cancellation_share(rows.size, rows.dtype) * mean + 4 * tiny(accumulation(rows.dtype))
 
 
-def _overflows(rows: Sections) -> bool:
+def sums_overflow(rows: Sections) -> bool:
     """Tell whether a sum of the numbers may overflow, or one of their squares in float64."""
     most = float(rows.magnitude.max())
     return most >= LARGEST_SQUARED or 4 * rows.size * most >= torch.finfo(accumulation(rows.dtype)).max
