@@ -22,7 +22,7 @@ from ranum_falsify.domain.order import SIGNED, greatest, least
 from ranum_falsify.domain.rules.arithmetic.pairs import add
 from ranum_falsify.domain.rules.support.building import inherit_marks, keeping_infinity, result_shape
 from ranum_falsify.domain.site import Fact, IntervalRule, Site
-from ranum_falsify.network.order import find_between, operands_in
+from ranum_falsify.network.order import find_between, operands_in, topological_order
 from ranum_falsify.network.registry import row_of
 from ranum_falsify.operators.relations.fused import error_inside
 from ranum_falsify.operators.relations.matching import (
@@ -205,7 +205,9 @@ def _list_twins(site: Site, cause: Operation, op: Operation) -> list[Operation]:
 
 def _depends_elementwise(op: Operation, cause: Operation) -> bool:
     """Tell whether each element of an operation depends on that of another at the same place, and on no other of it."""
-    waiting, seen, found = [op], {id(op)}, False
+    # What comes before the cause cannot depend on it.
+    waiting, seen, found = [op], {id(op), *map(id, topological_order([cause])[:-1])}, False
+    most = len(seen) + _NEAR
     while waiting:
         inner = waiting.pop()
         if inner is cause:
@@ -215,7 +217,7 @@ def _depends_elementwise(op: Operation, cause: Operation) -> bool:
             if id(operand) not in seen:
                 seen.add(id(operand))
                 waiting.append(operand)
-        if len(seen) > _NEAR:
+        if len(seen) > most:
             return False
     rows = map(row_of, find_between([cause], op))
     return found and all(row is not None and row.elementwise for row in rows)
