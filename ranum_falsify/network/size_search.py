@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Mapping, Sequence
 
 import onnx
@@ -12,6 +13,9 @@ from ranum_falsify.process.deadline import Deadline
 
 _POWERS = tuple(2**n for n in range(1, 17))
 
+_LIMITS = (64, 2048, 65536)
+"""Sizes are tried up to the first of these, then up to the next: what grows with their square takes memory."""
+
 _FEW = (1, 2, 3, 4)
 """Sizes to try besides those of weights."""
 
@@ -20,6 +24,8 @@ _BESIDE = (1, 64, 1024)
 
 _MOST_ELEMENTS = 2**24
 _SECONDS = 20.0
+_HEAVY = 1.0
+"""Seconds that a trial takes longer than the first one, after which no greater sizes are tried."""
 
 
 def symbolic_name(info: onnx.ValueInfoProto, axis: int) -> str:
@@ -52,17 +58,20 @@ class _Trials:
         self._moving = [name for name in names if not self._is_batch(name)] or list(names)
         self._candidates = sorted({*_FEW, *(size for x in model.graph.initializer for size in x.dims if size > 1)})
         self._progress, self._deadline = progress, Deadline.after(_SECONDS)
+        self._tried = set[tuple[int, ...]]()
+        self._least, self._is_heavy = math.inf, False
         self._best, self._sizes = -math.inf, dict.fromkeys(names, 1)
         self._fixed = dict[str, int]()
 
     def run(self) -> dict[str, int]:
         self._try(self._sizes)
-        improves = True
-        while improves and not self._is_done:
-            before = self._best
-            self._try_powers()
-            self._fix_one()
-            improves = self._best > before
+        for limit in _LIMITS:
+            improves = True
+            while improves and not (self._is_done or self._is_heavy):
+                before = self._best
+                self._try_powers(limit)
+                self._fix_one(limit)
+                improves = self._best > before
         for name in self._moving if self._is_done else ():
             self._reduce(name)
         return self._sizes
@@ -76,18 +85,18 @@ class _Trials:
         places = [len(shape) > 1 and axis == 0 for shape in self._shapes for axis, d in enumerate(shape) if d == name]
         return "batch" in name.lower() or all(places)
 
-    def _try_powers(self) -> None:
-        for size in _POWERS:
-            if self._is_done or not self._try(self._make(size)):
+    def _try_powers(self, limit: int) -> None:
+        for size in (power for power in _POWERS if power <= limit):
+            if self._is_done or self._is_heavy or not self._try(self._make(size)):
                 return
 
-    def _fix_one(self) -> None:
+    def _fix_one(self, limit: int) -> None:
         """Fix that dimension at that size with which most is read."""
         before, chosen = self._best, dict[str, int]()
         pairs = ((name, size) for name in self._moving if name not in self._fixed for size in self._candidates)
-        for name, size in pairs:
-            for others in _POWERS if size == 1 else _BESIDE:
-                if self._is_done:
+        for name, size in ((name, size) for name, size in pairs if size <= limit):
+            for others in (power for power in (_POWERS if size == 1 else _BESIDE) if power <= limit):
+                if self._is_done or self._is_heavy:
                     return
                 self._try(self._make(others) | {name: size})
                 if self._best > before:
@@ -110,9 +119,15 @@ class _Trials:
         count = sum(math.prod(d if isinstance(d, int) else sizes.get(d, 1) for d in shape) for shape in self._shapes)
         if count > _MOST_ELEMENTS or self._deadline.has_passed:
             return False
-        reached = self._progress(sizes)
-        if reached > self._best or (is_enough and reached == self._best):
-            self._best, self._sizes = reached, sizes
+        if (key := tuple(sizes.values())) not in self._tried or is_enough:
+            self._tried.add(key)
+            began = time.monotonic()
+            reached = self._progress(sizes)
+            seconds = time.monotonic() - began
+            self._least = min(self._least, seconds)
+            self._is_heavy |= seconds - self._least > _HEAVY and reached < math.inf
+            if reached > self._best or (is_enough and reached == self._best):
+                self._best, self._sizes = reached, sizes
         return True
 
 
