@@ -1,4 +1,4 @@
-"""Elements read at the places where others were added: graph networks normalise by sums over neighbours so."""
+"""Elements read at the places where others were added or compared: graph networks normalise over neighbours so."""
 
 from __future__ import annotations
 
@@ -9,58 +9,90 @@ from dnnv.nn import Operation
 
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.site import Site
-from ranum_falsify.operators.relations.matching import Field, fields_of, is_a, is_same, kind, source
+from ranum_falsify.operators.relations.matching import Field, fields_of, is_a, is_same, kind, rounds_apart, source
+
+_RISING = {"max": (True, False), "min": (False, True)}
+"""Whether what is kept is at least each number, and whether at most, by the reduction."""
 
 _WRITERS = {"GatherND": "ScatterND", "GatherElements": "ScatterElements", "Gather": "ScatterElements"}
 
 
-def what_was_added(site: Site, x: Interval, indices: Interval) -> Interval | None:
-    """Bound what is read where numbers of one sign were added, by each of these numbers.
+def what_was_written(site: Site, x: Interval, indices: Interval) -> Interval | None:
+    """Bound what is read where greatest or least numbers were kept, or numbers of one sign were added, by each of them.
 
     A sum of such numbers is not nearer to 0 than any of them, however it is rounded and in whatever order.  The threads
     of ONNX Runtime's `ScatterND` do not wait for each other: they may lose all but one, and not the one in question.
     """
     writer = is_a(fields_of(site.op)[0], _WRITERS[kind(site.op)])
-    is_added = getattr(writer, "reduction", None) == "add" and not site.flushes
-    if writer is None or not x.is_floating or not x.size or not is_added:
+    if writer is None or not x.is_floating or not x.size or site.flushes:
         return None
-    before, places, added = fields_of(writer)
-    initial, updates = site.find_known(before), site.find_known(added)
+    before, places, written = fields_of(writer)
+    initial, updates = site.find_known(before), site.find_known(written)
     if initial is None or updates is None or initial.may_be_infinite or updates.may_be_infinite:
         return None
-    if updates.shape != site.shape or not _reads_what_is_written(site, writer, places):
+    if updates.shape != site.shape or not _reads_what_is_written(site, site.op, writer, places):
         return None
     least, greatest = updates.lower, updates.upper
     if kind(writer) == "ScatterND":
         least, greatest = least.min().expand_as(least), greatest.max().expand_as(greatest)
-    if initial.extremes[0] >= 0 and updates.extremes[0] >= 0:
+    rises, falls = _RISING.get(writer.reduction, (False, False))
+    if writer.reduction == "add":
+        signs = [one.extremes for one in (initial, updates)]
+        rises, falls = all(low >= 0 for low, _ in signs), all(high <= 0 for _, high in signs)
+    if rises:
         return Interval.of(least, torch.full_like(greatest, math.inf), updates.shape)
-    if initial.extremes[1] <= 0 and updates.extremes[1] <= 0:
-        return Interval.of(torch.full_like(least, -math.inf), greatest, updates.shape)
+    return Interval.of(torch.full_like(least, -math.inf), greatest, updates.shape) if falls else None
+
+
+def difference_to_written(site: Site, a: Interval, b: Interval) -> Interval | None:
+    """Bound x - m from above by 0, and m - x from below, for what is read where the greatest of x was kept."""
+    first, second = fields_of(site.op)
+    for x, field, bounds, opposite in ((first, second, a, 1), (second, first, b, -1)):
+        reader = is_a(field, "GatherElements", "Gather")
+        writer = None if reader is None else is_a(fields_of(reader)[0], "ScatterElements")
+        if reader is None or writer is None or writer.reduction not in _RISING or bounds.shape != site.shape:
+            continue
+        _, places, written = fields_of(writer)
+        if not is_same(written, x) or not _reads_what_is_written(site, reader, writer, places):
+            continue
+        if bounds.is_floating and not (bounds.may_be_infinite or rounds_apart(site, bounds) or site.flushes):
+            is_below = _RISING[writer.reduction][0] == (opposite > 0)
+            return Interval.fill(-math.inf if is_below else 0, 0 if is_below else math.inf, site.shape, bounds.dtype)
     return None
 
 
-def _reads_what_is_written(site: Site, writer: Operation, places: Field) -> bool:
+def _reads_what_is_written(site: Site, reader: Operation, writer: Operation, places: Field) -> bool:
     """Tell whether every element is read at the place where the update of the same position went."""
-    read = fields_of(site.op)[1]
-    if kind(site.op) == "GatherND":
-        return is_same(read, places) and not getattr(site.op, "batch_dims", 0)
+    read, result = fields_of(reader)[1], site.find_known(reader) if reader is not site.op else None
+    shape = site.shape if result is None else result.shape
+    if kind(reader) == "GatherND":
+        return is_same(read, places) and not getattr(reader, "batch_dims", 0)
     indices = site.find_known(places)
-    if indices is None or len(indices.shape) != len(site.shape):
+    if indices is None or len(indices.shape) != len(shape):
         return False
-    rank = len(site.shape)
+    rank = len(shape)
     axis = int(writer.axis) % rank
-    if int(site.op.axis) % rank != axis:
+    if int(reader.axis) % rank != axis:
         return False
-    if kind(site.op) == "GatherElements" or rank == 1:
+    if kind(reader) == "GatherElements" or rank == 1:
         return is_same(read, places)
-    return axis == 0 and is_same(read, _find_rows(site, places))
+    return axis == 0 and is_same(_find_vector(site, read), _find_rows(site, places))
+
+
+def _find_vector(site: Site, field: Field) -> Field:
+    """Return the vector that a node has given the shape that it has."""
+    while (op := is_a(field, "Reshape")) is not None:
+        known, before = site.find_known(field), site.find_known(fields_of(op)[0])
+        if known is None or before is None or len(known.shape) != 1 or known.shape != before.shape:
+            break
+        field = fields_of(op)[0]
+    return source(field)
 
 
 def _find_rows(site: Site, places: Field) -> Field:
     """Return the vector that holds the row of each update, where all elements of an update go to one row."""
     expand = is_a(places, "Expand")
-    column = None if expand is None else fields_of(expand)[0]
+    column = places if expand is None else fields_of(expand)[0]
     known = site.find_known(column)
     if known is None or math.prod(known.shape[1:]) != 1:
         return None

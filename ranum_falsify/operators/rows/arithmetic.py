@@ -50,6 +50,7 @@ from ranum_falsify.operators.relations.quotients import (
     share_of_sum,
     standard_score,
 )
+from ranum_falsify.operators.relations.scatter_gather import difference_to_written
 from ranum_falsify.operators.relations.self_gated import (
     gelu_by_parts,
     hard_swish_by_parts,
@@ -68,6 +69,7 @@ _DIFFERENCES = (
     variance_by_moments,
     logarithm_of_share,
     difference_to_log_sum,
+    difference_to_written,
     bound_difference,
 )
 _PRODUCTS = (

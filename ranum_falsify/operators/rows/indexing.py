@@ -29,7 +29,7 @@ from ranum_falsify.errors import UnsupportedAttributeError
 from ranum_falsify.network.tensorise import Surroundings, lowering, refuse
 from ranum_falsify.network.tensors import to_numpy
 from ranum_falsify.operators.relations.patterns import refined
-from ranum_falsify.operators.relations.scatter_gather import what_was_added
+from ranum_falsify.operators.relations.scatter_gather import what_was_written
 from ranum_falsify.operators.support import batching
 from ranum_falsify.operators.support.conditions import ADDRESSES, Limits, WithinLimits, count_bytes, indices_of
 from ranum_falsify.operators.support.families import making, plain, rearranging
@@ -218,7 +218,7 @@ _IN_CELLS = WithinLimits("indices", "-n <= indices < n, the sizes of the dimensi
 
 rearranging(
     torch=_gather,
-    interval=refined(keeping_infinity(_gather_bounds), what_was_added),
+    interval=refined(keeping_infinity(_gather_bounds), what_was_written),
     linear=Affine(operands=("x",)),
     batch=batching.along_axis,
     valid=[_along_axis("indices")],
@@ -228,7 +228,7 @@ rearranging(
 
 @rearranging(
     torch=_gather_elements,
-    interval=refined(keeping_infinity(_gather_elements_bounds), what_was_added),
+    interval=refined(keeping_infinity(_gather_elements_bounds), what_was_written),
     linear=Affine(operands=("x",)),
     batch="vmap",
     valid=[_along_axis("indices")],
@@ -240,7 +240,7 @@ class GatherElements(Operation):
 
 @rearranging(
     torch=_gather_nd,
-    interval=refined(keeping_infinity(_gather_nd_bounds), what_was_added),
+    interval=refined(keeping_infinity(_gather_nd_bounds), what_was_written),
     linear=Affine(operands=("x",)),
     batch="vmap",
     valid=[_IN_CELLS],
