@@ -34,7 +34,8 @@ def make(body: str, result: str) -> onnx.ModelProto:
     return parser.parse_model(
         f'<ir_version: 8, opset_import: ["": 18]> g (float[{EDGES}, {HEADS}] x, int64[{EDGES}] i, int64[{EDGES}] j, '
         f"float[{NODES}, {HEADS}] z) => (float[{EDGES}, {HEADS}] r) "
-        f"<int64[2] tall = {{-1, 1}}, int64[1] flat = {{-1}}, int64[2] whole = {{{EDGES}, {HEADS}}}> {{ {body} r = {result} }}"
+        f"<int64[2] tall = {{-1, 1}}, int64[1] flat = {{-1}}, int64[2] whole = {{{EDGES}, {HEADS}}}> "
+        f"{{ {body} r = {result} }}"
     )
 
 
