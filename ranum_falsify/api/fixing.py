@@ -131,7 +131,9 @@ def _reload(loaded: BoundProblem, model: onnx.ModelProto) -> Problem:
     """Return the property over a changed model, which is read as the original was."""
     ((name, original),) = loaded.models.items()
     options = original.graph.options
-    return loaded.reduced_over({name: read(model, dims=options.dims, strict=options.strict, sample=options.sample)})
+    return loaded.reduced_over(
+        {name: read(model, dims=options.dims, assumed=options.assumed, strict=options.strict, sample=options.sample)}
+    )
 
 
 def _names(given: str | Sequence[str]) -> tuple[str, ...]:

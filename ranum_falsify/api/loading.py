@@ -119,7 +119,8 @@ def _reduce(
 
 
 def _origin(prop: Property, models: Mapping[str, Model], dtype: HalfPrecision | None) -> Origin:
-    dims = {name: size for model in models.values() for name, size in model.graph.options.dims.items()}
+    options = [model.graph.options for model in models.values()]
+    dims = {name: size for one in options for name, size in {**one.assumed, **one.dims}.items()}
     return Origin(
         property_path=prop.path,
         vnnlib=prop.vnnlib,

@@ -85,7 +85,12 @@ def _optimise(graph: Graph) -> Optimised:
         rewritten, room = _rewrite(model_with_all_inputs(graph))
         options = graph.options
         found = read(
-            rewritten, dims=options.dims, fixed=options.fixed, sample=options.sample, known=find_known_details(graph)
+            rewritten,
+            dims=options.dims,
+            assumed=options.assumed,
+            fixed=options.fixed,
+            sample=options.sample,
+            known=find_known_details(graph),
         )
         left = sum(array.nbytes for _, arrays in found.folded for array in arrays)
         if left > room:

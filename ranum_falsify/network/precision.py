@@ -52,7 +52,8 @@ def convert_precision(graph: Graph, dtype: HalfPrecision, keep: Collection[str] 
     else:
         model = _float16(model, keep)
     try:
-        return read(model, dims=graph.options.dims, strict=graph.options.strict, sample=graph.options.sample)
+        options = graph.options
+        return read(model, dims=options.dims, assumed=options.assumed, strict=options.strict, sample=options.sample)
     except ModelError as error:
         raise ModelError(f"the network converted to {dtype} cannot be read: {error}") from error
 

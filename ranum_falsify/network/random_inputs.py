@@ -61,7 +61,8 @@ def expose_draws(graph: Graph) -> tuple[Graph, tuple[Draw, ...]]:
             helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(dtype), details.shape)
         )
         draws.append(Draw(name=name, node=op.name, low=low, high=_step_below(high, dtype)))
-    return read(model, dims=graph.options.dims, sample=graph.options.sample), tuple(draws)
+    options = graph.options
+    return read(model, dims=options.dims, assumed=options.assumed, sample=options.sample), tuple(draws)
 
 
 def _compare(graph: onnx.GraphProto, node: onnx.NodeProto, draw: str) -> None:

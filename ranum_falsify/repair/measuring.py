@@ -179,7 +179,7 @@ class OutputMeter:
         made = onnx.ModelProto()
         made.CopyFrom(free_model(model, options.free))
         if self._repeatable[1]:
-            drawn = read(made, dims=options.dims, strict=options.strict, sample=options.sample)
+            drawn = read(made, dims=options.dims, assumed=options.assumed, strict=options.strict, sample=options.sample)
             made.CopyFrom(expose_draws(drawn)[0].model)
         for node in made.graph.node:
             schema = schema_of(node.op_type, node.domain, self._subject.graph.opset)

@@ -52,6 +52,15 @@ def test_a_verdict_says_the_sizes_that_were_found() -> None:
     assert result.to_json()["assumptions"]["assumed_dims"] == {"batch": 1, "samples": 128}
 
 
+def test_sizes_that_were_found_are_those_of_everything_that_follows() -> None:
+    """ONNX Runtime's optimised graph, and half precision, are read with them."""
+    body = f"{WINDOW} t = Transpose<perm = [0, 2, 1]>(v) u = Transpose<perm = [0, 2, 1]>(t) z = Relu(u) }}"
+    model = parser.parse_model(f"{HEAD} (float[batch, 1, samples] x) => (float[batch, 1, n] z) {body}")
+    for dtype in (None, "float16"):
+        result = rf.check(model, box=(-1, 1), dtype=dtype, self_check=False, timeout=30)
+        assert result.verdict == "holds" and result.assumptions.assumed_dims == {"batch": 1, "samples": 128}
+
+
 def test_a_pool_that_is_larger_than_its_operand_asks_for_more() -> None:
     body = "p = MaxPool<kernel_shape = [3], strides = [2]>(x) y = Sqrt(p)"
     model = parser.parse_model(f"{HEAD} (float[1, 2, t] x) => (float[1, 2, n] y) {{ {body} }}")
