@@ -143,7 +143,7 @@ def updates_statistics(runtimes: tuple[Runtime, ...]) -> bool:
 
 @cache
 def _updates_statistics(runtimes: tuple[Runtime, ...], here: tuple[Record, ...]) -> bool:
-    known = [record for runtime in runtimes for record in _select(runtime, shipped())]
+    known = [record for runtime in runtimes for record in _select(runtime, measured())]
     return bool(known) and all(record.updates for record in known) and not any(STATISTICS in r.rows for r in here)
 
 

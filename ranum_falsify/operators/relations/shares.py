@@ -40,7 +40,8 @@ def weighted_means(site: Site, a: Interval, b: Interval, *rest: Interval | None)
     if along == -1:
         low, high = low.mT, high.mT
     size, how = torch.maximum(-low, high), site.rounding(keys, a.dtype)
-    error = size * (how.growth(keys, a.dtype) + 4 * unit(a.dtype)) + how.lost(keys, a.dtype, whole)
+    lost = how.lost(keys, a.dtype, max(whole, float(size.max())))
+    error = size * (how.growth(keys, a.dtype) + 4 * unit(a.dtype)) + lost
     if not bool(((size + error) * max(factor, 1) < torch.finfo(a.dtype).max).all()):
         return None
     return round_outward((low - error) * factor, (high + error) * factor, a.dtype, site.shape)
