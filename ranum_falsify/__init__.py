@@ -9,7 +9,7 @@ import importlib
 import os
 from typing import TYPE_CHECKING, Any
 
-from ranum_falsify.process.starting import pause_collector
+from ranum_falsify.process.starting import pause_for_imports
 from ranum_falsify.version import __version__
 
 # ONNX Runtime 1.31 tells its makers how it is used, and keeps a database for it, unless this is set when it is
@@ -120,7 +120,7 @@ def __getattr__(name: str) -> Any:
     """
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    with pause_collector():
+    with pause_for_imports():
         home = importlib.import_module(_HOME_OF.get(name, "ranum_falsify.errors"))
     value = globals()[name] = getattr(home, name)
     return value

@@ -67,6 +67,10 @@ def _owners(
     module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[Mapping[int, str], Mapping[str, str]]:
     """Return the names that positional arguments have in the signature of `forward`, and those of keywords."""
+    if isinstance(module, torch.jit.ScriptModule):
+        raise ModuleError(
+            f"{type(module).__name__}: TorchScript cannot be exported; give the module that it was made of"
+        )
     signature = inspect.signature(module.forward)
     try:
         signature.bind(*args, **kwargs)

@@ -8,6 +8,7 @@ import logging
 import warnings
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -36,7 +37,7 @@ def run_exporter(
         of_torch: Whether the model is to say what PyTorch computes where the exporter writes something less valid.
     """
     notes = _ExportNotes(set(uses))
-    with keep_stacks(), _without_bodies(), _with_kernels(notes, of_torch=of_torch), _with_doubles(notes):
+    with keep_stacks(), _once(), _with_kernels(notes, of_torch=of_torch), _with_doubles(notes):
         program = torch.onnx.export(
             module,
             # An input that is given twice would be one input.
@@ -182,10 +183,18 @@ def _with_doubles(notes: _ExportNotes) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _without_bodies() -> Iterator[None]:
-    """Spare onnxscript the parsing of 500 functions, which it does to learn the domain that they are all in."""
+def _once() -> Iterator[None]:
+    """Spare the exporter what it does again and again, or for nothing.
+
+    onnxscript parses 500 functions to learn the domain that they are all in, and torch.export lists all operators of
+    PyTorch for each of their namespaces.
+    """
     from onnxscript._internal.values import TracedOnnxFunction
+    from torch._export import utils
 
     lean = property(lambda function: SimpleNamespace(domain=function.domain))
-    with _replaced(TracedOnnxFunction, "function_ir", lean):
+    with (
+        _replaced(TracedOnnxFunction, "function_ir", lean),
+        _replaced(utils, "_materialize_cpp_cia_ops", cache(utils._materialize_cpp_cia_ops)),
+    ):
         yield

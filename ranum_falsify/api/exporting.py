@@ -20,7 +20,7 @@ from ranum_falsify.api.sources import StackFrame, find_innermost
 from ranum_falsify.api.tracing import FlatCall, TrainingStep, trace_training, unchecked
 from ranum_falsify.errors import ModuleError, UsageError
 from ranum_falsify.network.tensors import to_numpy
-from ranum_falsify.process.starting import pause_collector, shorten_end
+from ranum_falsify.process.starting import pause_collector, pause_for_imports, shorten_end
 from ranum_falsify.process.thread_turns import turn
 
 
@@ -78,8 +78,9 @@ def export(
     """
     shorten_end()
     try:
-        with pause_collector():
-            import onnxscript  # noqa: F401 - torch.onnx needs it
+        with pause_for_imports():
+            import onnxscript.function_libs.torch_lib.ops  # noqa: F401 - torch.onnx needs it
+            import torch.export._trace  # noqa: F401 - torch.export imports it on first use
     except ImportError as error:
         raise ModuleError("exporting a module needs onnxscript; run: pip install onnxscript") from error
     step = make_step(module, args, kwargs, wrt, autocast)

@@ -22,7 +22,7 @@ _FRAME = re.compile(
 )
 _INSTALLED = re.compile(r"[/\\](?:site|dist)-packages[/\\](torch[/\\])?")
 """A place of installed packages, on whichever machine a model was exported; and PyTorch's among them."""
-_GENERATED = ("<frozen", "<string>", "<eval_with_key>")
+_GENERATED = ("<frozen", "<eval_with_key>")
 _STACK = "pkg.torch.onnx.stack_trace"
 _SCOPES = "pkg.torch.onnx.name_scopes"
 

@@ -295,8 +295,8 @@ def keep_stacks() -> Iterator[None]:
     """Make PyTorch's tracers keep the frames of functions that `forward` calls, which they leave out."""
 
     def kept(tracer: TracerBase, stack: traceback.StackSummary) -> traceback.StackSummary:
-        # What lies above the call of the module is not part of it.
-        call = max((i for i, frame in enumerate(stack) if frame.filename == __file__), default=-1)
+        # What lies above the call of the module is not part of it; a graph that is traced again has no call.
+        call = max((i for i, frame in enumerate(stack) if frame.filename == __file__), default=len(stack))
         return traceback.StackSummary.from_list([f for f in stack[call + 1 :] if not is_machinery(f.filename)])
 
     usual = PythonKeyTracer._filter_traceback_frames

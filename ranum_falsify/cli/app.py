@@ -25,7 +25,7 @@ from ranum_falsify.cli.streams import complain, discard, open_streams, settle
 from ranum_falsify.cli.usage import ERROR_STATUS, PROGRAM
 from ranum_falsify.errors import OUT_OF_MEMORY, RanumFalsifyError, is_out_of_memory
 from ranum_falsify.escaping import escape
-from ranum_falsify.process.starting import pause_collector
+from ranum_falsify.process.starting import pause_for_imports
 
 _INTERRUPTED, _CLOSED = 130, 141
 _LONGEST = 1000  # characters of an error's line
@@ -86,7 +86,7 @@ def _command(arguments: list[str], *, owns_process: bool) -> Callable[[], int]:
     """
     command = parse(arguments)
     check_paths(command.options)
-    with pause_collector():
+    with pause_for_imports():
         import ranum_falsify.upstream  # noqa: F401 - raises where DNNV or DNNF is missing
 
         module = import_module(f"ranum_falsify.cli.{COMMANDS[command.name].partition(':')[0]}")

@@ -21,7 +21,7 @@ from ranum_falsify.cli.progress import show_progress
 from ranum_falsify.cli.reports import write_reports
 from ranum_falsify.cli.streams import complain, verdict_stands
 from ranum_falsify.cli.usage import PROGRAM
-from ranum_falsify.process.starting import pause_collector
+from ranum_falsify.process.starting import pause_for_imports
 from ranum_falsify.results import text
 from ranum_falsify.results.counterexample import Origin, Saved, save
 from ranum_falsify.results.explanation import explanation
@@ -77,7 +77,7 @@ def ask(
         from ranum_falsify.verify.search.attacks import check_backends  # imports torch
 
         check_backends(options)
-    with pause_collector():  # takes longer than some timeouts
+    with pause_for_imports():  # takes longer than some timeouts
         import ranum_falsify.operators  # noqa: F401
         from ranum_falsify.api.entry_points import answer_loaded, ask_all_sizes, ask_in_time, read_in_time
         from ranum_falsify.api.timekeeper import Exit

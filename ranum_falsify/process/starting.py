@@ -25,6 +25,19 @@ def pause_collector() -> Iterator[None]:
             gc.enable()
 
 
+@contextmanager
+def pause_for_imports() -> Iterator[None]:
+    """Pause the collector, and count as old what was made meanwhile: modules stay, and are not looked at again.
+
+    Where the process has frozen objects of its own, they stay frozen, and what was made is young.
+    """
+    with pause_collector():
+        yield
+        if not gc.get_freeze_count():
+            gc.freeze()
+            gc.unfreeze()
+
+
 @cache
 def shorten_end() -> None:
     """Keep the collector from looking at all objects again when the interpreter ends: the exporter brings in a million.

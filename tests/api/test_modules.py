@@ -187,3 +187,33 @@ def test_a_module_that_stops_is_not_called_violated() -> None:
     result = rf.check(Refusing(), (torch.ones(2),), box=(0, 1), **QUICK)
     assert result.verdict == "unknown"
     assert any(notice.endswith("the module itself stops: ValueError: zeros") for notice in result.notices)
+
+
+_DICE = """
+class DiceLoss(torch.nn.Module):
+    def forward(self, prediction, target):
+        overlap = (prediction * target).sum()
+        return 1 - 2 * overlap / (prediction.sum() + target.sum())
+"""
+
+
+def test_a_module_without_a_file_is_violated_where_its_code_says() -> None:
+    """`python -c` and `exec` name the line alone; of a traced graph, and of an exported one, no line is the user's."""
+    space: dict[str, Any] = {"torch": torch}
+    exec(_DICE, space)
+    module, masks = space["DiceLoss"](), (torch.zeros(1, 8), torch.zeros(1, 8))
+    traced = [torch.fx.symbolic_trace(module), torch.export.export(module, masks).module()]
+    for one, place in [(module, "<string>:5"), *((graph, None) for graph in traced)]:
+        result = rf.check(one, masks, box=(0, 1), mend=False, timeout=20, **QUICK)
+        (found,) = (op for op in result.operators if op.verdict == "violated")
+        assert found.oracle == "module"
+        assert (None if found.source is None or not found.source.file else str(found.source)) == place
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_torchscript_is_refused_in_one_line() -> None:
+    space: dict[str, Any] = {"torch": torch}
+    exec(_DICE, space)
+    scripted = torch.jit.trace(space["DiceLoss"](), (torch.ones(1, 8), torch.ones(1, 8)))
+    with pytest.raises(rf.ModuleError, match="TorchScript cannot be exported; give the module that it was made of"):
+        rf.check(scripted, (torch.zeros(1, 8), torch.zeros(1, 8)), box=(0, 1))

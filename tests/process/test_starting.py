@@ -5,10 +5,11 @@ from __future__ import annotations
 import gc
 import subprocess
 import sys
+import weakref
 
 import pytest
 
-from ranum_falsify.process.starting import pause_collector
+from ranum_falsify.process.starting import pause_collector, pause_for_imports
 
 
 def output_of(code: str) -> list[str]:
@@ -21,6 +22,29 @@ def test_the_collector_goes_on_after_an_error() -> None:
         assert not gc.isenabled()
         raise KeyError
     assert gc.isenabled()
+
+
+def test_what_is_imported_is_old_at_once_and_garbage_of_it_is_found() -> None:
+    class Node:
+        def __init__(self) -> None:
+            self.itself = self
+
+    with pause_for_imports():
+        kept, lost = Node(), weakref.ref(Node())
+    assert any(kept is one for one in gc.get_objects(generation=2)) and lost() is not None
+    gc.collect()
+    assert lost() is None
+
+
+def test_what_a_process_has_frozen_stays_frozen() -> None:
+    gc.freeze()
+    try:
+        frozen = gc.get_freeze_count()
+        with pause_for_imports():
+            pass
+        assert gc.get_freeze_count() == frozen
+    finally:
+        gc.unfreeze()
 
 
 @pytest.mark.slow
