@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parent.parent
 # Lines that each room of the package may hold.  A room that needs more says why in the commit that raises its budget;
 # one that shrinks by a twentieth lowers it.
 BUDGETS = {
-    "api": 9130,
+    "api": 9150,
     "checker": 2030,
     "cli": 5510,
     "domain": 14530,

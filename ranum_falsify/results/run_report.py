@@ -161,6 +161,9 @@ def schema() -> dict[str, Any]:
     found = msgspec.json.schema(RunReport)
     for part in found["$defs"].values():
         part["description"] = inspect.cleandoc(part["description"])
+        for field in part.get("properties", {}).values():
+            if field.get("default") == {}:
+                del field["default"]  # some versions of msgspec do not write it
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **found}
 
 

@@ -18,8 +18,10 @@ from tests.cli.workshop import LOG, SAFE, Workshop
 
 # Python reads this before all else, in children too. PyTorch's and psutil's own imports need what they find here.
 LACKING = """
-import os, random, signal, subprocess, sys, warnings
+import contextlib, os, random, signal, subprocess, sys, warnings
 import psutil, onnxruntime
+with contextlib.suppress(ImportError):
+    import cuda.pathfinder
 
 def without(of, *names):
     for name in names:
