@@ -189,6 +189,10 @@ class IntervalAnalysis(OperationVisitor):
         bounds = self._values[id(op)]
         return None if bounds is None else bounds[0]
 
+    def is_bounded(self, op: Operation) -> bool:
+        """Tell whether the latest run found bounds of an operation's output, kept or not."""
+        return self._values.get(id(op), ()) is not None
+
     def finite_bounds_of(self, op: Operation) -> Interval | None:
         """Return bounds of the finite values of an operation's (first) output where its bounds alone do not tell."""
         finite = self._finite.get(id(op))
@@ -357,6 +361,8 @@ class IntervalAnalysis(OperationVisitor):
         if any(value is None and field is not None for (field, _), value in zip(fields, operands, strict=True)):
             return False
         if not (spec.static or spec.dynamic_shape) or is_shape_aware(spec.interval):
+            return True
+        if spec.chosen is not None and op.output_names[0] in self.graph.options.sizes:
             return True
         known = [None if x is None else isinstance(x, np.ndarray) or x.is_point for x in operands]
         return spec.has_fixed_shape(known) or all(k is not False for k in known)

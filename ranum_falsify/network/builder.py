@@ -220,6 +220,9 @@ class GraphBuilder(Construction):
         evaluate: Callable[[], tuple[torch.Tensor, ...]] = partial(self._run, node, spec_of(op), op, operands)
         if stand_in is not None and self.options.example is None:
             evaluate = stand_in
+        chosen, size = spec_of(op).chosen, self.options.sizes.get(op.output_names[0])
+        if chosen is not None and size is not None:
+            evaluate = partial(_resize, evaluate, chosen.axis(op), size)
         run = Run(evaluate, operands)
         known = self._find_known_details(node, scope) if fixed_shape else None
         if fixed_shape and scope.parent is None and stand_in is None and (known is None or node.domain):
@@ -314,6 +317,13 @@ class GraphBuilder(Construction):
 
 def _one(value: Callable[[], torch.Tensor]) -> tuple[torch.Tensor]:
     return (value(),)
+
+
+def _resize(value: Callable[[], tuple[torch.Tensor, ...]], axis: int, size: int) -> tuple[torch.Tensor]:
+    (tensor,) = value()
+    shape = list(tensor.shape)
+    shape[axis] = size
+    return (tensor.new_zeros(shape),)
 
 
 def _check_outputs(node: onnx.NodeProto, title: str, results: int) -> None:

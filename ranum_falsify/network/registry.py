@@ -80,6 +80,19 @@ class Draws:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ChosenSize:
+    """A size of an operator's only output that values of its operands choose, while the others are fixed.
+
+    Attributes:
+        axis: Returns the axis of a node's output that has it.
+        limits: Returns the least and the greatest that it may be, of the node and bounds of its operands.
+    """
+
+    axis: Callable[[Operation], int]
+    limits: Callable[..., tuple[int, int]]
+
+
+@dataclass(frozen=True, kw_only=True)
 class OperatorSpec:
     """All that is known about one operator.
 
@@ -110,6 +123,7 @@ class OperatorSpec:
             ONNX Runtime ends the run.
         shape_only: Whether the output depends on the operands' shapes alone (`Shape`, `Size`).
         dynamic_shape: Whether the shape of the output depends on values of operands.
+        chosen: The one size of the output that does, where its rule bounds outputs of any such size; else None.
         thresholds: Returns the numbers at which a node jumps, by the column of its first operand.
     """
 
@@ -134,6 +148,7 @@ class OperatorSpec:
     divides: bool = False
     shape_only: bool = False
     dynamic_shape: bool = False
+    chosen: ChosenSize | None = None
     thresholds: Callable[[Any], Mapping[int, Sequence[float]]] | None = None
     attributes: tuple[str, ...] = field(default=())
 
@@ -243,6 +258,7 @@ def operator(
     divides: bool = False,
     shape_only: bool = False,
     dynamic_shape: bool = False,
+    chosen: ChosenSize | None = None,
     thresholds: Callable[[Any], Mapping[int, Sequence[float]]] | None = None,
     domain: str = "",
     schema: onnx.defs.OpSchema | None = None,
@@ -307,6 +323,7 @@ def operator(
             divides=divides,
             shape_only=shape_only,
             dynamic_shape=dynamic_shape,
+            chosen=chosen,
             thresholds=thresholds,
             attributes=tuple(sorted({name for schema in history for name in schema.attributes})),
         )

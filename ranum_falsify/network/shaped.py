@@ -44,6 +44,7 @@ class ReadOptions:
         sample: Values of inputs, by name, on which reading finds out shapes; zeros of what is left out.
         example: Values of all inputs that decide branches and loops; None where only constants do.
         unrolled: How many nodes loops may unroll to, None for the usual number.
+        sizes: Sizes that values choose (:class:`ChosenSize`), by name of the tensor; the example's where left out.
     """
 
     dims: Mapping[str, int] = field(default_factory=dict)
@@ -54,6 +55,7 @@ class ReadOptions:
     sample: Mapping[str, np.ndarray] = field(default_factory=dict)
     example: Mapping[str, np.ndarray] | None = None
     unrolled: int | None = None
+    sizes: Mapping[str, int] = field(default_factory=dict)
 
 
 ReadAgain = Callable[[ReadOptions], Any]

@@ -101,6 +101,45 @@ def scatter_anywhere(
     return _product(-size, size, parts, most, x, zero=bool((one.contains(0) | x.contains(0)).any()))
 
 
+def scatter_partly(
+    x: Interval, index: Tensor, known: Tensor, updates: Interval, reduction: str | None, *, flushes: bool = False
+) -> Interval:
+    """Return bounds of a tensor after writes at positions of its first dimension, some of which are not known.
+
+    Args:
+        x: See :func:`scatter`.
+        index: See :func:`scatter`; any number where the position is not known.
+        known: Whether the position of each update is known.
+        updates: See :func:`scatter`.
+        reduction: None, "none", "add", "max" or "min".
+        flushes: See :func:`scatter`.
+    """
+    x, updates = _split(x), _split(updates)
+    if reduction == "add":
+        return _sum_partly(x, index.where(known, 0), known, updates, flushes=flushes)
+    # What is not known where to write goes to a row of its own at first.
+    longer = x.move(lambda bound: torch.cat([bound, bound.new_zeros(1, *bound.shape[1:])]))
+    written = scatter(longer, index.where(known, x.shape[0]), updates, reduction)
+    return scatter_anywhere(written.move(lambda bound: bound[:-1]), updates, reduction, 1, flushes=flushes)
+
+
+def _sum_partly(x: Interval, index: Tensor, known: Tensor, updates: Interval, *, flushes: bool) -> Interval:
+    (low, high), (fewest, most) = x.doubles(), updates.doubles()
+    place = tuple(slice(n) for n in (None, *index.shape[1:]))
+
+    def add(whole: Tensor, sure: Tensor, possible: Tensor) -> Tensor:
+        whole = whole.scatter_add(0, index, sure.where(known, 0))
+        whole[place] += possible.where(~known, 0).sum(0, keepdim=True)
+        return whole
+
+    sizes = torch.maximum(fewest.abs(), most.abs())
+    count = add(torch.zeros_like(low), torch.ones_like(sizes), torch.ones_like(sizes))
+    size = add(torch.maximum(low.abs(), high.abs()), sizes, sizes)
+    ends = add(low, fewest, fewest.clamp(max=0)), add(high, most, most.clamp(min=0))
+    y, touched = _enclose(*ends, size, int(count.max()), x, flushes=flushes), count > 0
+    return replace(y, lower=torch.where(touched, y.lower, x.lower), upper=torch.where(touched, y.upper, x.upper))
+
+
 def _split(x: Interval) -> Interval:
     return x.split(*range(len(x.shape)))
 
@@ -196,6 +235,24 @@ def _product(
     lower = torch.where(low >= 0, lower.clamp(min=0), lower)
     overflows = bool((size > dtype_range(x.dtype)[1]).any())
     return replace(round_outward(lower, upper, x.dtype, x.shape), nan=overflows and zero, overflows=overflows)
+
+
+def find_nonzero(x: Interval) -> tuple[Tensor, int]:
+    """Return the places, in order, of what may differ from 0, and how many elements do in any case."""
+    lower, upper = (bound.reshape(-1) for bound in x.expand())
+    if x.is_floating:  # some processors take denormal numbers for 0
+        least = torch.finfo(x.dtype).smallest_normal
+        surely = (lower >= least) | (upper <= -least)
+    else:
+        surely = (lower > 0) | (upper < 0)
+    maybe = torch.ones_like(surely) if x.nan else (lower != 0) | (upper != 0)
+    return maybe.nonzero().reshape(-1), int(surely.sum())
+
+
+def count_nonzero(x: Interval) -> tuple[int, int]:
+    """Return how many elements differ from 0, at least and at most."""
+    places, surely = find_nonzero(x)
+    return surely, len(places)
 
 
 def unbounded(site: Site) -> Interval:

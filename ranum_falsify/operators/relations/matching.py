@@ -62,8 +62,9 @@ def is_a(field: Field, *op_types: str) -> Operation | None:
 
 
 _REPEATABLE = frozenset(
-    """Abs Add Concat Div Expand Flatten Gather GatherElements GatherND Max Min Mul Neg ReduceL1 ReduceL2 ReduceMax
-    ReduceMean ReduceMin ReduceSum ReduceSumSquare Reshape Shape Slice Sqrt Squeeze Sub Transpose Unsqueeze""".split()
+    """Abs Add And Concat Div Equal Expand Flatten Gather GatherElements GatherND Greater GreaterOrEqual Less
+    LessOrEqual Max Min Mul Neg Not Or ReduceL1 ReduceL2 ReduceMax ReduceMean ReduceMin ReduceSum
+    ReduceSumSquare Reshape Shape Slice Sqrt Squeeze Sub Transpose Unsqueeze Xor""".split()
 )
 """Operators that give the same numbers each time: they move, round exactly, or add up the same memory."""
 

@@ -39,6 +39,8 @@ def what_was_written(site: Site, x: Interval, indices: Interval) -> Interval | N
     if writer.reduction == "add":
         signs = [one.extremes for one in (initial, updates)]
         rises, falls = all(low >= 0 for low, _ in signs), all(high <= 0 for _, high in signs)
+    if rises and writer.reduction == "add" and kind(writer) == "ScatterElements":
+        least = torch.maximum(least, _greatest_share(site, written, writer, updates))
     if rises:
         return Interval.of(least, torch.full_like(greatest, math.inf), updates.shape)
     return Interval.of(torch.full_like(least, -math.inf), greatest, updates.shape) if falls else None
@@ -48,17 +50,60 @@ def difference_to_written(site: Site, a: Interval, b: Interval) -> Interval | No
     """Bound x - m from above by 0, and m - x from below, for what is read where the greatest of x was kept."""
     first, second = fields_of(site.op)
     for x, field, bounds, opposite in ((first, second, a, 1), (second, first, b, -1)):
-        reader = is_a(field, "GatherElements", "Gather")
-        writer = None if reader is None else is_a(fields_of(reader)[0], "ScatterElements")
-        if reader is None or writer is None or writer.reduction not in _RISING or bounds.shape != site.shape:
-            continue
-        _, places, written = fields_of(writer)
-        if not is_same(written, x) or not _reads_what_is_written(site, reader, writer, places):
-            continue
-        if bounds.is_floating and not (bounds.may_be_infinite or rounds_apart(site, bounds) or site.flushes):
+        writer = _find_keeper(site, x, field)
+        if writer is not None and bounds.shape == site.shape and not site.flushes:
             is_below = _RISING[writer.reduction][0] == (opposite > 0)
             return Interval.fill(-math.inf if is_below else 0, 0 if is_below else math.inf, site.shape, bounds.dtype)
     return None
+
+
+def _find_keeper(site: Site, x: Field, field: Field) -> Operation | None:
+    """Return what kept the greatest or least of finite numbers where each of them now reads it, exactly."""
+    reader = is_a(field, "GatherElements", "Gather")
+    writer = None if reader is None else is_a(fields_of(reader)[0], "ScatterElements")
+    if reader is None or writer is None or writer.reduction not in _RISING:
+        return None
+    _, places, written = fields_of(writer)
+    bounds = None if x is None else site.find_known(x)
+    if bounds is None or not bounds.is_floating or bounds.may_be_infinite or rounds_apart(site, bounds):
+        return None
+    return writer if is_same(written, x) and _reads_what_is_written(site, reader, writer, places) else None
+
+
+def _greatest_share(site: Site, written: Field, writer: Operation, updates: Interval) -> torch.Tensor:
+    """Bound from below what is added somewhere by one of its updates, exp(x - m) where m is the greatest x there.
+
+    One of the numbers is m, so that exp(0) is among those that are added.
+    """
+    nothing = torch.zeros_like(updates.lower)
+    exponential = is_a(written, "Exp")
+    difference = None if exponential is None else is_a(fields_of(exponential)[0], "Sub")
+    if exponential is None or difference is None:
+        return nothing
+    x, field = fields_of(difference)
+    keeper = _find_keeper(site, x, field)
+    if keeper is None or keeper.reduction != "max" or keeper.axis != writer.axis:
+        return nothing
+    before, places, _ = fields_of(keeper)
+    bounds, initial = None if x is None else site.find_known(x), _find_initial(site, before, places)
+    if bounds is None or initial is None or not is_same(places, fields_of(writer)[1]):
+        return nothing
+    if initial.extremes[1] > bounds.extremes[0]:
+        return nothing
+    zero = Interval.fill(0, 0, bounds.shape, bounds.dtype)
+    return torch.maximum(nothing, site.bounds_given(exponential, [(difference, zero)]).lower.min())
+
+
+def _find_initial(site: Site, before: Field, places: Field) -> Interval | None:
+    """Return bounds of which no number at some places was greater before others were compared with them.
+
+    Often a number was written there just before, as PyTorch does where the first ones are not to count.
+    """
+    writer = is_a(before, "ScatterElements")
+    if writer is None or getattr(writer, "reduction", None) not in (None, "none", "min"):
+        return None if before is None else site.find_known(before)
+    _, others, written = fields_of(writer)
+    return site.find_known(written) if is_same(others, places) and written is not None else None
 
 
 def _reads_what_is_written(site: Site, reader: Operation, writer: Operation, places: Field) -> bool:

@@ -21,11 +21,19 @@ from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.linear.declarations import Affine
-from ranum_falsify.domain.rules.indexing import scatter, scatter_anywhere, unbounded
+from ranum_falsify.domain.rules.indexing import (
+    count_nonzero,
+    find_nonzero,
+    scatter,
+    scatter_anywhere,
+    scatter_partly,
+    unbounded,
+)
 from ranum_falsify.domain.rules.shape import choose, collapse, cut, evaluate, narrow, rearrange, reshape, take
 from ranum_falsify.domain.rules.support.building import infinity_aware, keeping_infinity
 from ranum_falsify.domain.site import Site
 from ranum_falsify.errors import UnsupportedAttributeError
+from ranum_falsify.network.registry import ChosenSize
 from ranum_falsify.network.tensorise import Surroundings, lowering, refuse
 from ranum_falsify.network.tensors import to_numpy
 from ranum_falsify.operators.relations.patterns import refined
@@ -173,11 +181,16 @@ def _scatter_elements_bounds(site: Site, x: Interval, indices: Interval, updates
         return x
     if _cancels(x, updates, reduction):
         return unbounded(site)
-    if not indices.is_point:
+    least, greatest = indices.expand()
+    known = least == greatest
+    if not known.any() or (reduction == "mul" and not known.all()):
         return scatter_anywhere(x, updates, reduction, indices.shape[axis], flushes=site.flushes)
-    positions = _wrap(indices.expand()[0], x.shape[axis]).long().movedim(axis, 0)
+    positions = _wrap(least, x.shape[axis]).long().movedim(axis, 0)
     rows, written = (operand.move(lambda bound: bound.movedim(axis, 0)) for operand in (x, updates))
-    y = scatter(rows, positions, written, reduction, flushes=site.flushes)
+    if known.all():
+        y = scatter(rows, positions, written, reduction, flushes=site.flushes)
+    else:
+        y = scatter_partly(rows, positions, known.movedim(axis, 0), written, reduction, flushes=site.flushes)
     return replace(y.move(lambda bound: bound.movedim(0, axis)), nan=y.nan, overflows=y.overflows)
 
 
@@ -335,7 +348,25 @@ def _non_zero(op: Operation, x: Tensor) -> Tensor:
     return torch.nonzero(x if x.ndim else x.reshape(1)).T
 
 
-@making(torch=_non_zero, interval=evaluate, dynamic_shape=True)
+def _non_zero_bounds(site: Site, x: Interval) -> Interval | tuple[Interval, ...]:
+    """Bound positions where their number is known: that of the j-th of k lies between the j-th and the k-th last."""
+    places, count = find_nonzero(x)[0], site.shape[1]
+    if x.is_point or len(places) < count:
+        return evaluate(site, x)
+    sizes = x.shape or (1,)
+    row = math.prod(sizes[1:])
+    lower, upper = (torch.zeros(len(sizes), count, dtype=torch.int64) for _ in range(2))
+    upper += torch.tensor([[size - 1] for size in sizes])
+    lower[0], upper[0] = places[:count] // max(row, 1), places[len(places) - count :] // max(row, 1)
+    return Interval.of(lower, upper, (len(sizes), count))
+
+
+@making(
+    torch=_non_zero,
+    interval=infinity_aware(_non_zero_bounds),
+    dynamic_shape=True,
+    chosen=ChosenSize(axis=lambda op: 1, limits=lambda op, x: count_nonzero(x)),
+)
 class NonZero(Operation):
     """https://onnx.ai/onnx/operators/onnx__NonZero.html."""
 

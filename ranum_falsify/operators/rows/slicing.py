@@ -17,10 +17,12 @@ from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.linear.declarations import Affine
+from ranum_falsify.domain.rules.indexing import count_nonzero, find_nonzero
 from ranum_falsify.domain.rules.shape import collapse, cut, pad, rearrange, reshape, take
 from ranum_falsify.domain.rules.support.building import infinity_aware, keeping_infinity
 from ranum_falsify.domain.site import Site
 from ranum_falsify.errors import UnsupportedAttributeError
+from ranum_falsify.network.registry import ChosenSize
 from ranum_falsify.operators.support import batching
 from ranum_falsify.operators.support.conditions import ADDRESSES, Limits, WithinLimits, are_axes, count_bytes, taking
 from ranum_falsify.operators.support.families import making, rearranging
@@ -262,14 +264,35 @@ def _compress(op: Operation, x: Tensor, condition: np.ndarray) -> Tensor:
     return x.reshape(-1).index_select(0, kept) if op.axis is None else x.index_select(op.axis, kept)
 
 
-def _compress_bounds(site: Site, x: Interval, condition: np.ndarray) -> Interval:
-    kept, axis = _select_positions(site.op, x.shape, condition), site.op.axis
-    if axis is None:
-        return take(reshape(x, (x.size,)), 0, kept)
-    return take(x, axis % len(x.shape), kept)
+def _compress_bounds(site: Site, x: Interval, condition: np.ndarray | Interval) -> Interval:
+    axis = 0 if site.op.axis is None else site.op.axis % len(x.shape)
+    x = reshape(x, (x.size,)) if site.op.axis is None else x
+    if isinstance(condition, np.ndarray):
+        return take(x, axis, _select_positions(site.op, x.shape, condition))
+    shape = (*x.shape[:axis], site.shape[axis], *x.shape[axis + 1 :])
+    if not math.prod(shape):
+        return Interval.top(shape, x.dtype)
+    places, _ = find_nonzero(_read_part(site.op, x.shape, condition))
+    return rearrange(collapse(take(x, axis, places), axis), lambda bound: bound, shape)
 
 
-@making(torch=_compress, interval=infinity_aware(_compress_bounds), operands=("x", "condition"), static=("condition",))
+def _read_part(op: Operation, shape: Sequence[int], condition: Interval) -> Interval:
+    """Return the part of a condition that Compress looks at."""
+    size = math.prod(shape) if op.axis is None else shape[op.axis]
+    return take(condition, 0, torch.arange(min(size, *condition.shape)))
+
+
+def _count_kept(op: Operation, x: Interval, condition: Interval) -> tuple[int, int]:
+    return count_nonzero(_read_part(op, x.shape, condition))
+
+
+@making(
+    torch=_compress,
+    interval=infinity_aware(_compress_bounds),
+    operands=("x", "condition"),
+    static=("condition",),
+    chosen=ChosenSize(axis=lambda op: op.axis or 0, limits=_count_kept),
+)
 class Compress(Operation):
     """https://onnx.ai/onnx/operators/onnx__Compress.html."""
 

@@ -44,7 +44,9 @@ def find_open(
         cells: Whether those that bounds do not prove are tried on cells.
     """
     bounds = name_bounds(spec_of(visited.op), visited)
-    unmet = [c for c in conditions if not c.holds(visited.op, bounds)]
+    # Where there are no elements, none can be wrong; ONNX Runtime may refuse to run all the same.
+    is_empty = spec_of(visited.op).elementwise and any(not y.size for y in visited.outputs)
+    unmet = [c for c in conditions if not c.holds(visited.op, bounds) and (c.refuses or not is_empty)]
     for cone in _list_cones(analysis, visited) if unmet and cells else ():
         table = table_of(analysis, cone)
         if table is not None:

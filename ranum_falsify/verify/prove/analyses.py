@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
 from weakref import WeakKeyDictionary
+
+from dnnv.nn import Operation
 
 from ranum_falsify.config import CUDA, Runtime, library_of
 from ranum_falsify.domain import Interval, IntervalAnalysis
@@ -17,7 +20,9 @@ from ranum_falsify.operators.relations.halves import describe_unknown_halves, fi
 from ranum_falsify.operators.relations.rewrites import is_rewritten
 from ranum_falsify.operators.relations.unpublished import describe_unchecked, describe_unpublished
 from ranum_falsify.verify.prove.checked import Checked, check
+from ranum_falsify.verify.prove.chosen_sizes import MOST_SIZES, join_readings, list_sizes, read_sized
 from ranum_falsify.verify.prove.optimised_graph import OptimisedGraph
+from ranum_falsify.verify.prove.varying import find_varying
 
 REWRITING: Runtime = "onnxruntime"
 """The runtime that does not run a network as it is written."""
@@ -101,10 +106,23 @@ def analyses_of(
     if unknown := find_unknown_halves(graph, runtimes):
         return Analyses(written, None, OptimisedGraph(graph, Optimised(), f"ARM64 ({unknown})"))
     execution = execution_of(graph) if REWRITING in runtimes else None
-    if execution is None or execution.graph is None:
+    if execution is not None and execution.graph is None:
         return Analyses(written, None, execution)
     rewriting = tuple(runtime for runtime in runtimes if library_of(runtime) == REWRITING)
-    return Analyses(written, make(execution.graph, rewriting), execution)
+
+    def read_with(sizes: Mapping[str, int]) -> Analyses | None:
+        again = read_sized(graph, sizes)
+        runs = None if execution is None or execution.graph is None else read_sized(execution.graph, sizes)
+        if again is None or (runs is None) != (execution is None):
+            return None
+        if runs is None:
+            return Analyses(make(again, runtimes), read_with=read_with)
+        return Analyses(
+            make(again, runtimes), make(runs, rewriting), OptimisedGraph(again, Optimised(graph=runs)), read_with
+        )
+
+    executed = None if execution is None or execution.graph is None else make(execution.graph, rewriting)
+    return Analyses(written, executed, execution, read_with)
 
 
 def without_execution(analyses: Analyses, graph: Graph, reason: str) -> Analyses:
@@ -127,11 +145,16 @@ class Analyses:
         executed: The analysis of what ONNX Runtime runs in its place; None if that is the same, not known, or not asked
             for.
         execution: How the two correspond; None if the network runs as written.
+        read_with: Returns the analyses of the network as if values chose sizes, by name of the tensor; None where it
+            cannot be read so.
+        room: How many such readings there may be.
     """
 
     written: IntervalAnalysis
     executed: IntervalAnalysis | None = None
     execution: OptimisedGraph | None = None
+    read_with: Callable[[Mapping[str, int]], Analyses | None] = lambda sizes: None
+    room: int = MOST_SIZES
 
     @property
     def all(self) -> tuple[IntervalAnalysis, ...]:
@@ -159,6 +182,8 @@ class Analyses:
     ) -> Checked:
         """Analyse the network over a box and check every condition of its operators, as written and as run.
 
+        Where values choose a size, that is done for each size; only if all operators are to be checked.
+
         Args:
             inputs: The box, in the order of the written network's inputs.
             only: The written operators to check, by `id`; all if not given.
@@ -167,6 +192,10 @@ class Analyses:
             cells: As well.
         """
         written = check(self.written, inputs, only=only, tick=tick, decides=decides, cells=cells)
+        if written.varying and only is None:
+            readings = self._check_readings(written.varying, inputs, tick)
+            if readings:
+                return join_readings(self.written.graph, readings)
         if self.execution is None:
             return written
         executed = None
@@ -176,8 +205,40 @@ class Analyses:
             executed = check(self.executed, boxes, only=asked, tick=tick, decides=decides, cells=cells)
         return self.execution.narrow(written, executed)
 
+    def _check_readings(
+        self, varying: Sequence[Operation], inputs: Sequence[Interval], tick: Callable[[], None]
+    ) -> list[tuple[Graph, Checked]]:
+        """Return what holds in each reading of the network; nothing where readings do not tell all shapes."""
+        found = []
+        for again in self.read_each(self.written, varying):
+            checked = None if again is None else again.check(inputs, tick=tick)
+            if again is None or checked is None or checked.varying:
+                return []
+            found.append((again.written.graph, checked))
+        return found
+
+    def read_each(self, analysis: IntervalAnalysis, varying: Sequence[Operation]) -> Iterator[Analyses | None]:
+        """Yield the analyses of the network as if values chose a size, for each that is possible.
+
+        Args:
+            analysis: An analysis of the network as written, as it is after a run.
+            varying: The operators whose results have no shape of their own there.
+
+        Yields:
+            None in the end where there are too many sizes, or not all are known.
+        """
+        possible = list_sizes(analysis, varying)
+        if not 0 < len(possible) <= self.room:
+            yield None
+            return
+        for sizes in reversed(possible):  # of the greatest, least is proved
+            again = self.read_with({**analysis.graph.options.sizes, **sizes})
+            yield None if again is None else replace(again, room=self.room // len(possible))
+
     def run(self, inputs: Sequence[Interval]) -> Iterator[IntervalAnalysis]:
         """Yield every analysis as it is after a run over a box, that of the network as written first.
+
+        They are those of the only possible reading where values choose sizes that the box determines.
 
         Args:
             inputs: The box, in the order of the written network's inputs.
@@ -190,7 +251,16 @@ class Analyses:
                 a is not b for a, b in zip(boxes, analysis.inputs, strict=True)
             ):
                 analysis.run(boxes)
+            if analysis is self.written and (again := self._find_only_reading()) is not None:
+                yield from again.run(inputs)
+                return
             yield analysis
+
+    def _find_only_reading(self) -> Analyses | None:
+        graph = self.written.graph
+        varying = find_varying(graph, {id(op) for op in graph.order if self.written.is_bounded(op)})
+        readings = list(islice(self.read_each(self.written, varying), 2)) if varying else []
+        return readings[0] if len(readings) == 1 else None
 
 
 def make_linear(
@@ -230,4 +300,4 @@ def make_linear(
         if towards is not None and plain.execution is not None:
             runs = plain.execution.runs(frozenset(towards))
         executed = make(plain.executed, runs)
-    return Analyses(make(plain.written, towards), executed, plain.execution)
+    return Analyses(make(plain.written, towards), executed, plain.execution, plain.read_with)

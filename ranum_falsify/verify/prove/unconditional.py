@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import cast
 
 import numpy as np
@@ -29,6 +29,7 @@ from ranum_falsify.operators.support.conditions import conditions_of, name_bound
 from ranum_falsify.validity import Finite
 from ranum_falsify.verify.prove.analyses import Analyses
 from ranum_falsify.verify.prove.stored_nan import reach_of_nan
+from ranum_falsify.verify.prove.varying import find_varying
 
 
 def keeps_outputs_finite(
@@ -44,22 +45,54 @@ def keeps_outputs_finite(
     executed = analyses.executed
     if analyses.execution is not None and executed is None:
         return False
-    boxes = [(analyses.written, inputs)]
-    if executed is not None and analyses.execution is not None:
-        boxes.append((executed, analyses.execution.inputs(executed.graph, inputs)))
-    return all(_has_finite_outputs(analysis, box, tick) for analysis, box in boxes)
+    bounds = _bound_outputs(analyses.written, inputs, tick)
+    if bounds is None:
+        return False
+    if bounds.varying:
+        readings = analyses.read_each(bounds.analysis, bounds.varying)
+        return all(again is not None and keeps_outputs_finite(again, inputs, tick) for again in readings)
+    if executed is None or analyses.execution is None:
+        return bounds.are_finite
+    of_executed = _bound_outputs(executed, analyses.execution.inputs(executed.graph, inputs), tick)
+    return bounds.are_finite and of_executed is not None and of_executed.are_finite
 
 
-def _has_finite_outputs(analysis: IntervalAnalysis, inputs: Sequence[Interval], tick: Callable[[], None]) -> bool:
-    graph = analysis.graph
+@dataclass(frozen=True)
+class _Outputs:
+    """Bounds of the outputs, NaN among their values.
+
+    Attributes:
+        analysis: The analysis that found them.
+        bounds: The bounds, None where there are none.
+        varying: The operators whose results have no shape of their own, if that is why.
+    """
+
+    analysis: IntervalAnalysis
+    bounds: tuple[Interval | None, ...]
+    varying: tuple[Operation, ...]
+
+    @property
+    def are_finite(self) -> bool:
+        """Whether all outputs are finite."""
+        return all(y is not None and not _is_invalid(y) for y in self.bounds)
+
+
+def _bound_outputs(analysis: IntervalAnalysis, inputs: Sequence[Interval], tick: Callable[[], None]) -> _Outputs | None:
+    """Bound the outputs; None where nothing is known of them."""
+    graph, analysed = analysis.graph, set[int]()
     if has_subgraphs(graph) or black_boxes_of(graph) or reach_of_nan(graph).carriers or list_doubtful(analysis):
-        return False
+        return None
     unconditional = Unconditional(graph, runtimes=analysis.runtimes)
+
+    def observe(visited: Visited) -> None:
+        tick()
+        analysed.add(id(visited.op))
+
     try:
-        outputs = unconditional.run(inputs, lambda _: tick())
+        outputs = unconditional.run(inputs, observe)
     except RunRefusedError:
-        return False
-    return all(y is not None and not _is_invalid(y) for y in outputs)
+        return None
+    return _Outputs(unconditional, outputs, find_varying(graph, analysed) if None in outputs else ())
 
 
 class RunRefusedError(Exception):

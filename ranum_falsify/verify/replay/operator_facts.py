@@ -20,6 +20,13 @@ def operator_facts() -> dict[str, Any]:
     return {
         "elementwise": collect(lambda spec: spec.elementwise),
         "shape_only": collect(lambda spec: spec.shape_only),
+        "shaping": {
+            (spec.domain, spec.op_type): None
+            if spec.dynamic_shape and not spec.static
+            else tuple(spec.operands.index(name) for name in sorted(spec.static))
+            for spec in list_supported()
+            if spec.static or spec.dynamic_shape
+        },
         "hides_nan": collect(lambda spec: spec.hides_nan),
         "draws": {
             (spec.domain, spec.op_type): spec.operands.index(spec.random.operand) if spec.random.operand else None

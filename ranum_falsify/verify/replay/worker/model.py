@@ -255,10 +255,18 @@ class InspectedModel:
     def _find_varying(self, feeds: Mapping[str, np.ndarray]) -> set[int]:
         """Return the nodes whose value depends on an input's value, not only on its shape, or is random."""
         names, nodes = set(feeds), set()
+        # Tensors of which values of inputs decide the shape, and numbers that are such sizes.
+        loose, sizes = set[str](), set[str]()
         for k in self.order:
-            node = self._nodes[k]
-            depends = not self._operators.is_shape_only(node) and not names.isdisjoint(self._reads[k])
-            if depends or k in self._random:
+            node, reads = self._nodes[k], set(self._reads[k])
+            if self._operators.is_shape_only(node):
+                sizes.update(() if loose.isdisjoint(reads) else node.output)
+                continue
+            shaping = self._operators.list_shaping(node)
+            if not (loose.isdisjoint(reads) and shaping.isdisjoint(names | sizes)):
+                loose.update(node.output)
+            counts = not sizes.isdisjoint(reads - shaping)
+            if counts or not names.isdisjoint(reads) or k in self._random:
                 nodes.add(k)
                 names.update(node.output)
         return nodes

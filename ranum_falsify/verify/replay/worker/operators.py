@@ -23,6 +23,7 @@ class Operators:
     Attributes:
         elementwise: those whose every output element depends on one element of each operand.
         shape_only: those that read only the shapes of their operands.
+        shaping: positions of the inputs whose values decide shapes, of those that have some; None for all inputs.
         hides_nan: those whose NaN ONNX Runtime may hide.
         draws: position of the input without which, or if it is false, a node does not draw; None if all nodes draw.
         divides: those that divide the first operand by the second, integers included.
@@ -37,6 +38,7 @@ class Operators:
     hides_nan: frozenset[Key]
     draws: Mapping[Key, int | None]
     divides: frozenset[Key]
+    shaping: Mapping[Key, tuple[int, ...] | None] = field(default_factory=dict)
     conditional: frozenset[Key] = frozenset()
     refusing: frozenset[Key] = frozenset()
     steered: Mapping[Key, tuple[int, ...]] = field(default_factory=dict)
@@ -49,6 +51,13 @@ class Operators:
     def is_shape_only(self, node: onnx.NodeProto) -> bool:
         """Tell whether the values of its operands do not matter."""
         return _key(node) in self.shape_only
+
+    def list_shaping(self, node: onnx.NodeProto) -> set[str]:
+        """Return the inputs of a node whose values decide the shapes of what it writes."""
+        positions = self.shaping.get(_key(node), ())
+        if positions is None:
+            return set(node.input)
+        return {node.input[position] for position in positions if position < len(node.input)}
 
     def may_hide_nan(self, node: onnx.NodeProto) -> bool:
         """Tell whether its output may be finite although it should not be."""
