@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 from torch._ops import OpOverload
 from torch.fx import GraphModule, Node
 from torch.utils._python_dispatch import _disable_current_modes
@@ -213,7 +214,8 @@ def _is_exact(node: Node, operator: OpOverload) -> bool:
         with _disable_current_modes():
             return torch.equal(*(operator(*node.args, dtype=kind).double() for kind in (torch.float32, torch.float64)))
     first, *options = node.args or (None,)
-    return not isinstance(first, Node) or has_exact_weights(operator, first.meta["val"].shape, *options)
+    value = first.meta["val"] if isinstance(first, Node) else None
+    return not isinstance(value, Tensor) or has_exact_weights(operator, value.shape, *options)
 
 
 HALVES = (torch.float16, torch.bfloat16)

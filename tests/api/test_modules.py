@@ -217,3 +217,23 @@ def test_torchscript_is_refused_in_one_line() -> None:
     scripted = torch.jit.trace(space["DiceLoss"](), (torch.ones(1, 8), torch.ones(1, 8)))
     with pytest.raises(rf.ModuleError, match="TorchScript cannot be exported; give the module that it was made of"):
         rf.check(scripted, (torch.zeros(1, 8), torch.zeros(1, 8)), box=(0, 1))
+
+
+class _Neighbours(nn.Module):
+    def __init__(self, least: float) -> None:
+        super().__init__()
+        self.least = least
+
+    def forward(self, x: Tensor, source: Tensor, target: Tensor) -> Tensor:
+        kept = (source != target).nonzero().squeeze(1)
+        values, target = x[source[kept]], target[kept]
+        count = torch.zeros(4).index_add(0, target, torch.ones_like(values))
+        return torch.zeros(4).index_add(0, target, values) / count.clamp(min=self.least)
+
+
+@pytest.mark.parametrize(("least", "verdict"), [(0.0, "violated"), (1.0, "holds")])
+def test_a_graph_network_that_drops_edges_is_decided(least: float, verdict: str) -> None:
+    edges = torch.tensor([0, 1, 2, 2, 3]), torch.tensor([1, 0, 2, 1, 0])
+    box = {"x": (-1.0, 1.0), "source": (0.0, 3.0), "target": (0.0, 3.0)}
+    result = rf.check(_Neighbours(least), (torch.zeros(4), *edges), box=box, timeout=30, mend=False, self_check=False)
+    assert result.verdict == verdict, result
