@@ -139,12 +139,10 @@ def _connect_float32(model: onnx.ModelProto) -> None:
     Casts that nothing reads any more are left out, as ONNX Runtime would run them.  If such a node reads a tensor
     twice, the converter also casts the tensor twice, to the same name.
     """
-    narrowing = {n.output[0]: n.input[0] for n in model.graph.node if _is_cast(n, TensorProto.FLOAT16)}
-    direct = {
-        n.output[0]: narrowing[n.input[0]]
-        for n in model.graph.node
-        if _is_cast(n, TensorProto.FLOAT) and n.input[0] in narrowing and n.name.endswith(_SUFFIXES)
-    }
+    added = [node for node in model.graph.node if node.name.endswith(_SUFFIXES)]
+    narrowing = {n.output[0]: n.input[0] for n in added if _is_cast(n, TensorProto.FLOAT16)}
+    widening = [n for n in added if _is_cast(n, TensorProto.FLOAT) and n.input[0] in narrowing]
+    direct = {n.output[0]: narrowing[n.input[0]] for n in widening}
     written: set[str] = set()
     nodes = []
     for node in model.graph.node:

@@ -90,3 +90,13 @@ def test_unknown_type_is_refused() -> None:
     wrong: Any = "float8"
     with pytest.raises(ModelError, match="float16, bfloat16"):
         convert_precision(network(), wrong)
+
+
+def test_a_cast_of_the_model_itself_stays_before_a_node_in_float32() -> None:
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 18]> g (float[3] x) => (float[3] y) '
+        "{ a = Cast<to = 9>(x) b = Cast<to = 1>(a) [last] y = Reciprocal(b) }"
+    )
+    half = convert_precision(read(model), "float16", keep=["last"])
+    (last,) = (op for op in half.nodes if op.name == "last")
+    assert half.details_of(last.x).dtype == np.float32
