@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import resource
+import statistics
 import subprocess
 import sys
 import time
@@ -28,6 +30,7 @@ PAGE = ROOT / "docs" / "real-models.md"
 BEGIN, END = "<!-- survey: begin -->\n", "<!-- survey: end -->\n"
 GRACE = 60.0  # seconds that a process may take beyond its timeout
 LOOKING = 20.0  # seconds that random inputs of one model may take
+_SMALL = 10_000_000  # bytes
 
 SIZES: dict[str, dict[str, int]] = {
     "*/silero_vad.onnx": {"input:1": 576, "state:1": 1},
@@ -88,7 +91,9 @@ def survey(path: Path, name: str, timeout: float, inputs: int) -> dict[str, Any]
     counts = {
         verdict: sum(o.verdict == verdict for o in result.operators) for verdict in ("proved", "violated", "open")
     }
-    row |= {"verdict": result.verdict, **counts, "seconds": time.monotonic() - began}
+    peak = max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    row |= {"verdict": result.verdict, **counts, "seconds": time.monotonic() - began, "peak": peak * 1024}
+    row["bytes"] = sum(file.stat().st_size for file in path.parent.glob(f"{path.name}*"))
     row["first"] = next((f"{o.node} ({o.op_type})" for o in result.operators if o.verdict == result_kind(result)), "")
     return row | contradict(result, path, inputs)
 
@@ -161,13 +166,14 @@ def run(path: Path, name: str, timeout: float, inputs: int) -> dict[str, Any]:
 
 def table(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Yield the lines of the table."""
-    yield "| model | nodes | verdict | proved | violated | open | seconds | random inputs |"
-    yield "|---|---|---|---|---|---|---|---|"
+    yield "| model | nodes | verdict | proved | violated | open | seconds | GB | random inputs |"
+    yield "|---|---|---|---|---|---|---|---|---|"
     for row in rows:
         counts = " | ".join(str(row.get(key, "")) for key in ("proved", "violated", "open"))
         wrong = f", wrong: {', '.join(row['wrong'])}" if row.get("wrong") else ""
         nodes, seconds, ran = row.get("nodes", ""), round(row["seconds"]), f"{row.get('inputs', '')}{wrong}"
-        yield f"| {row['model']} | {nodes} | {row['verdict']} | {counts} | {seconds} | {ran} |"
+        peak = f"{row['peak'] / 1e9:.2f}" if "peak" in row else ""
+        yield f"| {row['model']} | {nodes} | {row['verdict']} | {counts} | {seconds} | {peak} | {ran} |"
 
 
 def summary(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -176,10 +182,17 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> str:
     decided = sum(row["verdict"] in ("holds", "violated") for row in rows)
     wrong = sum(bool(row.get("wrong")) for row in rows)
     packages = len({row["model"].partition("/")[0] for row in rows})
+    peaks = [row["peak"] / 1e9 for row in rows if "peak" in row]
+    small = [row["peak"] / 1e9 for row in rows if row.get("bytes", _SMALL) < _SMALL]
+    memory = (
+        f" A check holds {statistics.median(peaks):.2f} GB in the median, {max(peaks):.2f} GB at most, and "
+        f"{max(small, default=0.0):.2f} GB for models under 10 MB."
+    )
     return (
         f"Of {len(rows)} models in {packages} packages, {read} are read, {decided} decided "
         f"({sum(row['verdict'] == 'holds' for row in rows)} hold, "
         f"{sum(row['verdict'] == 'violated' for row in rows)} are violated), and {wrong} verdicts are wrong."
+        f"{memory if peaks else ''}"
     )
 
 
