@@ -167,8 +167,12 @@ def _decide(
         outputs_alone = not config.counts("masked")
         prover = Prover(context.problem, config, graphs, tick=budget.check, drive=drive, outputs_alone=outputs_alone)
         context.report(Progress(stage="prove", done=0.0, text="interval analysis"))
-        with budget.time_proof():
-            context.proof = prover.analyse()
+        try:
+            with budget.time_proof():
+                context.proof = prover.analyse()
+        except OutOfTime:
+            context.proof = replace(context.proof, notices=(prover.describe_rest(),))
+            raise
         _check_watched(prover)
     if not context.proof.holds:
         with context.confirmer:

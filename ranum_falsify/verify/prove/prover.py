@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -48,6 +49,12 @@ _ROOT_SHARE = 0.85
 
 _ASCENT_SHARE = 0.75
 """Share of the work for linear bounds that goes into their slopes, where these are chosen."""
+
+_SLACK = 1.5
+"""How much longer an analysis may take than what it has done tells, and what comes after it."""
+
+_TELLING = 0.1
+"""Share of the operators of which the time tells that of all."""
 
 _FEW = 8
 """Regions of which all boxes that wait to be cut are kept for the next turn."""
@@ -96,7 +103,7 @@ class Prover:
         self.is_exhausted = False
         self.watched: Observed | None = None
         self._seconds, self._drive = 0.0, drive
-        self._tick = tick
+        self._tick, self._ticks, self._began = tick, 0, 0.0
         self._deadline = NEVER
         self._analyses: dict[int, Analyses] = {}
         self._regions: list[_Region] = []
@@ -113,6 +120,20 @@ class Prover:
         boxes = [(case, variables) for case in self.problem.each_case for variables in case.regions]
         decided = decide_together(self.problem, lambda box: self.apply(self.problem, box))
         self._regions = [_Region(self, boxes[i], known, keep=i == 0) for i, known in enumerate(decided)]
+
+    def describe_rest(self) -> str:
+        """Return how far `analyse` had come when its time was up, and how much more it needs where that tells."""
+        boxes = sum(len(case.regions) for case in self.problem.each_case)
+        graphs = [analysis.graph for analyses in self._analyses.values() for analysis in analyses.all]
+        whole = max(1, boxes) * sum(len(graph.order) for graph in graphs)
+        done = self._ticks
+        far = (
+            f"the first analysis had bounded {min(done, whole)} of {whole} operators when time was up: raise --timeout"
+        )
+        if done < _TELLING * whole:
+            return far
+        more = _SLACK * (time.monotonic() - self._began) * max(whole / done - 1, 0)
+        return f"{far} by about {math.ceil(max(more, 1))} s"
 
     def for_runtimes(self, runtimes: tuple[Runtime, ...]) -> Prover:
         """Return what proves the same for other runtimes, none of which is here to be watched."""
@@ -212,6 +233,8 @@ class Prover:
         Raises:
             OutOfTime: There is none.
         """
+        self._began = self._began or time.monotonic()
+        self._ticks += 1
         self._tick()
         self._deadline.check()
 

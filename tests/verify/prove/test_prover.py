@@ -10,7 +10,7 @@ import pytest
 
 from ranum_falsify.config import ProveConfig
 from ranum_falsify.network import Graph
-from ranum_falsify.process.deadline import Deadline
+from ranum_falsify.process.deadline import Deadline, OutOfTime
 from ranum_falsify.properties.problem.problem import Problem
 from ranum_falsify.verify.prove.proof import Proof
 from ranum_falsify.verify.prove.prover import Prover
@@ -294,3 +294,22 @@ def test_time_is_kept() -> None:
     began = time.monotonic()
     prover.refine(Deadline.after(0.5))
     assert time.monotonic() - began < 60, "branch and bound would go on for ever"
+
+
+@pytest.mark.parametrize(("after", "more"), [(1, False), (20, True)])
+def test_how_far_the_first_analysis_came_is_said(after: int, more: bool) -> None:
+    """How much longer it needs is said where enough operators tell it."""
+    body = " ".join(f"t{i + 1} = Sin(t{i})" for i in range(38))
+    graph = network(f"(float[2] t0) => (float[2] y) {{ {body} y = Neg(t38) }}")
+    ticks = iter(range(after - 1))
+
+    def tick() -> None:
+        if next(ticks, None) is None:
+            raise OutOfTime
+
+    prover = Prover(valid_in_box(graph, [(-1.0, 1.0)]), ProveConfig(), tick=tick)
+    with pytest.raises(OutOfTime):
+        prover.analyse()
+    said = prover.describe_rest()
+    assert said.startswith(f"the first analysis had bounded {after} of 40 operators") and "raise --timeout" in said
+    assert said.endswith(" s") == more
