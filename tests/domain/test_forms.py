@@ -16,6 +16,7 @@ from tests.operators.test_operators import CASES
 MICROSOFT, LEARNED = "com.microsoft", "ai.onnx.ml"
 X, LAST = Spread((2, 3, 4)), np.array([-1])
 AS_FLOAT, HALF = Spread((3, 5), "uint8", 0, 255), np.float16(0.05)
+SIZES = None, None, np.array([1, 1, 3, 4])
 
 
 def form(
@@ -91,6 +92,13 @@ WRONG = [
     form("LayerNormalization", np.array([[8e307, -8e307, 0], [9.1e307, 1e307, 0]]), np.array(1.0), outputs=3),
     # logarithms of exponentials, which are not exact
     form("ReduceLogSumExp", np.full((2, 3), 2, np.uint64), None, opset=18, noop_with_empty_axes=1),
+    # sizes that inputs compute
+    form("Resize", np.full((1, 1, 2, 2), np.inf, np.float32), *SIZES, opset=18, constants=frozenset()),
+    form(
+        *("Resize", Spread((1, 1, 3, 2)), np.linspace(0, 0.5, 8, dtype=np.float32), *SIZES[1:]),
+        coordinate_transformation_mode="tf_crop_and_resize",
+        constants=frozenset({1}),
+    ),
     # tables
     form("LabelEncoder", Spread((4,)), keys_floats=[1.0], values_int64s=[5], default_string="a", domain=LEARNED),
     form("LabelEncoder", np.ones(4, np.float32), keys_floats=[1.0], values_floats=[float("inf")], domain=LEARNED),
