@@ -87,6 +87,7 @@ WRONG = [
     form("ReduceLogSum", Spread((2, 0, 3), np.int64), np.array([-3]), opset=18, constants=frozenset()),
     form("RMSNormalization", Spread((2, 3, 4)), Spread((4,), np.float16), opset=23, stash_type=-2),
     form("LpNormalization", Spread((2, 0, 4)), axis=1),
+    form("PRelu", Spread((0, 4)), np.full(4, np.inf, np.float32), opset=16, constants=frozenset({0})),
     # statistics: in float32 whatever the type, and of squares that overflow
     form("LayerNormalization", Spread((2, 4), float), Spread((4,), float), outputs=2, stash_type=1 - 2**63),
     form("LayerNormalization", np.array([[8e307, -8e307, 0], [9.1e307, 1e307, 0]]), np.array(1.0), outputs=3),
