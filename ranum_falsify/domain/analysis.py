@@ -258,7 +258,8 @@ class IntervalAnalysis(OperationVisitor):
             return None
         touched = [i for i, x in enumerate(operands) if isinstance(x, Interval) and x.may_be_infinite]
         if touched and not is_infinity_aware(rule):
-            return tuple(_anything(y) for y in unknown(site))
+            # What computes a shape may give another one than the example.
+            return None if self._computes_static(operation) else tuple(_anything(y) for y in unknown(site))
         if rule is None:
             return unknown(site)
         outputs = self._apply(rule, site, operands)

@@ -16,9 +16,18 @@ from tests.operators.test_operators import CASES
 MICROSOFT, LEARNED = "com.microsoft", "ai.onnx.ml"
 X, LAST = Spread((2, 3, 4)), np.array([-1])
 AS_FLOAT, HALF = Spread((3, 5), "uint8", 0, 255), np.float16(0.05)
+SIZES = None, None, np.array([1, 1, 3, 4])
 
 
-def form(op_type: str, *inputs: Any, opset: int = 21, domain: str = "", outputs: int = 1, **attributes: Any) -> Any:
+def form(
+    op_type: str,
+    *inputs: Any,
+    opset: int = 21,
+    domain: str = "",
+    outputs: int = 1,
+    constants: frozenset[int] | None = None,
+    **attributes: Any,
+) -> Any:
     name = ", ".join(f"{key}={value}" for key, value in attributes.items())[:60]
     case = OperatorCase(
         op_type=op_type,
@@ -27,6 +36,7 @@ def form(op_type: str, *inputs: Any, opset: int = 21, domain: str = "", outputs:
         opset=opset,
         domain=domain,
         outputs=outputs,
+        constants=constants,
         own_opset=4 if domain == LEARNED else 1,
         name=name,
     )
@@ -74,8 +84,22 @@ WRONG = [
     ),
     form("ReduceL1", Spread((2, 3, 0)), np.array([-1, 0]), opset=18),
     form("ReduceLogSumExp", Spread((2, 3, 0)), np.array([-1, 0]), opset=18),
+    form("ReduceLogSum", Spread((2, 0, 3), np.int64), np.array([-3]), opset=18, constants=frozenset()),
     form("RMSNormalization", Spread((2, 3, 4)), Spread((4,), np.float16), opset=23, stash_type=-2),
     form("LpNormalization", Spread((2, 0, 4)), axis=1),
+    form("PRelu", Spread((0, 4)), np.full(4, np.inf, np.float32), opset=16, constants=frozenset({0})),
+    # statistics: in float32 whatever the type, and of squares that overflow
+    form("LayerNormalization", Spread((2, 4), float), Spread((4,), float), outputs=2, stash_type=1 - 2**63),
+    form("LayerNormalization", np.array([[8e307, -8e307, 0], [9.1e307, 1e307, 0]]), np.array(1.0), outputs=3),
+    # logarithms of exponentials, which are not exact
+    form("ReduceLogSumExp", np.full((2, 3), 2, np.uint64), None, opset=18, noop_with_empty_axes=1),
+    # sizes that inputs compute
+    form("Resize", np.full((1, 1, 2, 2), np.inf, np.float32), *SIZES, opset=18, constants=frozenset()),
+    form(
+        *("Resize", Spread((1, 1, 3, 2)), np.linspace(0, 0.5, 8, dtype=np.float32), *SIZES[1:]),
+        coordinate_transformation_mode="tf_crop_and_resize",
+        constants=frozenset({1}),
+    ),
     # tables
     form("LabelEncoder", Spread((4,)), keys_floats=[1.0], values_int64s=[5], default_string="a", domain=LEARNED),
     form("LabelEncoder", np.ones(4, np.float32), keys_floats=[1.0], values_floats=[float("inf")], domain=LEARNED),

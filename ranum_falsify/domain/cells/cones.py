@@ -187,4 +187,4 @@ def _copy(source: Operation, nodes: list[Operation]) -> Cone:
 
 def _varies(field: Any) -> bool:
     """Tell whether a field is a constant of several numbers."""
-    return isinstance(field, np.ndarray) and field.size != 1 and bool((field != field.flat[:1]).any())
+    return isinstance(field, np.ndarray) and field.size > 1 and bool((field != field.flat[:1]).any())

@@ -15,6 +15,7 @@ from ranum_falsify.domain.rules.attention import Bias, attention_bounds
 from ranum_falsify.domain.rules.shape import join
 from ranum_falsify.domain.rules.support.building import infinity_aware, unknown
 from ranum_falsify.domain.site import Site
+from ranum_falsify.errors import UnsupportedAttributeError
 from ranum_falsify.operators.support.conditions import WithinLimits
 from ranum_falsify.operators.support.families import opaque
 
@@ -153,6 +154,8 @@ def _attention(
     v = v if past_value is None else torch.cat([past_value, v], 2)
     bias = _bias(op, attn_mask, nonpad_kv_seqlen, past, (q.shape[2], k.shape[2]))
     y, steps = attend(q, k, v, bias, _scale(op, q.shape[3]), op.softcap)
+    if op.qk_matmul_output_mode not in range(len(steps)):
+        raise UnsupportedAttributeError(f"Attention: qk_matmul_output_mode {op.qk_matmul_output_mode}; use 0 to 3")
     outputs = (_join_heads(y, rank), k, v, steps[op.qk_matmul_output_mode])
     return outputs[: len(op.output_names)]
 

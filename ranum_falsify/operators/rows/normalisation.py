@@ -191,8 +191,7 @@ def _layer_normalization(op: Operation, x: Tensor, scale: Tensor, b: Tensor | No
     variance, mean = torch.var_mean(_rows(op, x), -1, correction=0)
     kept = (*x.shape[:axis], *[1] * (x.ndim - axis))
     statistics = (mean, (variance + op.epsilon).rsqrt())
-    wide = rules.statistics_type(op, x.dtype)
-    return (y, *(value.reshape(kept).to(wide) for value in statistics))[: len(op.output_names)]
+    return (y, *(value.reshape(kept).to(rules.STATISTICS) for value in statistics))[: len(op.output_names)]
 
 
 def rms_normalization(op: Operation, x: Tensor, scale: Tensor) -> Tensor:

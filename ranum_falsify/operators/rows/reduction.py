@@ -325,7 +325,7 @@ class ReduceLogSum(Operation):
 
 @_over_axes(
     torch=_reduced(_log_sum_exp),
-    interval=of_exponentials(_bounded(log_of_sum_of_exponentials, of_one=False)),
+    interval=of_exponentials(_bounded(log_of_sum_of_exponentials)),
     linear=None,
     kernel=("Exp", "Log"),
 )

@@ -18,7 +18,6 @@ from ranum_falsify.domain.error_bounds import COORDINATE_ROUNDINGS, unit
 from ranum_falsify.domain.interval import Interval, dtype_range
 from ranum_falsify.domain.rounding import round_outward
 from ranum_falsify.domain.rules.arithmetic.pairs import fit_type
-from ranum_falsify.domain.rules.support.building import unknown
 from ranum_falsify.domain.site import Site
 from ranum_falsify.errors import UnsupportedAttributeError
 from ranum_falsify.operators.support.families import plain
@@ -225,9 +224,9 @@ def _resize_bounds(
     taps = _taps(axes, how, len(x.shape))
     outer = any(number < len(x.shape) - 2 for number in taps)
     steep = how.mode == "cubic" and (outer or not abs(how.cubic_a) <= _STEEPEST)
-    if steep or not _is_crop_followed(how, axes, extrapolation) or _is_cut_off(how, x.dtype):
-        return unknown(site)[0]
     shape = tuple(axes[i].after if i in axes else size for i, size in enumerate(x.shape))
+    if steep or not _is_crop_followed(how, axes, extrapolation) or _is_cut_off(how, x.dtype):
+        return replace(Interval.top(shape, x.dtype), nan=x.is_floating, overflows=x.is_floating)
     x = x.split(*(number for number, tap in taps.items() if tap.outside is not None))
     if how.mode == "nearest":
         # A merged axis stays merged: whatever is read, it is the same.

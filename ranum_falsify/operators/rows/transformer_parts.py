@@ -116,21 +116,21 @@ def angles_bounds(cache: Interval, positions: Interval | None) -> Interval:
     return collapse(cache, 0).move(lambda bound: bound[:1].expand(*positions.shape, -1))
 
 
-def check_rotated(op: Operation, cos: Tensor) -> None:
-    """Check that a node turns as many numbers of a head as there are angles for; kernels read beyond them.
+def check_rotated(op: Operation, x: Tensor, cos: Tensor, heads: int | None) -> None:
+    """Check that a node turns as many numbers of a head as there are angles for; kernels read or write no others.
 
     Raises:
         UnsupportedAttributeError: It does not.
     """
-    count = 2 * cos.shape[-1]
-    if op.rotary_embedding_dim not in (0, count):
+    count, turned = 2 * cos.shape[-1], op.rotary_embedding_dim or _by_position(x, heads).shape[-1]
+    if turned != count:
         raise UnsupportedAttributeError(
-            f"rotary_embedding_dim {op.rotary_embedding_dim} beside angles of {count} numbers"
+            f"rotary_embedding_dim {turned}, a whole head where left out, beside angles of {count} numbers"
         )
 
 
 def _rotary(op: Operation, x: Tensor, cos_cache: Tensor, sin_cache: Tensor, position_ids: Tensor | None) -> Tensor:
-    check_rotated(op, cos_cache)
+    check_rotated(op, x, cos_cache, op.num_heads)
     cos, sin = find_angles(cos_cache, position_ids), find_angles(sin_cache, position_ids)
     return rotate(x, cos, sin, op.num_heads, bool(op.interleaved))
 

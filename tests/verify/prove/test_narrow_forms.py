@@ -107,6 +107,9 @@ REFUSED = {
     "weights of other than 3 dimensions": like("QMoE", "4 bits", flat=2),
     "4 weights for 7 classes": form("NegativeLogLikelihoodLoss", Spread((3, 7)), np.zeros(3, np.int64), Spread((4,))),
     "rotary_embedding_dim 5": like("RotaryEmbedding", "part", rotary_embedding_dim=5),
+    "a whole head where left out, beside angles of 4": form(
+        "RotaryEmbedding", Spread((1, 1, 3, 5)), *[Spread((1, 3, 2))] * 2, opset=23
+    ),
     "a scale of another type": form(
         "LayerNormalization", Spread((2, 8)), Spread((8,), np.float16), opset=9, stash_type=0
     ),
@@ -116,6 +119,7 @@ REFUSED = {
     "a scale of 2 elements": replace(like("QLinearSoftmax"), inputs=SEVERAL),
     "looks beyond it": like("TreeEnsembleClassifier", classlabels_int64s=None, classlabels_strings=["a"]),
     "MultiHeadAttention: a past": like("MultiHeadAttention", "past", outputs=2),
+    "qk_matmul_output_mode -3": like("Attention", "scores 1", qk_matmul_output_mode=-3),
     "local_window_size -7": like("GroupQueryAttention", "window", local_window_size=-7),
     "GroupQueryAttention: a past": like("GroupQueryAttention", "past", outputs=1),
     "zero points of X and Y": like("QLinearWhere", without=3),

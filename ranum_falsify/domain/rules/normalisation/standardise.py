@@ -32,6 +32,9 @@ Ends = tuple[Tensor, Tensor]
 Dims = Callable[[Operation, int], Sequence[int]]
 """`dims(op, rank)`: the dimensions over which an operator normalises."""
 
+STATISTICS = torch.float32
+"""Type of the mean and the inverse deviation that ONNX Runtime returns; it runs no `stash_type` that asks otherwise."""
+
 _HUGE = 1e300
 
 
@@ -76,8 +79,7 @@ def layer_normalisation(dims: Dims) -> IntervalRule:
         y = finish(rows, normal, _ends(scale), _ends(bias), x)
         if len(site.op.output_names) == 1:
             return (y,)
-        wide = statistics_type(site.op, x.dtype)
-        return (y, *bound_statistics(rows, site.op.epsilon, x, wide, cancels))[: len(site.op.output_names)]
+        return (y, *bound_statistics(rows, site.op.epsilon, x, cancels))[: len(site.op.output_names)]
 
     return rule
 
@@ -101,9 +103,8 @@ def _shapes(*factors: Interval | None) -> list[Sequence[int]]:
 
 def _of_nothing(site: Site, x: Interval, dims: Sequence[int]) -> tuple[Interval, ...]:
     """Return the bounds of a `LayerNormalization` without elements; statistics of empty rows are NaN."""
-    wide = statistics_type(site.op, x.dtype)
     kept = tuple(1 if dim in dims else size for dim, size in enumerate(x.shape))
-    statistics = replace(Interval.top(kept, wide), nan=math.prod(kept) > 0)
+    statistics = replace(Interval.top(kept, STATISTICS), nan=math.prod(kept) > 0)
     return (Interval.fill(0, 0, x.shape, x.dtype), statistics, statistics)[: len(site.op.output_names)]
 
 
@@ -227,34 +228,24 @@ def is_stashed_single(op: Operation) -> bool:
     return getattr(op, "stash_type", 1) in (1, None)
 
 
-def statistics_type(op: Operation, dtype: torch.dtype) -> torch.dtype:
-    """Return the type of the mean and of the inverse deviation that `LayerNormalization` returns.
-
-    Args:
-        op: The node.
-        dtype: Type of the normalised tensor.
-    """
-    return torch.float32 if is_stashed_single(op) else dtype
-
-
 def bound_statistics(
-    rows: Sections, epsilon: float, x: Interval, wide: torch.dtype, cancels: torch.dtype | None = None
+    rows: Sections, epsilon: float, x: Interval, cancels: torch.dtype | None = None
 ) -> tuple[Interval, Interval]:
-    """Return the mean and the inverse of the deviation as outputs of `LayerNormalization`, in a type.
+    """Return the mean and the inverse of the deviation as outputs of `LayerNormalization`.
 
     Args:
         rows: The numbers.
         epsilon: The number that is added to the variance.
         x: The tensor that they are sections of.
-        wide: The type.
         cancels: See :func:`standardise`.
     """
-    known = moments(rows)
+    known, wide = moments(rows), STATISTICS
     kept = tuple(1 if dim in rows.dims else size for dim, size in enumerate(x.shape))
+    if sums_overflow(rows):
+        anything = replace(Interval.fill(-math.inf, math.inf, kept, wide), nan=True, overflows=True)
+        return anything, anything
     low, high = known.least_mean - known.drift, known.greatest_mean + known.drift
     mean = round_outward(rows.restore(low), rows.restore(high), wide, kept)
-    if sums_overflow(rows):
-        mean = replace(Interval.fill(-math.inf, math.inf, kept, wide), nan=True, overflows=True)
     if not epsilon >= 0:
         return mean, replace(Interval.top(kept, wide), nan=True)
     root = known.least_root(epsilon, x.dtype)

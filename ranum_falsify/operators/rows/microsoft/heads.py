@@ -256,7 +256,7 @@ def _check_rotation(op: Operation) -> None:
 
 def _rotary(op: Operation, x: Tensor, position_ids: Tensor, cos_cache: Tensor, sin_cache: Tensor) -> Tensor:
     _check_rotation(op)
-    check_rotated(op, cos_cache)
+    check_rotated(op, x, cos_cache, _heads_of(op, x, cos_cache))
     places = _positions(position_ids, x.shape[0], _sequence(x))
     cos, sin = find_angles(cos_cache, places), find_angles(sin_cache, places)
     return rotate(x, cos, sin, _heads_of(op, x, cos), bool(op.interleaved))

@@ -176,7 +176,7 @@ def _add_output_bounds(site: Site, y: Interval, total: Interval, *, centred: boo
         return (y, anything, anything, total)[:count]
     rows = sections(total, [-1])
     if centred:
-        mean, inverse = rules.bound_statistics(rows, site.op.epsilon, total, torch.float32)
+        mean, inverse = rules.bound_statistics(rows, site.op.epsilon, total)
     else:
         mean, found = Interval.fill(0, 0, kept, torch.float32), invert_root_mean_square(rows, site.op.epsilon)
         ends = rows.restore(found.lower), rows.restore(found.upper)
