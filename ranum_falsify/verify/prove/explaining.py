@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from dnnv.nn import Operation
 
 from ranum_falsify.config import ProveConfig
-from ranum_falsify.domain import IntervalAnalysis
+from ranum_falsify.domain import Interval, IntervalAnalysis
 from ranum_falsify.domain.explanation import OperandHistory, explain, range_of
 from ranum_falsify.domain.neighbours import Neighbours, neighbours_of
 from ranum_falsify.errors import PropertyError, name_near
@@ -20,6 +20,7 @@ from ranum_falsify.properties.formula.terms import NetworkCall
 from ranum_falsify.properties.problem.problem import Problem
 from ranum_falsify.verify.prove.analyses import Analyses
 from ranum_falsify.verify.prove.applications import Applications, box_of
+from ranum_falsify.verify.prove.chosen_sizes import list_sizes, read_sized
 from ranum_falsify.verify.prove.varying import describe_varying, find_varying
 
 
@@ -65,7 +66,7 @@ def histories(problem: Problem, node: str, config: ProveConfig) -> Mapping[str, 
         PropertyError: No network has this node, or it comes after a tensor whose shape depends on the input.
     """
     found = {
-        f"{call.network}: {op.name} ({spec_of(op).op_type})": explain(analysis, op)
+        f"{call.network}: {op.name} ({spec_of(op).op_type}){_describe_sizes(analysis)}": explain(analysis, op)
         for call, analysis, op in _analysed(problem, config, lambda _, op: op.name == node)
     }
     if not found:
@@ -87,9 +88,8 @@ def list_varying(problem: Problem, node: str, config: ProveConfig) -> list[str]:
     found = list[str]()
     for call, analysis, op in _analysed(problem, config, lambda _, op: op.name == node):
         before = {id(one) for one in topological_order([op])}
-        analysed = {id(one) for one in call.graph.nodes if analysis.bounds_of(one) is not None}
-        varying = [one for one in find_varying(call.graph, analysed) if id(one) in before]
-        found += describe_varying(problem, call, call.graph, varying, problem.regions[0])
+        varying = [one for one in _find_varying(analysis) if id(one) in before]
+        found += describe_varying(problem, call, analysis.graph, varying, problem.regions[0])
     return found
 
 
@@ -151,4 +151,27 @@ def _analysed(
                 analyses[id(call)].run(inputs, lambda _: deadline.check())
             except OutOfTime:
                 return
-            yield from ((call, analyses[id(call)], op) for op in wanted)
+            analysis = _read_sized(analyses[id(call)], inputs)
+            names = {op.name: op for op in analysis.graph.nodes}
+            yield from ((call, analysis, names[op.name]) for op in wanted)
+
+
+def _find_varying(analysis: IntervalAnalysis) -> tuple[Operation, ...]:
+    graph = analysis.graph
+    return find_varying(graph, {id(one) for one in graph.nodes if analysis.is_bounded(one)})
+
+
+def _read_sized(analysis: IntervalAnalysis, inputs: Sequence[Interval]) -> IntervalAnalysis:
+    """Return the analysis of the network as if values chose the greatest sizes that are possible."""
+    while sizes := list_sizes(analysis, _find_varying(analysis)):
+        again = read_sized(analysis.graph, {**analysis.graph.options.sizes, **sizes[-1]})
+        if again is None:
+            break
+        analysis = IntervalAnalysis(again, runtimes=analysis.runtimes, keep=True)
+        analysis.run(inputs)
+    return analysis
+
+
+def _describe_sizes(analysis: IntervalAnalysis) -> str:
+    sizes = analysis.graph.options.sizes
+    return f", where values choose {', '.join(f'{size} for {name}' for name, size in sizes.items())}" if sizes else ""

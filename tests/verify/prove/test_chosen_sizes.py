@@ -163,3 +163,20 @@ def test_on_one_input_bounds_are_those_of_its_sizes() -> None:
     assert bounds is not None
     for end in (bounds.lower, bounds.upper):
         assert end.tolist() == pytest.approx([2.0, 1.0, 2.0, 1.0])
+
+
+def test_an_explanation_is_of_the_greatest_sizes() -> None:
+    found = ask(make(ROOT), timeout=8)
+    said = found.explain("Pow_y")
+    assert f"N: Pow_y (Pow), where values choose {EDGES} for n" in said and "nothing that comes after" not in said
+
+
+def test_outputs_are_bounded_by_those_of_all_sizes() -> None:
+    """A degree is at least 1, and a property of the root may rest on it."""
+    text = (
+        "from dnnv.properties import *\nfrom ranum_falsify.properties import *\nN = Network('N')\n"
+        f"Forall(e, Implies(And(0 <= e, e <= {NODES - 1}), N(e)[0] <= {{most}}))"
+    )
+    for most, verdict in ((1.1, "holds"), (0.9, "violated")):
+        found = rf.falsify(make(ROOT), text.format(most=most), timeout=8, self_check=False)
+        assert found.verdict == verdict
