@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import sys
+from array import array
 from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -52,7 +54,7 @@ def check_admitted(name: str, value: Any) -> None:
         raise UnsupportedAttributeError(f"attribute {name} is {value}, which kernels read differently; use 0 or 1")
     if name in _DATA:
         return
-    for number in value if isinstance(value, tuple) else (value,):
+    for number in value if isinstance(value, tuple | array) else (value,):
         if isinstance(number, float) and not math.isfinite(number):
             raise UnsupportedAttributeError(f"attribute {name} is {number}; use a finite number")
 
@@ -61,12 +63,22 @@ _SINGLE, _DOUBLE = "tensor(float)", "tensor(double)"
 _OPTIONAL_MISSING = onnx.AttributeProto.UNDEFINED
 
 
+_LONG = 4096
+"""Numbers of a list beyond which Python objects for each take more memory than a model should."""
+
+
 def attribute_values(attributes: Iterable[onnx.AttributeProto]) -> dict[str, Any]:
-    """Return attribute values by name: numbers, strings, tuples of them, and arrays for tensors."""
+    """Return attribute values by name: numbers, strings, tuples of them, and arrays for tensors.
+
+    Long lists of numbers are sequences of the module `array`.
+    """
     return {attribute.name: _attribute_value(attribute) for attribute in attributes}
 
 
 def _attribute_value(attribute: onnx.AttributeProto) -> Any:
+    for code, numbers in (("q", attribute.ints), ("d", attribute.floats)):
+        if len(numbers) > _LONG:
+            return array(code, numbers)
     value = onnx.helper.get_attribute_value(attribute)
     if isinstance(value, bytes):
         return value.decode("utf-8", errors="replace")
@@ -77,7 +89,7 @@ def _attribute_value(attribute: onnx.AttributeProto) -> Any:
             reason = str(error)[:80]
             raise ModelError(f"attribute {attribute.name!r} is malformed ({reason}); export the model again") from error
     if isinstance(value, list) or attribute.type in (onnx.AttributeProto.INTS, onnx.AttributeProto.FLOATS):
-        return tuple(item.decode() if isinstance(item, bytes) else item for item in value)
+        return tuple(sys.intern(item.decode()) if isinstance(item, bytes) else item for item in value)
     return value
 
 
@@ -195,7 +207,7 @@ def _check_types(schema: onnx.defs.OpSchema, given: Sequence[Traced | None]) -> 
 
 
 def _as_operand(value: Any) -> np.ndarray:
-    if isinstance(value, float) or (isinstance(value, tuple) and value and isinstance(value[0], float)):
+    if isinstance(value, float) or (isinstance(value, tuple | array) and value and isinstance(value[0], float)):
         return np.asarray(value, dtype=np.float32)
     return np.asarray(value, dtype=np.int64)
 

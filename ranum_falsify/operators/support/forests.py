@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -47,6 +47,12 @@ class _Nodes:
             column.append(value)
         return len(self.feature) - 1
 
+    @property
+    def columns(self) -> dict[str, np.ndarray]:
+        """The columns as arrays, by name."""
+        types = {"threshold": np.float64, "nan_is_yes": np.bool_}
+        return {name: np.array(column, types.get(name, np.int64)) for name, column in vars(self).items()}
+
     def add_leaf(self) -> int:
         number = len(self.feature)
         return self.add(0, Test.AT_MOST, 0.0, number, number, False)
@@ -63,39 +69,81 @@ def forest_of_nodes(op: Operation, prefix: str, scores: int) -> Forest:
     Raises:
         UnsupportedAttributeError: The attributes contradict each other, or a test is not known.
     """
-    trees, numbers = op.nodes_treeids, op.nodes_nodeids
-    places = {key: place for place, key in enumerate(zip(trees, numbers, strict=True))}
-    count = len(trees)
-    _check(len(places) == count, "two nodes of a tree have one number")
-    modes = op.nodes_modes
-    unknown = set(modes) - _MODES.keys() - {"LEAF"}
+    trees, numbers = (np.asarray(column or (), np.int64) for column in (op.nodes_treeids, op.nodes_nodeids))
+    places, count = _Places(trees, numbers), len(trees)
+    names, mode = np.unique(np.asarray(op.nodes_modes or (), "U"), return_inverse=True)
+    unknown = {*names.tolist()} - _MODES.keys() - {"LEAF"}
     _check(not unknown, f"no test is called {sorted(unknown)}")
-    columns = [op.nodes_featureids, op.nodes_truenodeids, op.nodes_falsenodeids, modes]
-    split = _floats(op, "nodes_values")
-    _check(all(len(column) == count for column in (*columns, split)), "its lists of nodes differ in length")
-    tracks = op.nodes_missing_value_tracks_true or ()
-    nodes = _Nodes.empty()
-    for place, (feature, yes, no, mode) in enumerate(zip(*columns, strict=True)):
-        if mode == "LEAF":
-            nodes.add_leaf()
-            continue
-        try:
-            after = [places[trees[place], number] for number in (yes, no)]
-        except KeyError as error:
-            raise UnsupportedAttributeError("a branch leads to a node that does not exist") from error
-        nan = place < len(tracks) and tracks[place] == 1
-        nodes.add(feature, _MODES[mode], float(split[place]), after[0], after[1], nan)
-    roots = [place for place in range(count) if place == 0 or trees[place] != trees[place - 1]]
-    keys = zip(getattr(op, f"{prefix}_treeids") or (), getattr(op, f"{prefix}_nodeids") or (), strict=True)
-    try:
-        leaves = [places[key] for key in keys]
-    except KeyError as error:
-        raise UnsupportedAttributeError("a weight is that of a node that does not exist") from error
+    fields = op.nodes_featureids, op.nodes_truenodeids, op.nodes_falsenodeids
+    columns = [np.asarray(column or (), np.int64) for column in fields]
+    split = np.asarray(_floats(op, "nodes_values"), np.float64)
+    _check(all(len(column) == count for column in (*columns, mode, split)), "its lists of nodes differ in length")
+    tests = np.array([_MODES.get(name, Test.AT_MOST) for name in names.tolist()], np.int64)[mode]
+    is_branch = (names != "LEAF")[mode]
+    tracks = np.zeros(count, bool)
+    given = np.asarray(op.nodes_missing_value_tracks_true or (), np.int64)[:count]
+    tracks[: len(given)] = given == 1
+    feature, *after = columns
+    yes, no = (np.arange(count) for _ in range(2))
+    for ends, column in zip((yes, no), after, strict=True):
+        ends[is_branch] = places.find(trees[is_branch], column[is_branch], "a branch leads to")
+    nodes = {
+        "feature": np.where(is_branch, feature, 0),
+        "test": np.where(is_branch, tests, 0),
+        "threshold": np.where(is_branch, split, 0.0),
+        "yes": yes,
+        "no": no,
+        "nan_is_yes": is_branch & tracks,
+    }
+    roots = np.flatnonzero(np.diff(trees, prepend=trees[:1] - 1))
+    owners, own = (np.asarray(getattr(op, f"{prefix}_{name}") or (), np.int64) for name in ("treeids", "nodeids"))
+    leaves = places.find(owners, own, "a weight is that of")
     weights = _floats(op, f"{prefix}_weights")
     forest = _build(nodes, roots, leaves, getattr(op, f"{prefix}_ids") or (), weights, scores)
     # Kernels number the nodes that they reach, and give these the weights of others.
     _check(bool((forest.tree[leaves] >= 0).all()), "a weight is that of a node to which no branch leads")
     return forest
+
+
+class _Places:
+    """Where nodes stand in a table, by the numbers of their trees and their own."""
+
+    def __init__(self, trees: np.ndarray, numbers: np.ndarray) -> None:
+        """Index a table of nodes.
+
+        Raises:
+            UnsupportedAttributeError: Two nodes are one.
+        """
+        _check(len(trees) == len(numbers), "its lists of nodes differ in length")
+        self._trees, self._numbers = np.unique(trees), np.unique(numbers)
+        keys = self._key(trees, numbers)
+        self._order = np.argsort(keys, kind="stable")
+        self._keys = keys[self._order]
+        _check(not (np.diff(self._keys) == 0).any(), "two nodes of a tree have one number")
+
+    def find(self, trees: np.ndarray, numbers: np.ndarray, what: str) -> np.ndarray:
+        """Return the places of some nodes.
+
+        Raises:
+            UnsupportedAttributeError: One does not exist; the error begins with `what`.
+        """
+        _check(len(trees) == len(numbers), "its lists of nodes differ in length")
+        if not len(trees):
+            return np.zeros(0, np.int64)
+        keys = self._key(trees, numbers)
+        at = np.searchsorted(self._keys, keys).clip(max=len(self._keys) - 1)
+        _check(len(self._keys) > 0 and bool((self._keys[at] == keys).all()), f"{what} a node that does not exist")
+        places: np.ndarray = self._order[at]
+        return places
+
+    def _key(self, trees: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+        """Return one number for each pair of known ones, -1 for others."""
+        tree, number = np.searchsorted(self._trees, trees), np.searchsorted(self._numbers, numbers)
+        known = (tree < len(self._trees)) & (number < len(self._numbers))
+        tree, number = np.where(known, tree, 0), np.where(known, number, 0)
+        known[known] = (self._trees[tree] == trees)[known] & (self._numbers[number] == numbers)[known]
+        keys: np.ndarray = np.where(known, tree * len(self._numbers) + number, -1)
+        return keys
 
 
 def forest_of_leaves(op: Operation) -> Forest:
@@ -133,7 +181,7 @@ def forest_of_leaves(op: Operation) -> Forest:
         _write_branch(nodes, place, feature, int(modes[place]), sets.get(place, [float(splits[place])]), after, nan)
     ids, weights = op.leaf_targetids, np.ravel(op.leaf_weights)
     given = [ids[number] for number in copies.values()], [float(weights[number]) for number in copies.values()]
-    return _build(nodes, list(op.tree_roots), list(copies), *given, int(op.n_targets))
+    return _build(nodes.columns, op.tree_roots, list(copies), *given, int(op.n_targets))
 
 
 def _write_branch(
@@ -178,22 +226,21 @@ def _check(holds: bool, why: str) -> None:
 
 
 def _build(
-    nodes: _Nodes,
-    roots: list[int],
-    leaves: Sequence[int],
-    ids: Iterable[int],
-    weights: Iterable[float],
+    nodes: Mapping[str, np.ndarray],
+    roots: Sequence[int] | np.ndarray,
+    leaves: Sequence[int] | np.ndarray,
+    ids: Sequence[int],
+    weights: Sequence[float] | np.ndarray,
     scores: int,
 ) -> Forest:
-    columns = {name: torch.tensor(column) for name, column in vars(nodes).items() if name != "threshold"}
-    columns["threshold"] = torch.tensor(nodes.threshold, dtype=torch.float64)
+    columns = {name: torch.from_numpy(column) for name, column in nodes.items()}
     yes, no = columns["yes"], columns["no"]
     count = len(yes)
     is_leaf = (yes == torch.arange(count)) & (no == torch.arange(count))
     weight, gives = torch.zeros(count, scores, dtype=torch.float64), torch.zeros(count, scores, dtype=torch.bool)
-    at, which = (torch.tensor(list(column), dtype=torch.int64) for column in (leaves, ids))
-    values = torch.tensor(list(weights), dtype=torch.float64)
-    check_finite(values, "its weights")
+    at, which = (torch.from_numpy(np.array(column, np.int64)) for column in (leaves, ids))
+    check_finite(weights, "its weights")
+    values = torch.from_numpy(np.array(weights, np.float64))
     _check(len(at) == len(which) == len(values), "its lists of weights differ in length")
     _check(not len(which) or 0 <= int(which.min()) <= int(which.max()) < scores, "a weight is that of an unknown score")
     places = at * scores + which

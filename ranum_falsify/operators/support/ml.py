@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -19,13 +19,13 @@ DOMAIN = "ai.onnx.ml"
 _T = TypeVar("_T", Tensor, Interval)
 
 
-def check_finite(values: Iterable[float], what: str) -> None:
+def check_finite(values: Sequence[float] | np.ndarray, what: str) -> None:
     """Check numbers that a node writes as they are: rows say that those of finite operands are finite.
 
     Raises:
         UnsupportedAttributeError: Some are NaN or infinite.
     """
-    if not np.isfinite(np.asarray(tuple(values), dtype=np.float64)).all():
+    if not np.isfinite(np.asarray(values, dtype=np.float64)).all():
         raise UnsupportedAttributeError(f"{what} are not all finite; use finite numbers")
 
 
