@@ -70,7 +70,7 @@ def forest_of_nodes(op: Operation, prefix: str, scores: int) -> Forest:
         UnsupportedAttributeError: The attributes contradict each other, or a test is not known.
     """
     trees, numbers = (np.asarray(column or (), np.int64) for column in (op.nodes_treeids, op.nodes_nodeids))
-    places, count = _Places(trees, numbers), len(trees)
+    places, count = _NodeIndex(trees, numbers), len(trees)
     names, mode = np.unique(np.asarray(op.nodes_modes or (), "U"), return_inverse=True)
     unknown = {*names.tolist()} - _MODES.keys() - {"LEAF"}
     _check(not unknown, f"no test is called {sorted(unknown)}")
@@ -105,7 +105,7 @@ def forest_of_nodes(op: Operation, prefix: str, scores: int) -> Forest:
     return forest
 
 
-class _Places:
+class _NodeIndex:
     """Where nodes stand in a table, by the numbers of their trees and their own."""
 
     def __init__(self, trees: np.ndarray, numbers: np.ndarray) -> None:
