@@ -297,7 +297,7 @@ class IntervalAnalysis(OperationVisitor):
         excused = infinite and not spec_of(site.op).elementwise
         keeps = all(keeps_infinity(rule, site.op, position) for position in touched)
         if excused and not keeps:
-            return outputs
+            return tuple([_anything(y) if y.overflows else y for y in outputs])
         fields = self._fields[id(site.op)]
         finite = self._apply(rule, site, [self._find_finite(f, x) for (f, _), x in zip(fields, operands, strict=True)])
         if finite is None:

@@ -8,7 +8,7 @@ import torch
 from dnnv.nn import Operation
 from torch import Tensor
 
-from ranum_falsify.domain import IntervalAnalysis, Visited
+from ranum_falsify.domain import Interval, IntervalAnalysis, Visited
 from ranum_falsify.domain.cells.cones import Cone, cones_of, is_pointwise
 from ranum_falsify.domain.cells.grid import Cells
 from ranum_falsify.domain.cells.table import CellTable, OnCells, table_of
@@ -45,7 +45,8 @@ def find_open(
     """
     bounds = name_bounds(spec_of(visited.op), visited)
     # Where there are no elements, none can be wrong; ONNX Runtime may refuse to run all the same.
-    is_empty = spec_of(visited.op).elementwise and any(not y.size for y in visited.outputs)
+    read = [x for x in visited.operands if isinstance(x, Interval)]
+    is_empty = spec_of(visited.op).elementwise and bool(read) and not any(x.size for x in read)
     unmet = [c for c in conditions if not c.holds(visited.op, bounds) and (c.refuses or not is_empty)]
     for cone in _list_cones(analysis, visited) if unmet and cells else ():
         table = table_of(analysis, cone)
