@@ -15,9 +15,13 @@ from ranum_falsify.network.tensors import to_numpy, to_torch
 from ranum_falsify.properties.formula.terms import NetworkCall
 from ranum_falsify.properties.problem.problem import InputVariable
 from ranum_falsify.verify.search.converter import TorchModel
+from ranum_falsify.verify.search.device import bytes_per_sample
 
 _MOST = 8
 """Tensors, spread over the network, of each of which one element is driven up and down."""
+
+_BYTES = 1 << 29
+"""Memory for the samples of one run, forward and backward."""
 
 
 def find_extremes(
@@ -25,11 +29,11 @@ def find_extremes(
 ) -> list[Mapping[str, np.ndarray]]:
     """Return points by variable: ends of the box where the gradient of an element of a tensor points.
 
-    The gradients, two for each tensor, are those at random points, from one run of all.
+    The gradients, two for each tensor, are those at random points, from one run of as many as memory is given for.
 
     Args:
         call: The application of the network; none are returned where arguments are no variables.
-        model: The network; none are returned where samples of a batch do not keep apart.
+        model: The network; none are returned where samples of a batch do not keep apart, or where two do not fit.
         variables: The box.
     """
     if not model.batches or model.graph is not call.graph or None in call.variables:
@@ -38,12 +42,18 @@ def find_extremes(
     names = {v.name: v for v in variables}
     box = [names[str(name)] for name in call.variables]
     ends = [(to_torch(v.lower), to_torch(v.upper)) for v in box]
-    generator = torch.Generator().manual_seed(0)
-    starts = [_draw(low, high, 2 * len(nodes), generator) for low, high in ends]
-    if not nodes or not _climbs(model, nodes, starts):
+    generator, found = torch.Generator().manual_seed(0), list[Mapping[str, np.ndarray]]()
+    most = _BYTES // (2 * bytes_per_sample([model.graph]))
+    if not most:
         return []
-    points = [_move(x, low, high) for x, (low, high) in zip(starts, ends, strict=True)]
-    return [{v.name: to_numpy(x[row][None]) for v, x in zip(box, points, strict=True)} for row in range(2 * len(nodes))]
+    for part in (nodes[first : first + most] for first in range(0, len(nodes), most)):
+        starts = [_draw(low, high, 2 * len(part), generator) for low, high in ends]
+        if not _climbs(model, part, starts):
+            break
+        points = [_move(x, low, high) for x, (low, high) in zip(starts, ends, strict=True)]
+        rows = range(2 * len(part))
+        found += [{v.name: to_numpy(x[row][None]) for v, x in zip(box, points, strict=True)} for row in rows]
+    return found
 
 
 def _list_nodes(graph: Graph) -> list[Operation]:
