@@ -45,7 +45,8 @@ def list_sizes(analysis: IntervalAnalysis, varying: Sequence[Operation]) -> list
     Returns:
         The possible sizes, the least first; nothing where nothing is known of an operator.
     """
-    if not varying or any(spec_of(op).chosen is None for op in varying):
+    known = analysis.graph.options.sizes
+    if not varying or any(spec_of(op).chosen is None or op.output_names[0] in known for op in varying):
         return []
     chosen, operands = spec_of(varying[0]).chosen, analysis.operands(varying[0])
     if chosen is None or not all(isinstance(x, Interval) for x in operands):
@@ -78,7 +79,10 @@ def join_readings(graph: Graph, readings: Sequence[tuple[Graph, Checked]]) -> Ch
         open=_join(graph, [(of, one.open) for of, one in readings]),
         open_gradient=_join(graph, [(of, one.open_gradient) for of, one in readings]),
         constants=tuple(dict.fromkeys(name for one in found for name in one.constants)),
-        inside={name: nodes for one in found for name, nodes in one.inside.items()},
+        inside={
+            name: tuple(dict.fromkeys(node for one in found for node in one.inside.get(name, ())))
+            for name in dict.fromkeys(name for one in found for name in one.inside)
+        },
     )
 
 
