@@ -181,11 +181,11 @@ def _scatter_elements_bounds(site: Site, x: Interval, indices: Interval, updates
         return x
     if _cancels(x, updates, reduction):
         return unbounded(site)
-    least, greatest = indices.expand()
-    known = least == greatest
+    (least, greatest), size = indices.expand(), x.shape[axis]
+    known = (least == greatest) & (least >= -size) & (least < size)
     if not known.any() or (reduction == "mul" and not known.all()):
         return scatter_anywhere(x, updates, reduction, indices.shape[axis], flushes=site.flushes)
-    positions = _wrap(least, x.shape[axis]).long().movedim(axis, 0)
+    positions = _wrap(least, size).long().movedim(axis, 0)
     rows, written = (operand.move(lambda bound: bound.movedim(axis, 0)) for operand in (x, updates))
     if known.all():
         y = scatter(rows, positions, written, reduction, flushes=site.flushes)
