@@ -20,6 +20,10 @@ ROWS = f"{COLUMN} v = Reshape(i, flat)"
 GATHERED = {
     "max": f"{ROWS} s = ScatterElements<axis = 0, reduction = 'max'>(z, p, x) y = Gather<axis = 0>(s, v)",
     "min": f"{ROWS} s = ScatterElements<axis = 0, reduction = 'min'>(z, p, x) y = Gather<axis = 0>(s, v)",
+    "copies": f"{COLUMN} k = Cast<to = 7>(i) v = Reshape(k, flat) l = Expand(p, whole) "
+    "s = ScatterElements<axis = 0, reduction = 'max'>(z, l, x) y = Gather<axis = 0>(s, v)",
+    "computed twice": "a = Abs(i) c = Reshape(a, tall) p = Expand(c, whole) b = Abs(i) v = Reshape(b, flat) "
+    "s = ScatterElements<axis = 0, reduction = 'max'>(z, p, x) y = Gather<axis = 0>(s, v)",
     "elements": f"{COLUMN} s = ScatterElements<axis = 0, reduction = 'max'>(z, p, x) y = GatherElements(s, p)",
 }
 OTHERS = {

@@ -9,7 +9,16 @@ from dnnv.nn import Operation
 
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.site import Site
-from ranum_falsify.operators.relations.matching import Field, fields_of, is_a, is_same, kind, rounds_apart, source
+from ranum_falsify.operators.relations.matching import (
+    Field,
+    fields_of,
+    is_a,
+    is_same,
+    is_twin,
+    kind,
+    rounds_apart,
+    source,
+)
 
 _RISING = {"max": (True, False), "min": (False, True)}
 """Whether what is kept is at least each number, and whether at most, by the reduction."""
@@ -86,7 +95,7 @@ def _greatest_share(site: Site, written: Field, writer: Operation, updates: Inte
         return nothing
     before, places, _ = fields_of(keeper)
     bounds, initial = None if x is None else site.find_known(x), _find_initial(site, before, places)
-    if bounds is None or initial is None or not is_same(places, fields_of(writer)[1]):
+    if bounds is None or initial is None or not _are_alike(site, places, fields_of(writer)[1]):
         return nothing
     if initial.extremes[1] > bounds.extremes[0]:
         return nothing
@@ -103,7 +112,7 @@ def _find_initial(site: Site, before: Field, places: Field) -> Interval | None:
     if writer is None or getattr(writer, "reduction", None) not in (None, "none", "min"):
         return None if before is None else site.find_known(before)
     _, others, written = fields_of(writer)
-    return site.find_known(written) if is_same(others, places) and written is not None else None
+    return site.find_known(written) if _are_alike(site, others, places) and written is not None else None
 
 
 def _reads_what_is_written(site: Site, reader: Operation, writer: Operation, places: Field) -> bool:
@@ -111,7 +120,7 @@ def _reads_what_is_written(site: Site, reader: Operation, writer: Operation, pla
     read, result = fields_of(reader)[1], site.find_known(reader) if reader is not site.op else None
     shape = site.shape if result is None else result.shape
     if kind(reader) == "GatherND":
-        return is_same(read, places) and not getattr(reader, "batch_dims", 0)
+        return _are_alike(site, read, places) and not getattr(reader, "batch_dims", 0)
     indices = site.find_known(places)
     if indices is None or len(indices.shape) != len(shape):
         return False
@@ -120,15 +129,20 @@ def _reads_what_is_written(site: Site, reader: Operation, writer: Operation, pla
     if int(reader.axis) % rank != axis:
         return False
     if kind(reader) == "GatherElements" or rank == 1:
-        return is_same(read, places)
-    return axis == 0 and is_same(_find_vector(site, read), _find_rows(site, places))
+        return _are_alike(site, read, places)
+    return axis == 0 and _are_alike(site, read, _find_rows(site, places))
 
 
-def _find_vector(site: Site, field: Field) -> Field:
-    """Return the vector that a node has given the shape that it has."""
-    while (op := is_a(field, "Reshape")) is not None:
-        known, before = site.find_known(field), site.find_known(fields_of(op)[0])
-        if known is None or before is None or len(known.shape) != 1 or known.shape != before.shape:
+def _are_alike(site: Site, a: Field, b: Field) -> bool:
+    """Tell whether two fields hold the same positions."""
+    return a is not None and b is not None and is_twin(_find_made(site, a), _find_made(site, b))
+
+
+def _find_made(site: Site, field: Field) -> Field:
+    """Return what made a tensor, before nodes that leave its shape and its type as they are."""
+    while (op := is_a(field, "Reshape", "Cast", "CastLike", "Unsqueeze", "Squeeze", "Expand")) is not None:
+        known, before = site.find_known(op), site.find_known(fields_of(op)[0])
+        if known is None or before is None or (known.shape, known.dtype) != (before.shape, before.dtype):
             break
         field = fields_of(op)[0]
     return source(field)
@@ -136,13 +150,14 @@ def _find_vector(site: Site, field: Field) -> Field:
 
 def _find_rows(site: Site, places: Field) -> Field:
     """Return the vector that holds the row of each update, where all elements of an update go to one row."""
-    expand = is_a(places, "Expand")
-    column = places if expand is None else fields_of(expand)[0]
+    column = _find_made(site, places)
+    expand = is_a(column, "Expand")
+    column = column if expand is None else _find_made(site, fields_of(expand)[0])
     known = site.find_known(column)
     if known is None or math.prod(known.shape[1:]) != 1:
         return None
     while (op := is_a(column, "Unsqueeze", "Reshape")) is not None:
-        column = fields_of(op)[0]
+        column = _find_made(site, fields_of(op)[0])
     vector, whole = site.find_known(column), site.find_known(places)
     if vector is None or whole is None or vector.shape != whole.shape[:1] or known.shape[:1] != whole.shape[:1]:
         return None
