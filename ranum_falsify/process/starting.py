@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import gc
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -44,4 +45,10 @@ def shorten_end() -> None:
 
     They are freed all the same, but for what refers to itself, which the end of the process frees.
     """
-    atexit.register(gc.freeze)
+    atexit.register(_freeze)
+
+
+def _freeze() -> None:
+    # The bindings of Triton, which CUDA builds of PyTorch bring, print a page about objects that are left.
+    if "triton" not in sys.modules:
+        gc.freeze()

@@ -6,6 +6,7 @@ import gc
 import subprocess
 import sys
 import weakref
+from pathlib import Path
 
 import pytest
 
@@ -63,8 +64,8 @@ print(count() - before)
 @pytest.mark.slow
 def test_at_the_end_the_collector_does_not_look_at_the_exporter_again() -> None:
     code = """
-import atexit, gc, torch
-atexit.register(lambda: print(gc.get_freeze_count() > 10_000))
+import atexit, gc, sys, torch
+atexit.register(lambda: print((gc.get_freeze_count() > 10_000) is ("triton" not in sys.modules)))
 from ranum_falsify.api.exporting import export
 from ranum_falsify.errors import ModuleError
 try:
@@ -73,3 +74,11 @@ except ModuleError:
     print(gc.get_freeze_count())
 """
     assert output_of(code) == ["0", "True"]
+
+
+@pytest.mark.slow
+def test_a_script_that_checks_a_module_ends_in_silence(repository: Path, tmp_path: Path) -> None:
+    readme = (repository / "README.md").read_text()
+    (tmp_path / "dice.py").write_text(readme.partition('title="dice.py"\n')[2].partition("```")[0])
+    done = subprocess.run([sys.executable, "dice.py"], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("violated") and done.stderr == ""
