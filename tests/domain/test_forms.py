@@ -93,6 +93,9 @@ WRONG = [
     form("LayerNormalization", np.array([[8e307, -8e307, 0], [9.1e307, 1e307, 0]]), np.array(1.0), outputs=3),
     # logarithms of exponentials, which are not exact
     form("ReduceLogSumExp", np.full((2, 3), 2, np.uint64), None, opset=18, noop_with_empty_axes=1),
+    # statistics of groups, scaled by whatever has as many elements as there are channels
+    form("GroupNormalization", Spread((2, 4, 4, 2)), Spread((1, 4)), Spread((4,)), num_groups=2),
+    form("GroupNormalization", Spread((2, 4, 1, 2)), Spread((1, 4)), np.float32(0.5), num_groups=2),
     # sizes that inputs compute
     form("Resize", np.full((1, 1, 2, 2), np.inf, np.float32), *SIZES, opset=18, constants=frozenset()),
     form(
