@@ -15,7 +15,7 @@ from tests.operators.test_operators import CASES
 
 MICROSOFT, LEARNED = "com.microsoft", "ai.onnx.ml"
 X, LAST = Spread((2, 3, 4)), np.array([-1])
-AS_FLOAT, HALF = Spread((3, 5), "uint8", 0, 255), np.float16(0.05)
+AS_FLOAT, HALF, STEP = Spread((3, 5), "uint8", 0, 255), np.float16(0.05), np.float32(0.07)
 SIZES = None, None, np.array([1, 1, 3, 4])
 
 
@@ -111,6 +111,13 @@ WRONG = [
     form("FastGelu", Spread((2, 5), np.float64), domain=MICROSOFT),
     form("BiasGelu", Spread((90, 5), np.float16), Spread((5,), np.float16), domain=MICROSOFT),
     form("MatMulIntegerToFloat", AS_FLOAT, Spread((5, 4), "int8"), *[np.asarray(HALF)] * 2, domain=MICROSOFT),
+    form(
+        *("QLinearConcat", STEP, np.uint8(9), np.array([100, 200], np.uint8), np.float32(0.05), np.uint8(128)),
+        *(np.array([77], np.uint8), STEP, np.full(3, 9, np.uint8)),
+        axis=0,
+        constants=frozenset({0, 1, 3, 4, 6, 7}),
+        domain=MICROSOFT,
+    ),
     form(
         "SkipLayerNormalization",
         *[Spread((n, 3, 8), np.float16) for n in (1, 2)],
