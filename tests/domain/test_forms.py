@@ -16,6 +16,7 @@ from tests.operators.test_operators import CASES
 MICROSOFT, LEARNED = "com.microsoft", "ai.onnx.ml"
 X, LAST = Spread((2, 3, 4)), np.array([-1])
 AS_FLOAT, HALF, STEP = Spread((3, 5), "uint8", 0, 255), np.float16(0.05), np.float32(0.07)
+TINY = np.array([[1, -1, 0.3, -0.2], [3, 2, 1, 0]], np.float32) * np.float32(1e-30)
 SIZES = None, None, np.array([1, 1, 3, 4])
 
 
@@ -91,6 +92,15 @@ WRONG = [
     # statistics: in float32 whatever the type, and of squares that overflow
     form("LayerNormalization", Spread((2, 4), float), Spread((4,), float), outputs=2, stash_type=1 - 2**63),
     form("LayerNormalization", np.array([[8e307, -8e307, 0], [9.1e307, 1e307, 0]]), np.array(1.0), outputs=3),
+    # what underflows before it is multiplied by a large number
+    form("RMSNormalization", TINY, np.full(4, 1e30, np.float32), epsilon=1e30, opset=23),
+    form("LayerNormalization", TINY, np.full(4, 1e30, np.float32), epsilon=1e30),
+    form(
+        "InstanceNormalization",
+        TINY[None] * np.float32(1e24) * np.float32(1e24),
+        np.full(2, 1e-28, np.float32),
+        np.zeros(2, np.float32),
+    ),
     # logarithms of exponentials, which are not exact
     form("ReduceLogSumExp", np.full((2, 3), 2, np.uint64), None, opset=18, noop_with_empty_axes=1),
     # statistics of groups, scaled by whatever has as many elements as there are channels
