@@ -86,6 +86,7 @@ WRONG = [
     form("ReduceL1", Spread((2, 3, 0)), np.array([-1, 0]), opset=18),
     form("ReduceLogSumExp", Spread((2, 3, 0)), np.array([-1, 0]), opset=18),
     form("ReduceLogSum", Spread((2, 0, 3), np.int64), np.array([-3]), opset=18, constants=frozenset()),
+    form("ReduceMean", Spread((0, 0, 3)), np.array([2**63 - 2]), opset=18, constants=frozenset({0})),
     form("RMSNormalization", Spread((2, 3, 4)), Spread((4,), np.float16), opset=23, stash_type=-2),
     form("LpNormalization", Spread((2, 0, 4)), axis=1),
     form("PRelu", Spread((0, 4)), np.full(4, np.inf, np.float32), opset=16, constants=frozenset({0})),
