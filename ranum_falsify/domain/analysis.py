@@ -293,11 +293,13 @@ class IntervalAnalysis(OperationVisitor):
         if not any(y.is_floating for y in outputs):
             return outputs
         # An operator of many elements is excused as a whole, whatever the finite ones among them do.
-        infinite = any(isinstance(x, Interval) and x.surely_infinite for x in operands)
-        excused = infinite and not spec_of(site.op).elementwise
+        whole = not spec_of(site.op).elementwise
+        if whole:
+            outputs = tuple([_anything(y) if y.overflows else y for y in outputs])
+        excused = whole and any(isinstance(x, Interval) and x.surely_infinite for x in operands)
         keeps = all(keeps_infinity(rule, site.op, position) for position in touched)
         if excused and not keeps:
-            return tuple([_anything(y) if y.overflows else y for y in outputs])
+            return outputs
         fields = self._fields[id(site.op)]
         finite = self._apply(rule, site, [self._find_finite(f, x) for (f, _), x in zip(fields, operands, strict=True)])
         if finite is None:

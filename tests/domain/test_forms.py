@@ -15,7 +15,8 @@ from tests.operators.test_operators import CASES
 
 MICROSOFT, LEARNED = "com.microsoft", "ai.onnx.ml"
 X, LAST = Spread((2, 3, 4)), np.array([-1])
-AS_FLOAT, HALF = Spread((3, 5), "uint8", 0, 255), np.float16(0.05)
+AS_FLOAT, HALF, STEP = Spread((3, 5), "uint8", 0, 255), np.float16(0.05), np.float32(0.07)
+TINY = np.array([[1, -1, 0.3, -0.2], [3, 2, 1, 0]], np.float32) * np.float32(1e-30)
 SIZES = None, None, np.array([1, 1, 3, 4])
 
 
@@ -85,14 +86,27 @@ WRONG = [
     form("ReduceL1", Spread((2, 3, 0)), np.array([-1, 0]), opset=18),
     form("ReduceLogSumExp", Spread((2, 3, 0)), np.array([-1, 0]), opset=18),
     form("ReduceLogSum", Spread((2, 0, 3), np.int64), np.array([-3]), opset=18, constants=frozenset()),
+    form("ReduceMean", Spread((0, 0, 3)), np.array([2**63 - 2]), opset=18, constants=frozenset({0})),
     form("RMSNormalization", Spread((2, 3, 4)), Spread((4,), np.float16), opset=23, stash_type=-2),
     form("LpNormalization", Spread((2, 0, 4)), axis=1),
     form("PRelu", Spread((0, 4)), np.full(4, np.inf, np.float32), opset=16, constants=frozenset({0})),
     # statistics: in float32 whatever the type, and of squares that overflow
     form("LayerNormalization", Spread((2, 4), float), Spread((4,), float), outputs=2, stash_type=1 - 2**63),
     form("LayerNormalization", np.array([[8e307, -8e307, 0], [9.1e307, 1e307, 0]]), np.array(1.0), outputs=3),
+    # what underflows before it is multiplied by a large number
+    form("RMSNormalization", TINY, np.full(4, 1e30, np.float32), epsilon=1e30, opset=23),
+    form("LayerNormalization", TINY, np.full(4, 1e30, np.float32), epsilon=1e30),
+    form(
+        "InstanceNormalization",
+        TINY[None] * np.float32(1e24) * np.float32(1e24),
+        np.full(2, 1e-28, np.float32),
+        np.zeros(2, np.float32),
+    ),
     # logarithms of exponentials, which are not exact
     form("ReduceLogSumExp", np.full((2, 3), 2, np.uint64), None, opset=18, noop_with_empty_axes=1),
+    # statistics of groups, scaled by whatever has as many elements as there are channels
+    form("GroupNormalization", Spread((2, 4, 4, 2)), Spread((1, 4)), Spread((4,)), num_groups=2),
+    form("GroupNormalization", Spread((2, 4, 1, 2)), Spread((1, 4)), np.float32(0.5), num_groups=2),
     # sizes that inputs compute
     form("Resize", np.full((1, 1, 2, 2), np.inf, np.float32), *SIZES, opset=18, constants=frozenset()),
     form(
@@ -108,6 +122,13 @@ WRONG = [
     form("FastGelu", Spread((2, 5), np.float64), domain=MICROSOFT),
     form("BiasGelu", Spread((90, 5), np.float16), Spread((5,), np.float16), domain=MICROSOFT),
     form("MatMulIntegerToFloat", AS_FLOAT, Spread((5, 4), "int8"), *[np.asarray(HALF)] * 2, domain=MICROSOFT),
+    form(
+        *("QLinearConcat", STEP, np.uint8(9), np.array([100, 200], np.uint8), np.float32(0.05), np.uint8(128)),
+        *(np.array([77], np.uint8), STEP, np.full(3, 9, np.uint8)),
+        axis=0,
+        constants=frozenset({0, 1, 3, 4, 6, 7}),
+        domain=MICROSOFT,
+    ),
     form(
         "SkipLayerNormalization",
         *[Spread((n, 3, 8), np.float16) for n in (1, 2)],

@@ -89,3 +89,12 @@ def test_what_contradicts_itself_is_refused(name: str, place: int, value: Any, s
     given[place] = value
     with pytest.raises(ModelError, match=says):
         read(make(**{name: given}), strict=True)
+
+
+def test_sums_overflow_beside_operands_that_may_be_infinite() -> None:
+    count = TREES * (INNER + 1)
+    graph = read(make(aggregate_function="AVERAGE", target_weights=np.full(count, 3e38, np.float32).tolist()))
+    low, high = np.zeros((3, FEATURES), np.float32), np.ones((3, FEATURES), np.float32)
+    high[0, 0] = np.inf
+    (y,) = IntervalAnalysis(graph).run([Interval.box(low, high)])
+    assert y is not None and bool((y.upper == torch.inf).all())

@@ -48,8 +48,8 @@ def along(
     """
 
     def rule(site: Site, x: Interval, axes: np.ndarray | None) -> Interval:
-        if not x.size and axes is not None and (axes < 0).any():
-            raise ValueError("nothing is reduced along negative axes, which inputs may compute")
+        if not x.size and axes is not None and ((axes < 0) | (axes >= len(x.shape))).any():
+            raise ValueError("nothing is reduced along axes that it does not have, which inputs may compute")
         dims = dims_of(site.op, len(x.shape), axes)
         if not dims:
             if not of_one:

@@ -402,7 +402,7 @@ def _group_normalization(op: Operation, x: Tensor, scale: Tensor, bias: Tensor) 
     mean, variance = _group_moments(op, x)
     normal = ((_cut_rows(op, x) - mean) / (variance + float(op.epsilon)).sqrt()).reshape(x.shape).to(x.dtype)
     if op.version >= 21:
-        return normal * align_channels(scale, x.ndim) + align_channels(bias, x.ndim)
+        return normal * align_channels(scale.reshape(-1), x.ndim) + align_channels(bias.reshape(-1), x.ndim)
     if {scale.numel(), bias.numel()} != {op.num_groups}:
         raise ValueError("scale and bias have more or fewer elements than there are groups")
     groups = normal.reshape(x.shape[0], op.num_groups, -1)
@@ -423,10 +423,9 @@ def _cut_groups(op: Operation, x: Tensor, *others: object) -> Tensor:
 
 def _scale_groups(op: Operation, x: Tensor, scale: Tensor, bias: Tensor) -> Tensor:
     """Return normalised groups, scaled and shifted by channel, or by group before opset 21, as the node has them."""
-    joined = x.flatten(1, 2)
-    if op.version >= 21:
-        return joined * align_channels(scale, joined.ndim) + align_channels(bias, joined.ndim)
-    return (x * align_channels(scale, x.ndim) + align_channels(bias, x.ndim)).flatten(1, 2)
+    y = x.flatten(1, 2) if op.version >= 21 else x
+    y = y * align_channels(scale.reshape(-1), y.ndim) + align_channels(bias.reshape(-1), y.ndim)
+    return y if op.version >= 21 else y.flatten(1, 2)
 
 
 _GROUPS = Rowwise(

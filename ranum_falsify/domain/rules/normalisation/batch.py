@@ -128,9 +128,9 @@ def trained_batch_normalisation(
     z = standardise(rows, site.op.epsilon, apart=halves)
     if infinite:
         z = Standardised(lower=z.lower.clamp(max=0), upper=z.upper.clamp(min=0), nan=True)
-    y = finish(rows, z, gain, shift, x)
     # The factor's products with the operand and with the mean are subtracted from each other.
     reach = rows.restore(rows.magnitude).clamp(min=0.5) * 2
+    y = finish(rows, z, gain, shift, x, reach)
     if factor_overflows(
         rows, site.op.epsilon, gain, min(x.dtype, mean.dtype, key=lambda dtype: torch.finfo(dtype).max), reach
     ):

@@ -39,15 +39,22 @@ _HUGE = 1e300
 
 
 def scale_and_shift(
-    z: Ends, scale: Ends | None, bias: Ends | None, dtype: torch.dtype, shape: tuple[int, ...]
+    z: Ends, scale: Ends | None, bias: Ends | None, dtype: torch.dtype, shape: tuple[int, ...], most: Tensor | float = 0
 ) -> Interval:
-    """Return bounds of z * scale + bias, with each result rounded a few times to the dtype."""
+    """Return bounds of z * scale + bias, with each result rounded a few times to the dtype.
+
+    Kernels may divide the scale by the deviation before they multiply it by a number of at most `most`.
+    """
     low, high = (end.clamp(-_HUGE, _HUGE) for end in z)
+    lost: Tensor | float = 2 * tiny(dtype)
     if scale is not None:
         points = [end * factor for end in (low, high) for factor in scale]
         low, high = _least(points), _greatest(points)
+        # Either factor may have underflowed.
+        limits = torch.finfo(dtype)
+        lost = lost + max(tiny(accumulation(dtype)), limits.tiny * limits.eps) * (size_of(scale) + most)
     size = torch.maximum(low.abs(), high.abs())
-    error = 6 * unit(dtype) * size + 2 * tiny(dtype) * (size > 0)
+    error = 6 * unit(dtype) * size + lost * (size > 0)
     if bias is not None:
         low, high = low + bias[0], high + bias[1]
         error = error + 4 * unit(dtype) * torch.maximum(bias[0].abs(), bias[1].abs())
@@ -116,9 +123,9 @@ def standardisation(dims: Dims) -> IntervalRule:
             return Interval.fill(0, 0, x.shape, x.dtype)
         rows = sections(x, dims(site.op, len(x.shape)))
         gain, shift = (channelwise(values, len(x.shape)) for values in (scale, bias))
-        y = finish(rows, standardise(rows, site.op.epsilon), gain, shift, x)
         # The factor's products with the operand and with the mean are subtracted from each other.
         reach = rows.restore(rows.magnitude).clamp(min=0.5) * 2
+        y = finish(rows, standardise(rows, site.op.epsilon), gain, shift, x, reach)
         overflows = factor_overflows(rows, site.op.epsilon, gain, accumulation(x.dtype), reach)
         return replace(y, nan=True, overflows=True) if overflows else y
 
@@ -198,9 +205,11 @@ def _ends(values: Interval | None) -> Ends | None:
     return None if values is None else values.doubles()
 
 
-def finish(rows: Sections, z: Standardised, scale: Ends | None, bias: Ends | None, x: Interval) -> Interval:
+def finish(
+    rows: Sections, z: Standardised, scale: Ends | None, bias: Ends | None, x: Interval, reach: Tensor | float = 0
+) -> Interval:
     """Return the bounds of standardised rows, scaled and shifted, in the shape of the operand."""
-    y = scale_and_shift((rows.restore(z.lower), rows.restore(z.upper)), scale, bias, x.dtype, x.shape)
+    y = scale_and_shift((rows.restore(z.lower), rows.restore(z.upper)), scale, bias, x.dtype, x.shape, reach)
     return replace(y, nan=True) if z.nan else y
 
 

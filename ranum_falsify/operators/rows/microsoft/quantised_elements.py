@@ -37,18 +37,18 @@ from ranum_falsify.operators.support.microsoft_schemas import BYTES, DOMAIN, FLO
 
 
 def dequantise(x: Tensor, scale: Tensor, zero: Tensor | None) -> Tensor:
-    """Return the numbers that integers represent, float64; a scale or zero point of one element adds no dimension."""
-    steps = x.double() if zero is None else x.double() - _without_rank(zero).double()
-    return steps * _without_rank(scale).double()
+    """Return the numbers that integers represent, float64; of scales and zero points, kernels read the first alone."""
+    steps = x.double() if zero is None else x.double() - _first(zero).double()
+    return steps * _first(scale).double()
 
 
-def _without_rank(x: Tensor) -> Tensor:
-    return x.reshape(()) if x.numel() == 1 else x
+def _first(x: Tensor) -> Tensor:
+    return x.reshape(-1)[0] if x.numel() else x
 
 
 def _quantise(x: Tensor, scale: Tensor, zero: Tensor | None, dtype: torch.dtype) -> Tensor:
-    zero = x.new_zeros(()) if zero is None else _without_rank(zero)
-    return round_to_steps(x / _without_rank(scale).double(), zero, dtype)
+    zero = x.new_zeros(()) if zero is None else _first(zero)
+    return round_to_steps(x / _first(scale).double(), zero, dtype)
 
 
 # sums and products ----------------------------------------------------------------------------------------------
