@@ -107,6 +107,8 @@ WRONG = [
     # statistics of groups, scaled by whatever has as many elements as there are channels
     form("GroupNormalization", Spread((2, 4, 4, 2)), Spread((1, 4)), Spread((4,)), num_groups=2),
     form("GroupNormalization", Spread((2, 4, 1, 2)), Spread((1, 4)), np.float32(0.5), num_groups=2),
+    # a start so late that places after it are beyond all integers
+    form("TensorScatter", Spread((1, 1, 5, 1)), Spread((1, 1, 2, 1)), np.array([2**63 - 1]), mode="circular", opset=24),
     # sizes that inputs compute
     form("Resize", np.full((1, 1, 2, 2), np.inf, np.float32), *SIZES, opset=18, constants=frozenset()),
     form(

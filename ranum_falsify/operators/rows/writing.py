@@ -90,8 +90,9 @@ class MaxUnpool(Operation):
 def _cache_places(op: Operation, cache: Sequence[int], count: int, starts: Tensor) -> tuple[int, Tensor]:
     """Return the axis along which a cache is written, and the position of each update, `(batch, updates)`."""
     axis = op.axis % len(cache)
-    places = starts.reshape(-1, 1) + torch.arange(count, device=starts.device)
-    return axis, torch.remainder(places, max(cache[axis], 1))
+    size = max(cache[axis], 1)
+    places = torch.remainder(starts.reshape(-1, 1), size) + torch.arange(count, device=starts.device)
+    return axis, torch.remainder(places, size)
 
 
 @moves_unsigned
@@ -120,9 +121,9 @@ def _tensor_scatter_bounds(
 
 
 def _starts(op: Operation, operands: Mapping[str, Any]) -> Limits:
-    """Return where updates may start; those of a circular cache go on at its beginning, as far as integers reach."""
+    """Return where updates may start; those of a circular cache go on at its beginning."""
     size, count = (int(operands[name].shape[op.axis]) for name in ("past_cache", "update"))
-    return 0, 2**62 if op.mode == "circular" else size - count
+    return 0, 2**63 - 1 if op.mode == "circular" else size - count
 
 
 @rearranging(
