@@ -107,6 +107,17 @@ WRONG = [
     # statistics of groups, scaled by whatever has as many elements as there are channels
     form("GroupNormalization", Spread((2, 4, 4, 2)), Spread((1, 4)), Spread((4,)), num_groups=2),
     form("GroupNormalization", Spread((2, 4, 1, 2)), Spread((1, 4)), np.float32(0.5), num_groups=2),
+    # differences of integers that wrap, with scales of blocks
+    form(
+        "DequantizeLinear",
+        np.full((2, 6), -(2**31), np.int32),
+        np.array([[0.5, 1.4], [0.3, 0.9]], np.float32),
+        np.array([[3, -5], [7, 0]], np.int32),
+        axis=1,
+        block_size=3,
+        opset=21,
+        constants=frozenset({0}),
+    ),
     # a start so late that places after it are beyond all integers
     form("TensorScatter", Spread((1, 1, 5, 1)), Spread((1, 1, 2, 1)), np.array([2**63 - 1]), mode="circular", opset=24),
     # sizes that inputs compute

@@ -125,10 +125,10 @@ def _steps(op: Operation, x: Interval, scale: Interval) -> Tensor:
 
 def dequantized_bounds(site: Site, x: Interval, scale: Interval, zero_point: Interval | None) -> Interval:
     """Bound a product with a scale, and what ONNX Runtime makes of several pairs of quantisation and dequantisation."""
-    x, scale, zero_point = _unmerge_blocks(site.op, x, scale, zero_point)
     wraps = zero_point is not None and x.dtype is torch.int32 and _may_wrap(x, zero_point)
     if wraps:
         x, zero_point = Interval.top(x.shape, x.dtype), None
+    x, scale, zero_point = _unmerge_blocks(site.op, x, scale, zero_point)
     zeros = (None, None) if zero_point is None else (zero_point.upper, zero_point.lower)
     # Rounding is monotone: the rounded corners bound the rounded products.  What is not rounded to half precision is
     # enclosed too.
