@@ -16,9 +16,9 @@ from ranum_falsify.selfcheck import list_unmeasured
 from tests.cli.test_app import environment
 from tests.cli.workshop import LOG, SAFE, Workshop
 
-# Python reads this before all else, in children too. PyTorch's and psutil's own imports need what they find here.
+# Python reads this before all else, in children too. What PyTorch and psutil import needs what it finds here.
 LACKING = """
-import contextlib, os, random, signal, subprocess, sys, warnings
+import asyncio, contextlib, os, random, signal, subprocess, sys, warnings
 import psutil, onnxruntime
 with contextlib.suppress(ImportError):
     import cuda.pathfinder
