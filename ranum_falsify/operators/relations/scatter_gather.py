@@ -93,8 +93,8 @@ def _greatest_share(site: Site, written: Field, writer: Operation, updates: Inte
     keeper = _find_keeper(site, x, field)
     if keeper is None or keeper.reduction != "max" or keeper.axis != writer.axis:
         return nothing
-    before, places, _ = fields_of(keeper)
-    bounds, initial = None if x is None else site.find_known(x), _find_initial(site, before, places)
+    places = fields_of(keeper)[1]
+    bounds, initial = None if x is None else site.find_known(x), _find_initial(site, keeper)
     if bounds is None or initial is None or not _are_alike(site, places, fields_of(writer)[1]):
         return nothing
     if initial.extremes[1] > bounds.extremes[0]:
@@ -103,13 +103,14 @@ def _greatest_share(site: Site, written: Field, writer: Operation, updates: Inte
     return torch.maximum(nothing, site.bounds_given(exponential, [(difference, zero)]).lower.min())
 
 
-def _find_initial(site: Site, before: Field, places: Field) -> Interval | None:
-    """Return bounds of which no number at some places was greater before others were compared with them.
+def _find_initial(site: Site, keeper: Operation) -> Interval | None:
+    """Return bounds of which no number was greater where others were compared with it, before they were.
 
     Often a number was written there just before, as PyTorch does where the first ones are not to count.
     """
+    before, places, _ = fields_of(keeper)
     writer = is_a(before, "ScatterElements")
-    if writer is None or getattr(writer, "reduction", None) not in (None, "none", "min"):
+    if writer is None or writer.axis != keeper.axis or getattr(writer, "reduction", None) not in (None, "none", "min"):
         return None if before is None else site.find_known(before)
     _, others, written = fields_of(writer)
     return site.find_known(written) if _are_alike(site, others, places) and written is not None else None

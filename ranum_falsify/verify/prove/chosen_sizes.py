@@ -16,7 +16,8 @@ from ranum_falsify.domain import Interval, IntervalAnalysis
 from ranum_falsify.errors import ModelError
 from ranum_falsify.network import Graph, spec_of
 from ranum_falsify.network.order import operands_in, topological_order
-from ranum_falsify.operators.relations.matching import is_twin
+from ranum_falsify.operators.relations.matching import fields_of, is_twin
+from ranum_falsify.operators.relations.rewrites import have_same_attributes
 from ranum_falsify.validity import Constraint
 from ranum_falsify.verify.prove.checked import Checked
 
@@ -58,11 +59,12 @@ def list_sizes(analysis: IntervalAnalysis, varying: Sequence[Operation]) -> list
 
 def _choose_alike(graph: Graph, op: Operation, other: Operation) -> bool:
     """Tell whether two operators read the same numbers, or compute them twice in the same way, without roundings."""
-    pairs = list(zip(operands_in(op), operands_in(other), strict=False))
-    if type(op) is not type(other) or not all(is_twin(a, b) for a, b in pairs):
+    if type(op) is not type(other) or not have_same_attributes(op, other):
         return False
-    common = {id(one) for one in topological_order([b for _, b in pairs])}
-    apart = [one for one in topological_order([a for a, _ in pairs]) if id(one) not in common]
+    if not all(is_twin(a, b) for a, b in zip(fields_of(op), fields_of(other), strict=True)):
+        return False
+    common = {id(one) for one in topological_order(operands_in(other))}
+    apart = [one for one in topological_order(operands_in(op)) if id(one) not in common]
     return all(graph.details_of(one).dtype.kind in "biu" for one in apart)
 
 

@@ -165,6 +165,16 @@ def test_on_one_input_bounds_are_those_of_its_sizes() -> None:
         assert end.tolist() == pytest.approx([2.0, 1.0, 2.0, 1.0])
 
 
+def test_rows_and_columns_that_one_mask_keeps_are_not_as_many() -> None:
+    """Of a mask that is longer than an axis, the rest does not count there."""
+    text = (
+        "g (float[4, 2] x, bool[4] k) => (float[1] y) <float one = {1}> { a = Compress<axis = 0>(x, k) "
+        "b = Compress<axis = 1>(x, k) s = Shape<end = 1>(a) t = Shape<start = 1>(b) d = Sub(s, t) "
+        "f = Cast<to = 1>(d) e = Add(f, one) l = Sub(e, one) m = Abs(l) n = Sub(one, m) y = Div(one, n) }"
+    )
+    assert ask(make(text), timeout=8, prove_timeout=1).verdict != "holds"
+
+
 def test_an_explanation_is_of_the_greatest_sizes() -> None:
     found = ask(make(ROOT), timeout=8)
     said = found.explain("Pow_y")
