@@ -43,8 +43,8 @@ _OPENING, _WHOLE_TURN, _WIDE_TURN = 0.02, 0.6, 0.8
 """Shares of the time limit, at most, for properties of outputs: the first round of the search; and the proof on the
 whole box, if the settings do not give it more, and that on one of so many elements that cutting these leads nowhere."""
 _TURN_SHARE, _CUT_GROWTH, _FIND_GROWTH = 0.2, 0.5, 0.15
-"""Turns after that: how long those of a proof that cuts the box and of the search are for each second of the run so far,
-of which this share of the time limit counts at most."""
+"""Turns after that: the seconds of a proof that cuts the box and of the search for each second of the run so far, of
+which this share of the time limit counts at most."""
 _SHARED = 300.0
 """The most seconds of a time limit that turns are shares of: whoever gives a day waits for none of them."""
 

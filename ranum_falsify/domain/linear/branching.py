@@ -93,7 +93,7 @@ def _interleave(first: Tensor, second: Tensor) -> Tensor:
     return torch.stack([first, second], 1).flatten(0, 1)
 
 
-_COEFFICIENTS = 1 << 20
+_COEFFICIENTS = 1 << 17
 """Coefficients of one variable in one pass over many boxes: as many as the caches of a core hold."""
 
 _FEWEST = 32
