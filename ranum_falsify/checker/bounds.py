@@ -7,8 +7,9 @@ magnitudes (N. Higham, Accuracy and Stability of Numerical Algorithms, 2002, lem
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -96,17 +97,19 @@ class Bounds:
         return self.form or Form.between(self.real.lower, self.real.upper)
 
     @property
+    def ends(self) -> list[np.ndarray]:
+        """Both ends, one if they are the same."""
+        return [self.lower] if self.is_point else [self.lower, self.upper]
+
+    @property
     def size(self) -> np.ndarray:
         """The greatest magnitudes, in float64."""
         return np.asarray(np.maximum(np.abs(self.real.lower), np.abs(self.real.upper)))
 
     @property
-    def magnitudes(self) -> Bounds:
-        """What absolute values range over; that of the least integer is itself."""
-        require(self.dtype.kind != "i" or self.lower > np.iinfo(self.dtype).min)
-        low, high = np.abs(self.lower), np.abs(self.upper)
-        around = (self.lower <= 0) & (self.upper >= 0)
-        return Bounds(np.where(around, self.dtype.type(0), np.minimum(low, high)), np.maximum(low, high))
+    def nearest(self) -> np.ndarray:
+        """The smallest magnitudes, in float64."""
+        return np.asarray(np.maximum(np.maximum(self.real.lower, -self.real.upper), 0.0))
 
     def map(self, rising: Callable[[np.ndarray], np.ndarray]) -> Bounds:
         """Return what an exact function that never falls makes of both ends."""
@@ -134,35 +137,30 @@ class Bounds:
 
     def widen(self, error: np.ndarray | float) -> Bounds:
         """Return the intervals with a margin."""
-        return _outward(self.real.lower - error, self.real.upper + error)
+        return _outward(Bounds(self.real.lower - error, self.real.upper + error))
 
     def __add__(self, other: Bounds) -> Bounds:
-        return _outward(self.real.lower + other.real.lower, self.real.upper + other.real.upper)
+        return _outward(Bounds(self.real.lower + other.real.lower, self.real.upper + other.real.upper))
 
     def __sub__(self, other: Bounds) -> Bounds:
-        return _outward(self.real.lower - other.real.upper, self.real.upper - other.real.lower)
+        return _outward(Bounds(self.real.lower - other.real.upper, self.real.upper - other.real.lower))
 
     def __mul__(self, other: Bounds) -> Bounds:
-        return _outward(*corners(np.multiply, self.real, other.real))
-
-    def __truediv__(self, other: Bounds) -> Bounds:
-        return _outward(*corners(np.divide, self.real, other.real))
+        return _outward(corners(np.multiply, self.real.ends, other.real.ends))
 
 
-def corners(apply: Callable[..., np.ndarray], a: Bounds, b: Bounds) -> tuple[np.ndarray, np.ndarray]:
-    """Return the least and the greatest of what comes of all ends of two operands."""
-    values = [apply(x, y) for x in (a.lower, a.upper) for y in (b.lower, b.upper)]
-    return np.minimum.reduce(values), np.maximum.reduce(values)
+def corners(apply: Callable[..., np.ndarray], *choices: Sequence[np.ndarray]) -> Bounds:
+    """Return the least and the greatest of what comes of all choices of a value for each operand.
+
+    If the values of each operand lie at the ends of stretches on which a function only rises or only falls, whatever
+    the others are, these are its bounds.
+    """
+    values = [apply(*one) for one in itertools.product(*choices)]
+    return Bounds(np.minimum.reduce(values), np.maximum.reduce(values))
 
 
-def _outward(low: np.ndarray, high: np.ndarray) -> Bounds:
-    return Bounds(np.nextafter(low, -np.inf), np.nextafter(high, np.inf))
-
-
-def choose(first: np.ndarray, second: np.ndarray, a: Bounds, b: Bounds) -> Bounds:
-    """Return bounds of elements of two tensors, either where it may be chosen."""
-    low = np.where(first & second, np.minimum(a.lower, b.lower), np.where(first, a.lower, b.lower))
-    return Bounds(low, np.where(first & second, np.maximum(a.upper, b.upper), np.where(first, a.upper, b.upper)))
+def _outward(found: Bounds) -> Bounds:
+    return Bounds(np.nextafter(found.lower, -np.inf), np.nextafter(found.upper, np.inf))
 
 
 def enclose(

@@ -6,20 +6,16 @@ cancel, which bounds element by element do not see.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 _MOST_ELEMENTS = 1 << 23
-_SMALL = 1e-4
-"""The share of a margin, of roundings as a rule, that is not worth a direction."""
-_OWN = 2.0**-52
-"""Twice the unit roundoff of float64, in which forms are computed."""
+_SMALL = 1e-4  # the share of a margin, of roundings as a rule, that is not worth a direction
+_OWN = 2.0**-52  # twice the unit roundoff of float64, in which forms are computed
 
-Map = Callable[[np.ndarray], np.ndarray]
-Share = tuple["Form", Map, Map]
-"""A form, a linear map, and the map of magnitudes that belongs to it."""
+Bilinear = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -42,15 +38,15 @@ class Form:
         return cls(np.asarray(middle)[None], np.where((low == middle) & (high == middle), 0.0, reach))
 
     @property
-    def extent(self) -> np.ndarray:
-        """The magnitudes of all parts, added up."""
-        return np.asarray(np.abs(self.planes[0]) + self.reach)
-
-    @property
     def reach(self) -> np.ndarray:
         """How far the tensor strays from the constants."""
         total = np.abs(self.planes[1:]).sum(0) + self.radius
         return np.asarray(total * (1 + (len(self.planes) + 4) * _OWN))
+
+    @property
+    def extent(self) -> np.ndarray:
+        """The magnitudes of all parts, added up."""
+        return np.asarray(np.abs(self.planes[0]) + self.reach)
 
     @property
     def range(self) -> tuple[np.ndarray, np.ndarray]:
@@ -82,33 +78,29 @@ class Form:
         return Form(planes.reshape(-1, *self.radius.shape), radius.reshape(self.radius.shape)), count
 
 
-def aligned(forms: Sequence[Form]) -> list[np.ndarray]:
-    """Return the planes of forms, of as many directions each."""
-    most = max(len(one.planes) for one in forms)
-    return [np.concatenate([one.planes, np.zeros((most - len(one.planes), *one.radius.shape))]) for one in forms]
-
-
-def add_up(shares: Sequence[Share], terms: int = 1) -> Form | None:
-    """Add up linear maps of forms, each of so many terms; None where that is too much to compute."""
-    count, radius = max(len(form.planes) for form, _, _ in shares), sum(size(form.radius) for form, _, size in shares)
-    shape = np.broadcast_shapes(*(apply(form.planes[0]).shape for form, apply, _ in shares), np.shape(radius))
-    if count * np.prod(shape) > _MOST_ELEMENTS:
+def add_up(*forms: Form) -> Form | None:
+    """Add up forms; None where that is too much to compute."""
+    count, radius = max(len(one.planes) for one in forms), np.asarray(sum(one.radius for one in forms))
+    if count * radius.size > _MOST_ELEMENTS:
         return None
-    planes = np.zeros((count, *shape))
-    for form, apply, _ in shares:
-        for total, plane in zip(planes, form.planes, strict=False):
-            total += apply(plane)
-    own = (terms + len(shares) + 8) * _OWN * sum(size(form.extent) for form, _, size in shares)
-    return Form(planes, np.broadcast_to(np.zeros(()), shape) + radius + own)
+    planes = np.zeros((count, *radius.shape))
+    for one in forms:
+        for total, plane in zip(planes, one.planes, strict=False):
+            total += plane
+    return Form(planes, radius + (len(forms) + 8) * _OWN * sum(one.extent for one in forms))
 
 
-def multiply(apply: Callable[[np.ndarray, np.ndarray], np.ndarray], a: Form, b: Form, terms: int) -> Form | None:
-    """Return what a bilinear map makes of two forms: a m + n (b - m) + (a - n)(b - m), at their constants n and m."""
+def multiply(apply: Bilinear, a: Form, b: Form, terms: int) -> Form | None:
+    """Return what a bilinear map, of so many terms, makes of forms: a m + n (b - m) + (a - n)(b - m), at n and m."""
     n, m = a.planes[0], b.planes[0]
-    rest = Form(np.concatenate([np.zeros_like(b.planes[:1]), b.planes[1:]]), b.radius)
-    shares: list[Share] = [
-        (a, lambda plane: apply(plane, m), lambda size: apply(size, np.abs(m))),
-        (rest, lambda plane: apply(n, plane), lambda size: apply(np.abs(n), size)),
-    ]
-    found = add_up(shares, terms)
-    return found and found.widened(apply(a.reach, b.reach) * (1 + (terms + 8) * _OWN))
+    sizes = [apply(a.extent, np.abs(m)), apply(np.abs(n), b.reach), apply(a.reach, b.reach)]
+    count = max(len(a.planes), len(b.planes))
+    if count * sizes[0].size > _MOST_ELEMENTS:
+        return None
+    planes = np.zeros((count, *sizes[0].shape))
+    for total, plane in zip(planes, a.planes, strict=False):
+        total += apply(plane, m)
+    for total, plane in zip(planes[1:], b.planes[1:], strict=False):
+        total += apply(n, plane)
+    radius = apply(a.radius, np.abs(m)) + apply(np.abs(n), b.radius) + sizes[2]
+    return Form(planes, radius + (terms + 10) * _OWN * sum(sizes))

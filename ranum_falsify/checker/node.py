@@ -20,6 +20,9 @@ Rule = Callable[..., Any]
 RULES: dict[str, Rule] = {}
 """The rules by ONNX operator, with its domain where it is another one."""
 
+_IDLE = frozenset("momentum noop_with_empty_axes saturate seed select_last_index stash_type storage_order".split())
+"""Attributes that change nothing of what rules show that do not read them."""
+
 
 def rule(names: str) -> Callable[[Rule], Rule]:
     """Enter a rule for some operators."""
@@ -37,24 +40,24 @@ class NodeView:
     Attributes:
         proto: The node itself.
         op: Its operator, without the domain.
+        key: Its operator, with the domain where it is none of ONNX's own.
         opset: The version of ONNX's own operators.
         away: No element of its second operand is nearer to 0.
     """
 
     def __init__(self, proto: onnx.NodeProto, opsets: Sequence[onnx.OperatorSetIdProto]) -> None:
         self.proto, self.op, self.away = proto, proto.op_type, 0.0
+        self.key = self.op if proto.domain in ("", "ai.onnx") else f"{proto.domain}.{self.op}"
         self.opset = next((one.version for one in opsets if one.domain in ("", "ai.onnx")), 0)
-        self._opsets, self._read = opsets, set[str]()
+        self._opsets, self._read = opsets, set(_IDLE)
 
-    @property
-    def key(self) -> str:
-        """Its operator, with the domain where it is none of ONNX's own."""
-        return self.op if self.proto.domain in ("", "ai.onnx") else f"{self.proto.domain}.{self.op}"
-
-    @property
-    def has_unread_attributes(self) -> bool:
-        """Whether it has an attribute that no rule asked for."""
-        return any(one.name not in self._read for one in self.proto.attribute)
+    def require_read(self) -> None:
+        """Raise where an attribute that no rule asked for is not what it is by default."""
+        for one in self.proto.attribute:
+            if one.name not in self._read:
+                default = onnx.defs.get_schema(self.op, self.opset, self.proto.domain).attributes[one.name]
+                value = onnx.helper.get_attribute_value(default.default_value)
+                require(one.type == default.default_value.type, value == onnx.helper.get_attribute_value(one))
 
     def attribute(self, name: str, default: Any) -> Any:
         """Return an attribute; numbers are float32, those of a default, too."""
@@ -64,16 +67,25 @@ class NodeView:
         value = default if found is None else onnx.helper.get_attribute_value(found)
         return value.decode() if isinstance(value, bytes) else value
 
-    def ignore(self, *names: str) -> None:
-        """Say of attributes that they change nothing of what a rule shows."""
-        self._read.update(names)
-
     def like(self, op: str, **attributes: Any) -> NodeView:
-        """Return a node of another operator in its place, of operands that do not come from one another."""
-        inputs = [f"x{i}" for i in range(9)]
-        return NodeView(onnx.helper.make_node(op, inputs, self.proto.output, **attributes), self._opsets)
+        """Return a node of another operator in its place, with those of its attributes that this has, too."""
+        inputs, shared = [f"x{i}" for i in range(9)], onnx.defs.get_schema(op, self.opset).attributes.keys()
+        proto = onnx.helper.make_node(op, inputs, self.proto.output[:1], **attributes)
+        kept = [one for one in self.proto.attribute if one.name in shared - attributes.keys()]
+        proto.attribute.extend(kept)
+        self._read.update(one.name for one in kept)
+        return NodeView(proto, self._opsets)
 
-    def run(self, arrays: Sequence[np.ndarray | None]) -> list[np.ndarray]:
+    def call(self, op: str, *operands: Bounds, **attributes: Any) -> Bounds:
+        """Return bounds of what another operator would make in its place."""
+        node = self.like(op, **attributes)
+        found = RULES[op](node, *operands)
+        first: Bounds = found if isinstance(found, Bounds) else found[0]
+        node.require_read()
+        require(first.is_sound)
+        return first.flushed()
+
+    def run(self, *arrays: np.ndarray | None) -> list[np.ndarray]:
         """Return what the reference evaluator of ONNX makes of operands."""
         self._read.update(onnx.defs.get_schema(self.op, self.opset).attributes)
         require("" not in self.proto.output)

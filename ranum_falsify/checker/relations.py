@@ -84,4 +84,4 @@ class Relations:
 
     def _distance(self, name: str, x: Bounds | None) -> float:
         """Return how far from 0 a tensor stays, by what is kept of it and by its bounds."""
-        return 0.0 if x is None or not x.lower.size else max(float(x.magnitudes.lower.min()), self._away.get(name, 0.0))
+        return 0.0 if x is None or not x.lower.size else max(float(x.nearest.min()), self._away.get(name, 0.0))

@@ -11,6 +11,7 @@ from ranum_falsify.checker.bounds import Bounds
 from ranum_falsify.checker.node import RULES, NodeView, Operands
 
 SHAPES = ("Shape", "Size")  # they read no values
+DEBUG=False
 _OLDEST = 7
 _CANNOT_FAIL = frozenset(
     "Abs And ArgMax ArgMin Ceil Clip Concat Constant ConstantOfShape DepthToSpace Dropout Equal EyeLike Flatten Floor"
@@ -55,13 +56,13 @@ def bound(node: NodeView, operands: Operands) -> Sequence[Bounds | None] | None:
     given = [one for one in operands if one is not None]
     if not _OLDEST <= node.opset <= onnx.defs.onnx_opset_version() or not all(one.is_sound for one in given):
         return None
-    rule = RULES.get(node.key)
-    if node.key in moving.EXACT and all(one.dtype.kind in "biu" and one.is_point for one in given):
-        rule = moving.make_exact
+    rule = moving.make_exact if moving.is_exact(node, given) else RULES.get(node.key)
     try:
         found = [] if rule is None else rule(node, *operands)
         results = [one and one.flushed() for one in ([found] if isinstance(found, Bounds) else found)]
+        node.require_read()
     except Exception:  # a form of the operator that its rule, or ONNX's evaluator, does not know
+        if DEBUG:
+            raise
         return None
-    is_shown = results and not node.has_unread_attributes and all(one is None or one.is_sound for one in results)
-    return results if is_shown else None
+    return results if results and all(one is None or one.is_sound for one in results) else None
