@@ -10,12 +10,13 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from ranum_falsify.checker.forms import Form
+_MOST_ELEMENTS = 1 << 23
+_SMALL = 1e-4  # the share of a margin, of roundings as a rule, that is not worth a direction
 
 
 def require(*facts: Any) -> None:
@@ -48,11 +49,13 @@ class Bounds:
         lower: The least.
         upper: The greatest, in the same type and shape.
         form: The tensor as linear functions, if it is followed as such.
+        stray: How far results may be from what real numbers come to.
     """
 
     lower: np.ndarray
     upper: np.ndarray
     form: Form | None = None
+    stray: np.ndarray | float = 0.0
 
     @classmethod
     def of(cls, value: Any) -> Bounds:
@@ -94,7 +97,7 @@ class Bounds:
     @property
     def linear(self) -> Form:
         """Its form, or one that says no more than the bounds."""
-        return self.form or Form.between(self.real.lower, self.real.upper)
+        return self.form or Form(np.zeros((0, *self.shape)), self.real)
 
     @property
     def ends(self) -> list[np.ndarray]:
@@ -102,9 +105,25 @@ class Bounds:
         return [self.lower] if self.is_point else [self.lower, self.upper]
 
     @property
+    def outward(self) -> Bounds:
+        """What encloses real numbers that were rounded to the ends."""
+        return Bounds(np.nextafter(self.lower, -np.inf), np.nextafter(self.upper, np.inf))
+
+    @property
     def size(self) -> np.ndarray:
         """The greatest magnitudes, in float64."""
         return np.asarray(np.maximum(np.abs(self.real.lower), np.abs(self.real.upper)))
+
+    @property
+    def middle(self) -> np.ndarray:
+        """About the middles, in float64."""
+        return np.asarray(self.real.lower / 2 + self.real.upper / 2)
+
+    @property
+    def radius(self) -> np.ndarray:
+        """How far the ends are from these, at most."""
+        reach = np.maximum(self.real.upper - self.middle, self.middle - self.real.lower)
+        return np.where(self.lower == self.upper, 0.0, np.nextafter(reach, np.inf))
 
     @property
     def nearest(self) -> np.ndarray:
@@ -117,36 +136,31 @@ class Bounds:
 
     def at_least(self, floor: np.ndarray | float) -> Bounds:
         """Return the same, but for what lies below a number."""
-        return Bounds(np.maximum(self.lower, np.asarray(floor).astype(self.dtype)), self.upper, self.form)
+        return replace(self, lower=np.maximum(self.lower, np.asarray(floor).astype(self.dtype)))
 
     def flushed(self) -> Bounds:
         """Return bounds that hold where denormal numbers are replaced by 0, too, with what its form says."""
         if not self.is_float or not self.lower.size:
             return self
-        edge, zero, form = least(self.dtype), self.dtype.type(0), self.form
-        lower, upper = self.lower, self.upper
-        if form is not None:
-            form = form.widened(edge)
-            known = enclose(Bounds(*form.range), self.dtype)
-            if known.is_sound:
-                lower, upper = np.maximum(lower, known.lower), np.minimum(upper, known.upper)
-            else:
-                form = None  # it says less than the type
+        edge, zero, (lower, upper) = least(self.dtype), self.dtype.type(0), (self.lower, self.upper)
+        form = self.form and self.form.widened(edge)
+        if form and (known := enclose(form.range, self.dtype)).is_sound:  # else it says less than the type
+            lower, upper = np.maximum(lower, known.lower), np.minimum(upper, known.upper)
         low, high = (lower > 0) & (lower < edge), (upper < 0) & (upper > -edge)
         return Bounds(np.where(low, zero, lower), np.where(high, zero, upper), form)
 
     def widen(self, error: np.ndarray | float) -> Bounds:
         """Return the intervals with a margin."""
-        return _outward(Bounds(self.real.lower - error, self.real.upper + error))
+        return Bounds(self.real.lower - error, self.real.upper + error).outward
 
     def __add__(self, other: Bounds) -> Bounds:
-        return _outward(Bounds(self.real.lower + other.real.lower, self.real.upper + other.real.upper))
+        return Bounds(self.real.lower + other.real.lower, self.real.upper + other.real.upper).outward
 
     def __sub__(self, other: Bounds) -> Bounds:
-        return _outward(Bounds(self.real.lower - other.real.upper, self.real.upper - other.real.lower))
+        return Bounds(self.real.lower - other.real.upper, self.real.upper - other.real.lower).outward
 
     def __mul__(self, other: Bounds) -> Bounds:
-        return _outward(corners(np.multiply, self.real.ends, other.real.ends))
+        return corners(np.multiply, self.real.ends, other.real.ends).outward
 
 
 def corners(apply: Callable[..., np.ndarray], *choices: Sequence[np.ndarray]) -> Bounds:
@@ -159,16 +173,56 @@ def corners(apply: Callable[..., np.ndarray], *choices: Sequence[np.ndarray]) ->
     return Bounds(np.minimum.reduce(values), np.maximum.reduce(values))
 
 
-def _outward(found: Bounds) -> Bounds:
-    return Bounds(np.nextafter(found.lower, -np.inf), np.nextafter(found.upper, np.inf))
-
-
-def enclose(
-    found: Bounds, dtype: np.dtype[Any], error: np.ndarray | float | None = None, form: Form | None = None
-) -> Bounds:
-    """Return the narrowest bounds of a type around real numbers, with their form, if results stray by an error."""
+def enclose(found: Bounds, dtype: np.dtype[Any], error: np.ndarray | float | None = None) -> Bounds:
+    """Return the narrowest bounds of a type around real numbers, if results stray by an error."""
     wide = found if error is None else found.widen(error)
     low, high = wide.lower.astype(dtype), wide.upper.astype(dtype)
     low = np.where(low > wide.lower, np.nextafter(low, dtype.type(-np.inf)), low)
     high = np.where(high < wide.upper, np.nextafter(high, dtype.type(np.inf)), high)
-    return Bounds(low, high, form and form.widened(0.0 if error is None else error))
+    return Bounds(low, high, stray=0.0 if error is None else error)
+
+
+@dataclass(frozen=True)
+class Form:
+    """A tensor as linear functions of directions, which are what a proof file names: inputs, and what lines leave out.
+
+    Each direction is an unknown number in [-1, 1], the same in all forms.  So differences of what comes of one source
+    cancel, which bounds element by element do not see.
+
+    Attributes:
+        planes: Coefficients of each direction so far: `(directions, *shape)`.
+        rest: What is left, in float64.
+    """
+
+    planes: np.ndarray
+    rest: Bounds
+
+    @property
+    def range(self) -> Bounds:
+        """Least and greatest values."""
+        return self.rest.widen(np.abs(self.planes).sum(0) * (1 + (len(self.planes) + 4) * 2.0**-52))
+
+    def widened(self, error: np.ndarray | float) -> Form:
+        """Return a form with a larger margin."""
+        return Form(self.planes, self.rest.widen(error))
+
+    def named(self, directions: int) -> tuple[Form, int]:
+        """Name what is left of each element, if it is not small.
+
+        Args:
+            directions: How many directions there are.
+
+        Returns:
+            The form, and how many directions there are then; the same where that would be too much to compute.
+        """
+        middle, radius = self.rest.middle, self.rest.radius
+        is_wide = radius > _SMALL * self.range.size
+        wide = np.flatnonzero(is_wide)
+        count = directions + wide.size
+        if not wide.size or count * radius.size > _MOST_ELEMENTS:
+            return self, directions
+        planes = np.zeros((count, *radius.shape))
+        planes[: len(self.planes)] = self.planes
+        planes.reshape(count, -1)[directions + np.arange(wide.size), wide] = radius.flat[wide]
+        ends = (np.where(is_wide, middle, end) for end in (self.rest.lower, self.rest.upper))
+        return Form(planes, Bounds(*ends)), count

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,10 +11,8 @@ import numpy as np
 import onnx
 
 from ranum_falsify.checker.bounds import Bounds, corners, enclose, least, require, unit
-from ranum_falsify.checker.forms import Form, add_up, multiply
-from ranum_falsify.checker.node import NodeView, Rule, rule
-
-_MOST_PIECES, _MOST_POINTS = 256, 1 << 20
+from ranum_falsify.checker.forms import affine, lined
+from ranum_falsify.checker.node import NodeView, rule
 
 
 def same_float(*operands: Bounds | None) -> np.dtype[Any]:
@@ -23,54 +20,6 @@ def same_float(*operands: Bounds | None) -> np.dtype[Any]:
     dtypes = {one.dtype for one in operands if one is not None}
     require(len(dtypes) == 1, all(one is None or one.is_float for one in operands))
     return dtypes.pop()
-
-
-# lines ---------------------------------------------------------------------------------------------------------------
-
-
-def lined(rule: Rule) -> Rule:
-    """Return a rule, element by element, that follows forms of one operand by lines."""
-    return functools.wraps(rule)(lambda node, *operands: _follow(rule, node, *operands))
-
-
-def _follow(rule: Rule, node: NodeView, *operands: Bounds | None) -> Bounds:
-    """Keep what a rule makes of one operand that has a form between two parallel lines.
-
-    Lines of any slope do.  How far results stray from them comes of the rule itself, for pieces of what the operand
-    ranges over, or for the points between which the function is straight.
-    """
-    found: Bounds = rule(node, *operands)
-    formed = {name for name, one in zip(node.proto.input, operands, strict=False) if one is not None and one.form}
-    x = next((one for one in operands if one is not None and one.form), None)
-    if len(formed) != 1 or x is None or x.form is None or found.form or x.shape != found.shape or not x.lower.size:
-        return found
-    varies = [name in formed for name, _ in zip(node.proto.input, operands, strict=False)]
-    others = [one for one, of in zip(operands, varies, strict=True) if one is not None and not of]
-    pieces = _cut_up(node.op, x, others).flushed()
-    y = rule(node, *(pieces if of else one for one, of in zip(operands, varies, strict=True))).real
-    width = x.real.upper - x.real.lower
-    slope = np.where(width > 0, (y.upper[-1] - y.lower[0]) / np.where(width > 0, width, 1.0), 0.0)
-    gap = y - Bounds.of(slope) * pieces
-    line = multiply(np.multiply, x.form, Form.between(slope, slope), 1)
-    return Bounds(found.lower, found.upper, line and add_up(line, Form.between(gap.lower.min(0), gap.upper.max(0))))
-
-
-def _cut_up(op: str, x: Bounds, others: Sequence[Bounds]) -> Bounds:
-    """Return pieces of an interval, one after another along a new first axis."""
-    kinks: list[np.ndarray] | None = None
-    if op in ("Relu", "LeakyRelu", "PRelu", "Abs", "BatchNormalization"):
-        kinks = [np.zeros((), x.dtype)]
-    elif op in ("Clip", "Max", "Min") and others and all(one.is_point for one in others):
-        kinks = [one.lower for one in others]
-    if kinks is not None:
-        points = np.stack([x.lower, *(np.clip(kink, x.lower, x.upper) for kink in kinks), x.upper])
-        return Bounds(points, points)
-    count = int(np.clip(_MOST_POINTS // x.lower.size, 4, _MOST_PIECES))
-    shares = np.linspace(0, 1, count + 1).reshape(-1, *[1] * x.lower.ndim)
-    points = (x.real.lower + (x.real.upper - x.real.lower) * shares).astype(x.dtype)
-    points[0], points[-1] = x.lower, x.upper
-    points = np.clip(points, x.lower, x.upper)
-    return Bounds(points[:-1], points[1:])
 
 
 # what is exact, or rounded once --------------------------------------------------------------------------------------
@@ -123,25 +72,19 @@ def square(x: Bounds) -> Bounds:
 
 
 @rule("Add Sub Mul")
+@affine
 @lined
 def _combine(node: NodeView, a: Bounds, b: Bounds) -> Bounds:
     require(a.dtype == b.dtype)
     if node.op == "Mul" and node.proto.input[0] == node.proto.input[1]:
         return square(a)
-    found = round_once({"Add": np.add, "Sub": np.subtract, "Mul": np.multiply}[node.op], a, b)
-    if a.form is None and b.form is None:
-        return found
-    if node.op == "Mul":
-        form = multiply(np.multiply, a.linear, b.linear, 1)
-    else:
-        form = add_up(a.linear, b.linear if node.op == "Add" else Form(-b.linear.planes, b.linear.radius))
-    return Bounds(found.lower, found.upper, form and form.widened(2 * unit(a.dtype) * found.size + least(a.dtype)))
+    return round_once({"Add": np.add, "Sub": np.subtract, "Mul": np.multiply}[node.op], a, b)
 
 
 # a few roundings -----------------------------------------------------------------------------------------------------
 
 
-@rule("Div Reciprocal")
+@rule("Reciprocal")
 @lined
 def _divide(node: NodeView, a: Bounds, b: Bounds | None = None) -> Bounds:
     """Bound quotients; PyTorch multiplies by reciprocals of constants, which rounds twice."""
@@ -149,7 +92,7 @@ def _divide(node: NodeView, a: Bounds, b: Bounds | None = None) -> Bounds:
     if not b.is_float:
         require(a.dtype == b.dtype, b.nearest >= 1)
         return round_once(np.divide, a, b)
-    dtype, near, form = same_float(a, b), np.maximum(b.nearest, node.away), None
+    dtype, near = same_float(a, b), np.maximum(b.nearest, node.away)
     require(near >= least(dtype), 1 / near < np.finfo(dtype).max)
     low = np.where(b.real.lower > -near, np.maximum(b.real.lower, near), b.real.lower)
     high = np.where(b.real.upper < near, np.minimum(b.real.upper, -near), b.real.upper)
@@ -157,10 +100,11 @@ def _divide(node: NodeView, a: Bounds, b: Bounds | None = None) -> Bounds:
     divisors = [low] if b.is_point else [low, high, np.where(around, -near, low), np.where(around, near, high)]
     quotient = corners(np.divide, a.real.ends, divisors)
     error = np.where(quotient.size > 1e-300, 4 * unit(dtype) * quotient.size + least(dtype), 1e-300)
-    if a.form and (b.nearest >= least(dtype)).all():
-        form = multiply(np.multiply, a.form, node.call("Reciprocal", b).linear, 1)
     positive = a.lower.size and (a.lower >= 0).all() and (b.lower >= 0).all()
-    return enclose(quotient, dtype, error, form).at_least(0.0 if positive else -np.inf)
+    return enclose(quotient, dtype, error).at_least(0.0 if positive else -np.inf)
+
+
+rule("Div")(affine(_divide))
 
 
 @rule("LeakyRelu PRelu HardSigmoid")

@@ -1,106 +1,102 @@
-"""Tensors as linear functions of directions, which are what a proof file names: inputs, and what lines leave out.
-
-Each direction is an unknown number in [-1, 1], the same in all forms.  So differences of what comes of one source
-cancel, which bounds element by element do not see.
-"""
+"""Results as linear functions of directions, made of the rules themselves."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
-_MOST_ELEMENTS = 1 << 23
-_SMALL = 1e-4  # the share of a margin, of roundings as a rule, that is not worth a direction
-_OWN = 2.0**-52  # twice the unit roundoff of float64, in which forms are computed
+from ranum_falsify.checker.bounds import Bounds, Form, least, unit
+from ranum_falsify.checker.node import NodeView, Rule
 
-Bilinear = Callable[[np.ndarray, np.ndarray], np.ndarray]
+_MOST_PIECES, _MOST_POINTS, _MOST_ELEMENTS = 256, 1 << 20, 1 << 23
+_PRODUCTS = ("Mul", "MatMul", "Gemm", "FusedMatMul", "Conv", "ConvTranspose")
 
 
-@dataclass(frozen=True)
-class Form:
-    """Linear functions with a margin.
+def lined(rule: Rule) -> Rule:
+    """Return a rule, element by element, that follows forms of one operand by lines."""
+    return functools.wraps(rule)(lambda node, *operands: _follow_lines(rule, node, *operands))
 
-    Attributes:
-        planes: The constant, and coefficients of each direction so far: `(1 + directions, *shape)`.
-        radius: How far the tensor strays from that.
+
+def affine(rule: Rule) -> Rule:
+    """Return a rule that follows forms of operands of which sums come to sums, or products with others."""
+    return functools.wraps(rule)(lambda node, *operands: _follow_planes(rule, node, *operands))
+
+
+def _follow_lines(rule: Rule, node: NodeView, *operands: Bounds | None) -> Bounds:
+    """Keep what a rule makes of one operand that has a form between two parallel lines.
+
+    Lines of any slope do.  How far results stray from them comes of the rule itself, for pieces of what the operand
+    ranges over, or for the points between which the function is straight.
     """
-
-    planes: np.ndarray
-    radius: np.ndarray
-
-    @classmethod
-    def between(cls, low: np.ndarray, high: np.ndarray) -> Form:
-        """Return the constants in the middle of intervals."""
-        middle = low / 2 + high / 2
-        reach = np.nextafter(np.maximum(high - middle, middle - low), np.inf)
-        return cls(np.asarray(middle)[None], np.where((low == middle) & (high == middle), 0.0, reach))
-
-    @property
-    def reach(self) -> np.ndarray:
-        """How far the tensor strays from the constants."""
-        total = np.abs(self.planes[1:]).sum(0) + self.radius
-        return np.asarray(total * (1 + (len(self.planes) + 4) * _OWN))
-
-    @property
-    def extent(self) -> np.ndarray:
-        """The magnitudes of all parts, added up."""
-        return np.asarray(np.abs(self.planes[0]) + self.reach)
-
-    @property
-    def range(self) -> tuple[np.ndarray, np.ndarray]:
-        """Least and greatest values."""
-        middle, reach = self.planes[0], self.reach
-        return np.nextafter(middle - reach, -np.inf), np.nextafter(middle + reach, np.inf)
-
-    def widened(self, error: np.ndarray | float) -> Form:
-        """Return a form with a larger margin."""
-        return Form(self.planes, np.nextafter(self.radius + error, np.inf))
-
-    def named(self, directions: int) -> tuple[Form, int]:
-        """Name what the margin leaves open of each element, if it is not small.
-
-        Args:
-            directions: How many directions there are.
-
-        Returns:
-            The form, and how many directions there are then; the same where that would be too much to compute.
-        """
-        wide = np.flatnonzero(self.radius > _SMALL * self.extent)
-        count = directions + wide.size
-        if not wide.size or (1 + count) * self.radius.size > _MOST_ELEMENTS:
-            return self, directions
-        planes, radius = np.zeros((1 + count, self.radius.size)), self.radius.reshape(-1).copy()
-        planes[: len(self.planes)] = self.planes.reshape(len(self.planes), -1)
-        planes[1 + directions + np.arange(wide.size), wide] = radius[wide]
-        radius[wide] = 0.0
-        return Form(planes.reshape(-1, *self.radius.shape), radius.reshape(self.radius.shape)), count
+    found: Bounds = rule(node, *operands)
+    formed = {name for name, one in zip(node.proto.input, operands, strict=False) if one is not None and one.form}
+    x = next((one for one in operands if one is not None and one.form), None)
+    if len(formed) != 1 or x is None or x.form is None or x.shape != found.shape or not x.lower.size:
+        return found
+    varies = [name in formed for name, _ in zip(node.proto.input, operands, strict=False)]
+    others = [one for one, of in zip(operands, varies, strict=True) if one is not None and not of]
+    pieces = _cut_up(node.op, x, others).flushed()
+    y = rule(node, *(pieces if of else one for one, of in zip(operands, varies, strict=True))).real
+    width = x.real.upper - x.real.lower
+    slope = np.where(width > 0, (y.upper[-1] - y.lower[0]) / np.where(width > 0, width, 1.0), 0.0)
+    gap = y - Bounds.of(slope) * pieces
+    planes = x.form.planes * slope
+    rest = Bounds.of(slope) * x.form.rest + Bounds(gap.lower.min(0), gap.upper.max(0))
+    return Bounds(found.lower, found.upper, Form(planes, rest.widen(np.abs(planes).sum(0) * 2.0**-52)))
 
 
-def add_up(*forms: Form) -> Form | None:
-    """Add up forms; None where that is too much to compute."""
-    count, radius = max(len(one.planes) for one in forms), np.asarray(sum(one.radius for one in forms))
-    if count * radius.size > _MOST_ELEMENTS:
-        return None
-    planes = np.zeros((count, *radius.shape))
-    for one in forms:
-        for total, plane in zip(planes, one.planes, strict=False):
-            total += plane
-    return Form(planes, radius + (len(forms) + 8) * _OWN * sum(one.extent for one in forms))
+def _cut_up(op: str, x: Bounds, others: Sequence[Bounds]) -> Bounds:
+    """Return pieces of an interval, one after another along a new first axis."""
+    kinks: list[np.ndarray] | None = None
+    if op in ("Relu", "LeakyRelu", "PRelu", "Abs"):
+        kinks = [np.zeros((), x.dtype)]
+    elif op in ("Clip", "Max", "Min") and others and all(one.is_point for one in others):
+        kinks = [one.lower for one in others]
+    if kinks is not None:
+        points = np.stack([x.lower, *(np.clip(kink, x.lower, x.upper) for kink in kinks), x.upper])
+        return Bounds(points, points)
+    count = int(np.clip(_MOST_POINTS // x.lower.size, 4, _MOST_PIECES))
+    shares = np.linspace(0, 1, count + 1).reshape(-1, *[1] * x.lower.ndim)
+    points = (x.real.lower + (x.real.upper - x.real.lower) * shares).astype(x.dtype)
+    points[0], points[-1] = x.lower, x.upper
+    points = np.clip(points, x.lower, x.upper)
+    return Bounds(points[:-1], points[1:])
 
 
-def multiply(apply: Bilinear, a: Form, b: Form, terms: int) -> Form | None:
-    """Return what a bilinear map, of so many terms, makes of forms: a m + n (b - m) + (a - n)(b - m), at n and m."""
-    n, m = a.planes[0], b.planes[0]
-    sizes = [apply(a.extent, np.abs(m)), apply(np.abs(n), b.reach), apply(a.reach, b.reach)]
-    count = max(len(a.planes), len(b.planes))
-    if count * sizes[0].size > _MOST_ELEMENTS:
-        return None
-    planes = np.zeros((count, *sizes[0].shape))
-    for total, plane in zip(planes, a.planes, strict=False):
-        total += apply(plane, m)
-    for total, plane in zip(planes[1:], b.planes[1:], strict=False):
-        total += apply(n, plane)
-    radius = apply(a.radius, np.abs(m)) + apply(np.abs(n), b.radius) + sizes[2]
-    return Form(planes, radius + (terms + 10) * _OWN * sum(sizes))
+def _follow_planes(rule: Rule, node: NodeView, *operands: Bounds | None) -> Any:
+    """Apply a rule in float64 to what is left of operands, and to each of their planes; of two factors, to one's."""
+    found = rule(node, *operands)
+    results: list[Bounds] = [found] if isinstance(found, Bounds) else found
+    forms = {place: one.form for place, one in enumerate(operands) if one is not None and one.form}
+    if node.op in ("Div", "BatchNormalization") or (forms.keys() >= {0, 1} and node.op in _PRODUCTS):
+        forms = {place: one for place, one in forms.items() if place == 0}
+    if node.op == "Mul" and node.proto.input[0] == node.proto.input[1]:
+        return found  # lines follow squares
+    count = max((len(one.planes) for one in forms.values()), default=0)
+    if not count or count * sum(one.lower.size for one in results) > _MOST_ELEMENTS:
+        return found
+
+    def apply(parts: Mapping[int, Bounds]) -> list[Bounds]:
+        reals = [one and (one.real if one.is_float else one) for one in operands]
+        made = rule(node, *(parts.get(place, one) for place, one in enumerate(reals)))
+        return [one.outward for one in ([made] if isinstance(made, Bounds) else made)]
+
+    nothing = {place: Bounds.of(np.zeros_like(one.rest.lower)) for place, one in forms.items()}
+    zeros, rests = apply(nothing), apply({place: one.rest for place, one in forms.items()})
+    planes, error = [np.zeros((count, *one.shape)) for one in results], [np.zeros(one.shape) for one in results]
+    for row in range(count):
+        parts = {place: Bounds.of(one.planes[row]) for place, one in forms.items() if row < len(one.planes)}
+        for at, (made, zero) in enumerate(zip(apply(nothing | parts), zeros, strict=True)):
+            planes[at][row] = (made - zero).middle
+            error[at] += (made - zero).radius
+    return [
+        Bounds(one.lower, one.upper, Form(plane, rest.widen(more * (1 + 1e-6) + one.stray + _rounding(one))))
+        for one, plane, rest, more in zip(results, planes, rests, error, strict=True)
+    ]
+
+
+def _rounding(found: Bounds) -> np.ndarray:
+    return 2 * unit(found.dtype) * found.size + least(found.dtype)

@@ -10,6 +10,7 @@ import numpy as np
 
 from ranum_falsify.checker.bounds import Bounds, corners, drift, enclose, least, require, unit
 from ranum_falsify.checker.elementwise import same_float
+from ranum_falsify.checker.forms import affine
 from ranum_falsify.checker.node import NodeView, rule
 from ranum_falsify.checker.sums import add_elements, add_products
 
@@ -50,6 +51,7 @@ def _soft(node: NodeView, x: Bounds) -> Bounds:
 
 
 @rule("BatchNormalization")
+@affine
 def _batch_normalise(node: NodeView, x: Bounds, *statistics: Bounds) -> Bounds:
     """Bound BatchNormalization with given statistics."""
     dtype, epsilon = same_float(x, *statistics), float(node.attribute("epsilon", 1e-5))
@@ -61,9 +63,8 @@ def _batch_normalise(node: NodeView, x: Bounds, *statistics: Bounds) -> Bounds:
     factor = corners(lambda scale, square: scale / np.sqrt(square), scale.ends, wide.ends)
     reach = (x.size + mean.size) * factor.size + bias.size
     require(reach * 2 < np.finfo(dtype).max)
-    form = x.form and add_products(np.multiply, x, factor, 1, [bias - mean * factor]).form
     error = 64 * unit(dtype) * reach + 4 * least(dtype) * (1 + x.size)
-    return enclose((x - mean) * factor + bias, dtype, error, form)
+    return enclose((x - mean) * factor + bias, dtype, error)
 
 
 @rule("LayerNormalization InstanceNormalization RMSNormalization SimplifiedLayerNormalization")

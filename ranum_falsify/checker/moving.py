@@ -9,7 +9,7 @@ import numpy as np
 
 from ranum_falsify.checker.bounds import Bounds, require
 from ranum_falsify.checker.elementwise import choose
-from ranum_falsify.checker.forms import Form
+from ranum_falsify.checker.forms import affine
 from ranum_falsify.checker.node import RULES, NodeView, Rule, rule
 from ranum_falsify.checker.sums import roundings
 
@@ -51,6 +51,7 @@ rule("Shape Size")(lambda node, x: [Bounds.of(one) for one in node.run(x.lower)]
 
 
 @rule(" ".join(_MOVING))
+@affine
 def _move(node: NodeView, *operands: Bounds | None) -> list[Bounds]:
     """Move both ends, and coefficients, to where positions go; 0 is that of what is filled in."""
     moves = [place in _MOVING[node.op] and one is not None for place, one in enumerate(operands)]
@@ -64,20 +65,11 @@ def _move(node: NodeView, *operands: Bounds | None) -> list[Bounds]:
         if moves[place] and one is not None:
             given[place] = np.arange(start, start + one.lower.size).reshape(one.shape)
             start += one.lower.size
-    lower, upper = _join([one.lower[None] for one in moved])[0], _join([one.upper[None] for one in moved])[0]
-    form = None
-    if any(one.form for one in moved):
-        forms = [one.linear for one in moved]
-        most = max(len(one.planes) for one in forms)
-        form = Form(_join([one.planes for one in forms], most), _join([one.radius[None] for one in forms])[0])
-    made = node.run(*given)
-    return [Bounds(lower[to], upper[to], form and Form(form.planes[:, to], form.radius[to])) for to in made]
-
-
-def _join(arrays: Sequence[np.ndarray], rows: int = 1) -> np.ndarray:
-    """Return the elements of arrays beside each other, after 0, for each of a first dimension, with more rows of 0."""
-    flat = [np.pad(one.reshape(len(one), -1), [(0, rows - len(one)), (0, 0)]) for one in arrays]
-    return np.concatenate([np.zeros((rows, 1), arrays[0].dtype), *flat], axis=1)
+    lower, upper = (
+        np.concatenate([np.zeros(1, end[0].dtype), *(one.reshape(-1) for one in end)])
+        for end in ([one.lower for one in moved], [one.upper for one in moved])
+    )
+    return [Bounds(lower[to], upper[to]) for to in node.run(*given)]
 
 
 def _is_plain(node: NodeView, x: Bounds | None, second: Bounds | None = None, *rest: Bounds | None) -> bool:

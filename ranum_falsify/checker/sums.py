@@ -3,32 +3,32 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from ranum_falsify.checker.bounds import Bounds, drift, enclose, least, require
 from ranum_falsify.checker.elementwise import same_float, square
-from ranum_falsify.checker.forms import Bilinear, Form, add_up, multiply
+from ranum_falsify.checker.forms import affine
 from ranum_falsify.checker.node import NodeView, rule
 
 _EXTRA_ROUNDINGS = 6  # a bias added, either factor and the result scaled, conversions
 
+Bilinear = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
-def roundings(
-    found: Bounds, magnitude: np.ndarray, terms: int, dtype: np.dtype[Any], scale: float = 1.0, form: Form | None = None
-) -> Bounds:
+
+def roundings(found: Bounds, magnitude: np.ndarray, terms: int, dtype: np.dtype[Any], scale: float = 1.0) -> Bounds:
     """Bound sums as runtimes compute them, in any order, if no partial sum overflows.
 
-    Of the terms, there are the sum, that of magnitudes, their number and type, a factor of all of them, which kernels
-    may apply before or after they add up, and the sum as linear functions.
+    Of the terms, there are the sum, that of magnitudes, their number and type, and a factor of all of them, which
+    kernels may apply before or after they add up.
     """
     count = terms + _EXTRA_ROUNDINGS
     error = magnitude * drift(count, dtype) + 2 * count * least(dtype) * (magnitude > 0) * max(1.0, abs(scale))
     whole = (magnitude + error) * (1 + 1e-6) * max(1.0, 1 / abs(scale))
     require(found.lower.size, terms, whole < np.finfo(dtype).max)
-    return enclose(found, dtype, error, form)
+    return enclose(found, dtype, error)
 
 
 def add_products(
@@ -39,24 +39,19 @@ def add_products(
     A bilinear function computes them in float64, of so many terms; a bias is added; `scale` is a factor of all.
     """
     x, y, added = a.real, b.real if scale == 1.0 else b * Bounds.of(scale), [one for one in bias if one is not None]
-    centres = [one.lower / 2 + one.upper / 2 for one in (x, y)]
-    radii = [one.upper / 2 - one.lower / 2 for one in (x, y)]
-    centre, magnitude = apply(*centres), apply(x.size, y.size)
-    radius = apply(radii[0], np.abs(centres[1]) + radii[1])
-    if radii[1].any():
-        radius = radius + apply(np.abs(centres[0]), radii[1])
-    found, form = Bounds(centre - radius, centre + radius), None
+    centre, magnitude = apply(x.middle, y.middle), apply(x.size, y.size)
+    radius = apply(x.radius, np.abs(y.middle) + y.radius)
+    if y.radius.any():
+        radius = radius + apply(np.abs(x.middle), y.radius)
+    found = Bounds(centre - radius, centre + radius)
     for one in added:
         found, magnitude = found + one, magnitude + one.size
-    if any(one.form for one in (a, b, *added)):
-        product = multiply(apply, a.linear, (b if scale == 1.0 else y).linear, terms)
-        form = product and add_up(product, *(one.linear for one in added))
     positive = all((one.lower >= 0).all() for one in (x, y, *added))
-    made = roundings(found, magnitude, terms, same_float(a), scale, form)
-    return made.at_least(0.0 if positive else -np.inf)
+    return roundings(found, magnitude, terms, same_float(a), scale).at_least(0.0 if positive else -np.inf)
 
 
 @rule("Sum Mean")
+@affine
 def _add_up(node: NodeView, first: Bounds, *others: Bounds) -> Bounds:
     same_float(first, *others)
     count = 1 + len(others)
@@ -66,6 +61,7 @@ def _add_up(node: NodeView, first: Bounds, *others: Bounds) -> Bounds:
 
 
 @rule("MatMul Gemm com.microsoft.FusedMatMul")
+@affine
 def _multiply(node: NodeView, x: Bounds, w: Bounds, bias: Bounds | None = None) -> Bounds:
     """Bound products of matrices."""
     same_float(x, w, bias)
@@ -85,6 +81,7 @@ def _multiply(node: NodeView, x: Bounds, w: Bounds, bias: Bounds | None = None) 
 
 
 @rule("Conv ConvTranspose")
+@affine
 def _convolve(node: NodeView, x: Bounds, w: Bounds, bias: Bounds | None = None) -> Bounds:
     same_float(x, w, bias)
     column = bias and bias.map(lambda end: end.reshape(-1, *[1] * (x.lower.ndim - 2)))
@@ -113,7 +110,7 @@ def _transposed(node: NodeView, x: np.ndarray, w: np.ndarray) -> np.ndarray:
     return node.run(padded, np.concatenate(parts))[0]
 
 
-@rule("AveragePool GlobalAveragePool GlobalMaxPool MaxPool")
+@rule("GlobalMaxPool MaxPool")
 def _pool(node: NodeView, x: Bounds) -> list[Bounds]:
     """Bound the means of windows, or their greatest elements, which convolutions pick one by one."""
     require(x.lower.size, x.lower.ndim > 2)
@@ -134,6 +131,9 @@ def _pool(node: NodeView, x: Bounds) -> list[Bounds]:
     return [add_products(add, x, Bounds.of(size / counts), size, scale=1 / size)]
 
 
+rule("AveragePool GlobalAveragePool")(affine(_pool))
+
+
 # reductions ----------------------------------------------------------------------------------------------------------
 
 
@@ -146,7 +146,7 @@ def axes_of(node: NodeView, x: Bounds, axes: Bounds | None = None) -> tuple[int,
     return tuple(sorted(int(axis) % x.lower.ndim for axis in listed))
 
 
-@rule("ReduceSum ReduceMean ReduceL1 ReduceL2 ReduceSumSquare")
+@rule("ReduceL1 ReduceL2 ReduceSumSquare")
 def _reduce(node: NodeView, x: Bounds, axes: Bounds | None = None) -> Bounds:
     """Bound sums of elements, of their squares or of their magnitudes, and means and roots of such."""
     over, keep = axes_of(node, x, axes), bool(node.attribute("keepdims", 1))
@@ -155,6 +155,9 @@ def _reduce(node: NodeView, x: Bounds, axes: Bounds | None = None) -> Bounds:
         total = add_elements("ReduceSum", square(x), over, keep=keep)
         return total if node.op == "ReduceSumSquare" else node.call("Sqrt", total)
     return add_elements(node.op, node.call("Abs", x) if node.op == "ReduceL1" else x, over, keep=keep)
+
+
+rule("ReduceSum ReduceMean")(affine(_reduce))
 
 
 def add_elements(op: str, x: Bounds, axes: tuple[int, ...], *, keep: bool) -> Bounds:

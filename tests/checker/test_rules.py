@@ -76,15 +76,14 @@ def named(box: list[Bounds | None]) -> tuple[list[Bounds | None], int]:
 
 
 def place_of(box: list[Bounds | None], values: list[np.ndarray | None], count: int) -> np.ndarray:
-    """Where a point of a box lies along each direction, after 1 for the constant."""
-    place = np.zeros(1 + count)
-    place[0] = 1
+    """Where a point of a box lies along each direction."""
+    place = np.zeros(count)
     for one, x in zip(box, values, strict=True):
         if one is not None and one.form is not None and x is not None:
             planes = one.form.planes.reshape(len(one.form.planes), -1)
-            at, element = np.nonzero(planes[1:])
-            far = x.astype(np.float64).reshape(-1)[element] - planes[0][element]
-            place[1 + at] = far / planes[1 + at, element]
+            at, element = np.nonzero(planes)
+            far = x.astype(np.float64).reshape(-1)[element] - one.form.rest.middle.reshape(-1)[element]
+            place[at] = far / planes[at, element]
     return place
 
 
@@ -129,10 +128,10 @@ def faults_of(case: OperatorCase, rng: np.random.Generator, *, forms: bool, opti
                 faults.append(f"{case.id} {name}: {y.dtype}{y.shape} {said.dtype}{said.lower.shape} {y} {said}"[:600])
             if inside and said.form is not None:
                 place = place_of(box, values, count)[: len(said.form.planes)]
-                middle = np.tensordot(place, said.form.planes, 1)
-                own = 1e-12 * said.form.extent  # of computing the middle here
-                if not (np.abs(y.astype(np.float64) - middle) <= said.form.radius + own).all():
-                    faults.append(f"{case.id} {name}: {y} strays from {middle} by more than {said.form.radius}"[:600])
+                far = y.astype(np.float64) - np.tensordot(place, said.form.planes, 1)
+                own = 1e-12 * said.form.range.size  # of computing it here
+                if not ((said.form.rest.lower - own <= far) & (far <= said.form.rest.upper + own)).all():
+                    faults.append(f"{case.id} {name}: {far} is left of {y}, not in {said.form.rest}"[:600])
     return 1 + any(one is not None and one.form is not None for one in found), faults
 
 
