@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -32,16 +33,13 @@ def choose(node: NodeView, *operands: Bounds | None) -> Bounds:
     for place, one in enumerate(operands):
         known = place == 0 or not node.op.startswith("Reduce")
         require(one is None or (one.lower.size and (known or one.is_point) and (node.op != "Neg" or one.is_float)))
-    return corners(lambda *ends: node.run(*ends)[0], *([None] if one is None else one.ends for one in operands))
+    choices: list[list[Any]] = [[None] if one is None else one.ends for one in operands]
+    if node.op == "Abs":
+        choices[0].append(np.clip(choices[0][0].dtype.type(0), choices[0][0], choices[0][-1]))
+    return corners(lambda *ends: node.run(*ends)[0], *choices)
 
 
-rule("Clip Max Min Relu")(lined(choose))
-
-
-@rule("Abs")
-@lined
-def _magnitude(node: NodeView, x: Bounds) -> Bounds:
-    return corners(np.abs, [x.lower, x.upper, np.clip(x.dtype.type(0), x.lower, x.upper)])
+rule("Abs Clip Max Min Relu")(lined(choose))
 
 
 @rule("Equal Xor")
@@ -107,22 +105,6 @@ def _divide(node: NodeView, a: Bounds, b: Bounds | None = None) -> Bounds:
 rule("Div")(affine(_divide))
 
 
-@rule("LeakyRelu PRelu HardSigmoid")
-@lined
-def _bend(node: NodeView, x: Bounds, slope: Bounds | None = None) -> Bounds:
-    """Bound functions of two straight lines, or of three."""
-    dtype = same_float(x)
-    if node.op == "HardSigmoid":
-        alpha, beta = node.attribute("alpha", 0.2), node.attribute("beta", 0.5)
-        margin = 4 * unit(dtype) * (abs(alpha) * x.size + abs(beta)) + least(dtype)
-        line = Bounds.of(alpha) * x + Bounds.of(beta)
-        return enclose(line.widen(margin).map(lambda end: np.clip(end, 0, 1)), dtype)
-    slope = Bounds.of(node.attribute("alpha", 0.01)) if slope is None else slope
-    ends = [*x.real.ends, np.clip(0.0, x.real.lower, x.real.upper)]
-    found = corners(lambda x, slope: np.where(x > 0, x, x * slope), ends, slope.real.ends)
-    return enclose(found, dtype, 4 * unit(dtype) * found.size + least(dtype))
-
-
 @rule("Cast CastLike")
 def _cast(node: NodeView, x: Bounds, like: Bounds | None = None) -> Bounds:
     """Bound conversions: to the nearest float, some of which ONNX Runtime leaves out, and towards 0."""
@@ -158,19 +140,23 @@ _MOST_EXP = {"float16": 11.0, "float64": 700.0}
 
 @dataclass(frozen=True)
 class Function:
-    """A function that rises, or falls until it turns, and then rises.
+    """A function that only rises, or only falls, on either side of where it turns, and with each of its parameters.
 
     Attributes:
         values: The function itself, in float64.
         absolute: Absolute errors of its kernels of float16, float32 and float64.
+        roundings: How often kernels round, where that is all.
+        parameters: Attributes that follow its operands.
         start: What its operand must not lie below; None: it has to be positive, where denormal ones are taken for 0.
         by_exp: Whether ONNX Runtime computes exp(x) of large operands, except in float32, whose kernels do not.
         range: What no result lies outside of.
         turn: About where it turns, so that its value there is off by less than the absolute errors.
     """
 
-    values: Callable[[np.ndarray], np.ndarray]
+    values: Callable[..., np.ndarray]
     absolute: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    roundings: int = 0
+    parameters: tuple[tuple[str, float], ...] = ()
     start: float | None = -math.inf
     by_exp: bool = False
     range: tuple[float, float] = (-math.inf, math.inf)
@@ -185,8 +171,8 @@ def _sigmoid(x: np.ndarray) -> np.ndarray:
     return np.asarray(np.exp(np.minimum(x, 0)) / (1 + np.exp(-np.abs(x))))
 
 
-def _softplus(x: np.ndarray) -> np.ndarray:
-    return np.asarray(np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x))))
+def _bend(x: np.ndarray, slope: np.ndarray) -> np.ndarray:
+    return np.asarray(np.where(x > 0, x, x * slope))
 
 
 _ONE = 1 + 1e-6
@@ -198,37 +184,48 @@ FUNCTIONS: Mapping[str, Function] = {
     "Sigmoid": Function(_sigmoid, (1e-4, 1e-6, 1e-14), range=(0, _ONE)),
     "Tanh": Function(np.tanh, (1e-7, 1e-35, 1e-300), range=(-_ONE, _ONE)),
     "Erf": Function(_erf, (1e-4, 1e-35, 1e-300), range=(-_ONE, _ONE)),
-    "Softplus": Function(_softplus, (1e-7, 1e-35, 1e-7), by_exp=True, range=(0, math.inf)),
+    "Softplus": Function(partial(np.logaddexp, 0.0), (1e-7, 1e-35, 1e-7), by_exp=True, range=(0, math.inf)),
     "Atan": Function(np.arctan, (1e-7, 1e-35, 1e-300), range=(-1.6, 1.6)),
     "Elu": Function(lambda x: np.where(x > 0, x, np.expm1(np.minimum(x, 0))), _ABOUT, range=(-_ONE, math.inf)),
     "HardSwish": Function(lambda x: x * np.clip(x / 6 + 0.5, 0, 1), _ABOUT, turn=-1.5),
-    "Mish": Function(lambda x: x * np.tanh(_softplus(x)), _ABOUT, by_exp=True, turn=-1.19247),
+    "Mish": Function(lambda x: x * np.tanh(np.logaddexp(0.0, x)), _ABOUT, by_exp=True, turn=-1.19247),
     "Swish": Function(lambda x: x * _sigmoid(x), _ABOUT, turn=-1.27846),
     "Gelu": Function(lambda x: x * (1 + _erf(x / math.sqrt(2))) / 2, _ABOUT, turn=-0.75179),
     "Softsign": Function(lambda x: x / (1 + np.abs(x)), range=(-_ONE, _ONE)),
+    "LeakyRelu": Function(_bend, roundings=4, parameters=(("alpha", 0.01),), turn=0.0),
+    "PRelu": Function(_bend, roundings=4, turn=0.0),
+    "HardSigmoid": Function(
+        lambda x, alpha, beta: np.clip(alpha * x + beta, 0, 1),
+        (6e-3, 1e-6, 1e-14),
+        parameters=(("alpha", 0.2), ("beta", 0.5)),
+        range=(0, 1),
+    ),
 }
 """The functions by ONNX operator; both forms of Gelu lie within 4.8e-4 of each other, which its users add."""
 
 
-def apply_function(function: Function, x: Bounds, extra: float = 0.0) -> Bounds:
+def apply_function(function: Function, x: Bounds, *others: Bounds, extra: float = 0.0) -> Bounds:
     """Return bounds of what a function makes of a tensor."""
     name, real = same_float(x).name, x.real
     most = _MOST_EXP.get(name, math.inf) if function.by_exp else math.inf
     require(real.lower >= (least(x.dtype) if function.start is None else function.start), real.upper <= most)
-    found = corners(function.values, [*real.ends, np.clip(function.turn, real.lower, real.upper)])
+    ends = [*real.ends, np.clip(function.turn, real.lower, real.upper)]
+    found = corners(function.values, ends, *(one.real.ends for one in others))
     absolute = function.absolute[("float16", "float32", "float64").index(name)] + extra
-    wide = Bounds(
-        found.lower - RELATIVE[name] * np.abs(found.lower) - absolute,
-        found.upper + RELATIVE[name] * np.abs(found.upper) + absolute,
-    ).map(lambda end: np.clip(end, *function.range))
+    relative = function.roundings * unit(x.dtype) if function.roundings else RELATIVE[name]
+    low, high = (relative * np.abs(end) + absolute for end in (found.lower, found.upper))
+    wide = Bounds(found.lower - low, found.upper + high).map(lambda end: np.clip(end, *function.range))
     return enclose(wide, x.dtype, 0.0).at_least(0.0 if function.range[0] == 0 else -np.inf)
 
 
 @rule(" ".join(FUNCTIONS))
 @lined
-def _function(node: NodeView, x: Bounds) -> Bounds:
-    approximate = node.op == "Gelu" and node.attribute("approximate", "none") == "tanh"
-    return apply_function(FUNCTIONS[node.op], x, 5e-4 if approximate else 0.0)
+def _function(node: NodeView, x: Bounds, *others: Bounds) -> Bounds:
+    function = FUNCTIONS[node.op]
+    parameters = [Bounds.of(node.attribute(name, default)) for name, default in function.parameters]
+    require(node.op != "HardSigmoid" or abs(parameters[1].lower) <= 1)  # of it, the absolute errors are
+    is_approximate = node.op == "Gelu" and node.attribute("approximate", "none") == "tanh"
+    return apply_function(function, x, *others, *parameters, extra=5e-4 if is_approximate else 0.0)
 
 
 @rule("com.microsoft.Gelu com.microsoft.BiasGelu com.microsoft.FastGelu com.microsoft.QuickGelu")
@@ -238,7 +235,7 @@ def _biased(node: NodeView, x: Bounds, bias: Bounds | None = None) -> Bounds:
     x = x if bias is None else enclose(x + bias, x.dtype)
     quick = node.op == "QuickGelu"  # x sigmoid(1.702 x) is 0.03 from Gelu at most
     require(not quick or abs(float(node.attribute("alpha", 1.702)) - 1.702) <= 1e-6)
-    return apply_function(FUNCTIONS["Gelu"], x, 0.03 if quick else 5e-4)
+    return apply_function(FUNCTIONS["Gelu"], x, extra=0.03 if quick else 5e-4)
 
 
 @rule("Pow")

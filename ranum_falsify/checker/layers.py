@@ -23,28 +23,25 @@ _FARTHEST_DRAW = 40.0  # of normal numbers made of 53 random bits, in deviations
 
 @rule("Softmax LogSoftmax")
 def _soft(node: NodeView, x: Bounds) -> Bounds:
-    """Bound Softmax and LogSoftmax."""
-    dtype, shape, real = same_float(x), x.shape, x.real
-    require(x.lower.size, x.lower.ndim)
-    axis = int(node.attribute("axis", -1 if node.opset >= 13 else 1)) % len(shape)
-    if node.opset < 13:
-        real, axis = real.map(lambda end: end.reshape(math.prod(shape[:axis]), -1)), 1
-    n, share = real.shape[axis], SOFTMAX[dtype.name]
-    top = real.upper.max(axis, keepdims=True)
+    dtype, real, rank = same_float(x), x.real, x.lower.ndim
+    axis = int(node.attribute("axis", -1 if node.opset >= 13 else 1)) % rank
+    axes = (axis,) if node.opset >= 13 else tuple(range(axis, rank))
+    n, share = math.prod(x.shape[axis] for axis in axes), SOFTMAX[dtype.name]
+    top = real.upper.max(axes, keepdims=True)
     low, high = np.exp(real.lower - top), np.exp(real.upper - top)
     slack = (n + 8) * 2.0**-50
-    total = high.sum(axis, keepdims=True) * (1 + slack)
-    fewest = np.maximum(low.sum(axis, keepdims=True) - low - slack * total, 0.0)  # of the others
+    total = high.sum(axes, keepdims=True) * (1 + slack)
+    fewest = np.maximum(low.sum(axes, keepdims=True) - low - slack * total, 0.0)  # of the others
     most = np.maximum(total - high, 0.0) + slack * total
     logs = Bounds(real.lower - top - np.log(low + most + 1e-300), real.upper - top - np.log(high + fewest + 1e-300))
     if node.op == "LogSoftmax":
-        rounded = 2 * drift(n + 4, dtype) + 8 * unit(dtype) * real.size.max(axis, keepdims=True)
+        rounded = 2 * drift(n + 4, dtype) + 8 * unit(dtype) * real.size.max(axes, keepdims=True)
         error = [share * (1 + np.abs(end)) + rounded for end in (logs.lower, logs.upper)]
         ends = logs.lower - error[0], np.minimum(np.where(high > 0, logs.upper + error[1], 0.0), 0.0)
     else:
         shares, share, lost = logs.map(np.exp), share + 2 * drift(n, dtype), 2 * least(dtype)
         ends = np.maximum(shares.lower * (1 - share) - lost, 0), np.minimum(shares.upper * (1 + share) + lost, 1)
-    return enclose(Bounds(*ends), dtype).map(lambda end: end.reshape(shape))
+    return enclose(Bounds(*ends), dtype)
 
 
 # normalisations ------------------------------------------------------------------------------------------------------
@@ -84,16 +81,15 @@ def _normalise(node: NodeView, x: Bounds, scale: Bounds, bias: Bounds | None = N
         # ONNX Runtime's variance cancels beside a scale or a bias that broadcasts.
         whole = [math.prod(one.shape) == math.prod(x.shape[start:]) for one in (scale, bias) if one is not None]
         require(not is_centred or all(whole))
-    axes, real, floor = tuple(range(start, rank)), x.real, math.sqrt(epsilon)
-    n, magnitude = math.prod(x.shape[start:]), x.size.max(axes, keepdims=True)
+    axes, real, floor, n = tuple(range(start, rank)), x.real, math.sqrt(epsilon), math.prod(x.shape[start:])
+    magnitude = x.size.max(axes, keepdims=True)
     require(x.lower.size, epsilon >= 1e-20, 4 * n * (magnitude + 1) ** 2 < np.finfo(dtype).max)
-    strays = np.zeros_like(magnitude)
+    strays = drift(n + 8 * n.bit_length() + 32, dtype) * magnitude if is_centred else 0.0 * magnitude
     if is_centred:
-        strays = drift(n + 8 * n.bit_length() + 32, dtype) * magnitude
         real = (real - real.map(lambda end: end.mean(axes, keepdims=True))).widen(strays)
     limit = (math.sqrt(n) + 4 * strays / floor) * (1 + 64 * unit(dtype)) * (1 + drift(n, dtype))
-    low, high = np.minimum(real.lower / floor * 1.01, 0.0), np.maximum(real.upper / floor * 1.01, 0.0)
-    z = Bounds(np.maximum(low, -limit), np.minimum(high, limit))
+    z = (real * Bounds.of(1.01 / floor)).map(lambda end: np.clip(end, -limit, limit))
+    z = Bounds(np.minimum(z.lower, 0), np.maximum(z.upper, 0))
     margin = 32 * unit(dtype) * (z.size * gain.size + shift.size) + 4 * least(dtype)
     return [enclose(z * gain + shift, dtype, margin), *[None] * (len(node.proto.output) - 1)]
 
@@ -132,9 +128,8 @@ def _recur(node: NodeView, x: Bounds, w: Bounds, r: Bounds, b: Bounds | None = N
     weights = 0.0 if b is None else 4 * float(b.size.max())
     require(4 * (reach + weights + held) * (1 + drift(width + size, dtype)) < np.finfo(dtype).max)
     shapes = [(steps, ways, batch, size), (ways, batch, size), (ways, batch, size)]
-    return [_within(top, shape, dtype) for top, shape in zip((most, most, held), shapes, strict=True)][
-        : len(node.proto.output)
-    ]
+    made = zip((most, most, held), shapes, strict=True)
+    return [_within(top, shape, dtype) for top, shape in made][: len(node.proto.output)]
 
 
 @rule("com.microsoft.DynamicQuantizeLSTM")
@@ -175,25 +170,21 @@ def _fused(node: NodeView, *operands: Bounds) -> Bounds:
 def _likelihood(node: NodeView, x: Bounds, labels: Bounds) -> Bounds:
     """Bound NegativeLogLikelihoodLoss of labels that are classes, without weights."""
     require(x.is_float, labels.lower.size, labels.lower >= 0, labels.upper < x.shape[1])
-    of_each, reduction = Bounds(-x.upper.max(1), -x.lower.min(1)), node.attribute("reduction", "mean")
-    if reduction == "none":
-        return of_each
-    kind = {"sum": "ReduceSum", "mean": "ReduceMean"}[reduction]
-    return add_elements(kind, of_each, tuple(range(labels.lower.ndim)), keep=False)
+    each, reduction = Bounds(-x.upper.max(1), -x.lower.min(1)), node.attribute("reduction", "mean")
+    axes = tuple(range(labels.lower.ndim))
+    return each if reduction == "none" else add_elements(f"Reduce{reduction.title()}", each, axes, keep=False)
 
 
 @rule("RandomUniform RandomNormal RandomUniformLike RandomNormalLike")
 def _draw(node: NodeView, like: Bounds | None = None) -> Bounds:
-    """Bound random numbers."""
     shape = node.attribute("shape", None) if like is None else like.shape
     require(node.attribute("dtype", 1) == 1, like is None or like.dtype == np.float32)
-    if node.op.startswith("RandomUniform"):
-        low, high = node.attribute("low", 0.0), node.attribute("high", 1.0)
-    else:
+    low, high = node.attribute("low", 0.0), node.attribute("high", 1.0)
+    if node.op.startswith("RandomNormal"):
         mean, reach = node.attribute("mean", 0.0), _FARTHEST_DRAW * abs(node.attribute("scale", 1.0))
         low, high = mean - reach, mean + reach
-    error, drawn = 4 * 2.0**-24 * max(abs(low), abs(high), high - low), (np.full(shape, low), np.full(shape, high))
-    return enclose(Bounds(*drawn), np.dtype(np.float32), error).at_least(low)
+    error = 4 * 2.0**-24 * max(abs(low), abs(high), high - low)
+    return enclose(Bounds(np.full(shape, low), np.full(shape, high)), np.dtype(np.float32), error).at_least(low)
 
 
 # quantised -----------------------------------------------------------------------------------------------------------
@@ -278,27 +269,27 @@ def _requantise(node: NodeView, x: Bounds, *rest: Bounds | None) -> Bounds:
     return _full(_shape(node, op, *(one for one in factors if one is not None)), zero.dtype)
 
 
-@rule("MatMulInteger ConvInteger")
-def _multiply_integers(node: NodeView, x: Bounds, w: Bounds, *zeros: Bounds | None) -> Bounds:
-    """Bound MatMulInteger and ConvInteger, exact sums of products of what is left of integers by their zero points."""
-    op, around = ("MatMul", 0) if node.op == "MatMulInteger" else ("Conv", w.lower.ndim - 1)
-    columns = [(-1, 1) if op == "MatMul" else (-1, *[1] * (around - 1)), (-1, *[1] * around)]
+@rule("MatMulInteger ConvInteger com.microsoft.MatMulIntegerToFloat com.microsoft.DynamicQuantizeMatMul")
+def _multiply_integers(node: NodeView, x: Bounds, w: Bounds, *rest: Bounds | None) -> Bounds:
+    """Bound products of what is left of integers by their zero points, exact, or scaled and with a bias.
+
+    DynamicQuantizeMatMul makes integers of its first factor itself, which scaled are about that again.
+    """
+    scales, zeros, bias, op = 0, [*rest, None, None][:2], [], "Conv" if node.op == "ConvInteger" else "MatMul"
+    if node.op == "MatMulIntegerToFloat":
+        scales, zeros, bias = _largest(rest[0]) * _largest(rest[1]), [*rest[2:], None, None][:2], rest[4:]
+    elif node.op == "DynamicQuantizeMatMul":
+        x, scales = _within(1.05 * float(x.size.max()), x.shape, np.dtype(np.float64)), _largest(rest[0])
+        zeros, bias = [None, *rest[1:2], None][:2], rest[2:]
+    columns = ((-1, 1), (-1,)) if op == "MatMul" else ((), (-1, *[1] * (w.lower.ndim - 1)))
     a, b = (
-        one if zero is None else one - zero.map(lambda end: end.reshape(column))
-        for one, zero, column in zip((x, w), (*zeros, None, None), columns, strict=False)
+        one.real if zero is None else one - zero.map(lambda end, to=column: end.reshape(to))
+        for one, zero, column in zip((x, w), zeros, columns, strict=True)
     )
     terms = w.shape[-2] if op == "MatMul" else math.prod(w.shape[1:])
-    found = add_products(lambda a, b: node.like(op).run(a, b)[0], a.real, b.real, terms)
-    return _whole(Bounds(np.floor(found.lower), np.ceil(found.upper)), np.dtype(np.int32))
-
-
-@rule("com.microsoft.MatMulIntegerToFloat com.microsoft.DynamicQuantizeMatMul")
-def _scaled_product(node: NodeView, x: Bounds, w: Bounds, *rest: Bounds | None) -> Bounds:
-    """Bound MatMulIntegerToFloat, and DynamicQuantizeMatMul, which quantises its first factor itself."""
-    dynamically = node.op == "DynamicQuantizeMatMul"
-    scales, bias = rest[: 1 if dynamically else 2], rest[2 if dynamically else 4 :]
-    scale, most = math.prod(map(_largest, scales)), 1.05 * float(x.size.max()) if dynamically else 255.0
+    found = add_products(lambda a, b: node.like(op).run(a, b)[0], a, b, terms)
+    if not scales:
+        return _whole(Bounds(np.floor(found.lower), np.ceil(found.upper)), np.dtype(np.int32))
     # Beside scales of fewer dimensions than a batch, ONNX Runtime scales the bias, too.
-    shift = sum(float(one.size.max()) for one in bias if one is not None) * max(scale, 1.0) * max(most, 1.0)
-    reach = 255.0 * w.shape[-2] * most * scale + shift
-    return _within(reach * (1 + 1e-3), _shape(node, "MatMul", x, w), np.dtype(np.float32))
+    shift = sum(float(one.size.max()) for one in bias if one is not None) * max(scales, 1.0) * max(float(a.size.max()), 1.0)
+    return _within(((found.size * scales).max() + shift) * (1 + 1e-3), found.shape, np.dtype(np.float32))
