@@ -49,32 +49,28 @@ class NodeView:
         self.proto, self.op, self.away = proto, proto.op_type, 0.0
         self.key = self.op if proto.domain in ("", "ai.onnx") else f"{proto.domain}.{self.op}"
         self.opset = next((one.version for one in opsets if one.domain in ("", "ai.onnx")), 0)
-        self._opsets, self._read = opsets, set(_IDLE)
-
-    def require_read(self) -> None:
-        """Raise where an attribute that no rule asked for is not what it is by default."""
-        for one in self.proto.attribute:
-            if one.name not in self._read:
-                default = onnx.defs.get_schema(self.op, self.opset, self.proto.domain).attributes[one.name]
-                value = onnx.helper.get_attribute_value(default.default_value)
-                require(one.type == default.default_value.type, value == onnx.helper.get_attribute_value(one))
+        self._given, self._read = {one.name: one for one in proto.attribute}, set(_IDLE)
 
     def attribute(self, name: str, default: Any) -> Any:
         """Return an attribute; numbers are float32, those of a default, too."""
         self._read.add(name)
-        found = next((one for one in self.proto.attribute if one.name == name), None)
         default = float(np.float32(default)) if isinstance(default, float) else default
-        value = default if found is None else onnx.helper.get_attribute_value(found)
+        value = onnx.helper.get_attribute_value(self._given[name]) if name in self._given else default
         return value.decode() if isinstance(value, bytes) else value
+
+    def require_read(self) -> None:
+        """Raise where an attribute that no rule asked for is not what it is by default."""
+        for name in self._given.keys() - self._read:
+            default = onnx.defs.get_schema(self.op, self.opset, self.proto.domain).attributes[name].default_value
+            require(onnx.helper.get_attribute_value(default) == onnx.helper.get_attribute_value(self._given[name]))
 
     def like(self, op: str, **attributes: Any) -> NodeView:
         """Return a node of another operator in its place, with those of its attributes that this has, too."""
-        inputs, shared = [f"x{i}" for i in range(9)], onnx.defs.get_schema(op, self.opset).attributes.keys()
-        proto = onnx.helper.make_node(op, inputs, self.proto.output[:1], **attributes)
-        kept = [one for one in self.proto.attribute if one.name in shared - attributes.keys()]
-        proto.attribute.extend(kept)
-        self._read.update(one.name for one in kept)
-        return NodeView(proto, self._opsets)
+        shared = (self._given.keys() & onnx.defs.get_schema(op, self.opset).attributes.keys()) - attributes.keys()
+        proto = onnx.helper.make_node(op, [f"x{i}" for i in range(9)], self.proto.output[:1], **attributes)
+        proto.attribute.extend(self._given[name] for name in shared)
+        self._read |= shared
+        return NodeView(proto, [onnx.helper.make_opsetid("", self.opset)])
 
     def call(self, op: str, *operands: Bounds, **attributes: Any) -> Bounds:
         """Return bounds of what another operator would make in its place."""
@@ -87,7 +83,7 @@ class NodeView:
 
     def run(self, *arrays: np.ndarray | None) -> list[np.ndarray]:
         """Return what the reference evaluator of ONNX makes of operands."""
-        self._read.update(onnx.defs.get_schema(self.op, self.opset).attributes)
+        self._read |= onnx.defs.get_schema(self.op, self.opset).attributes.keys()
         require("" not in self.proto.output)
         if self.op == "GatherElements":  # the evaluator's own takes 32 places at most
             x, at, axis = np.asarray(arrays[0]), np.asarray(arrays[1]), int(self.attribute("axis", 0))
@@ -99,5 +95,6 @@ class NodeView:
         del proto.input[:]
         proto.input.extend(name if (name := f"x{i}") in feeds else "" for i in range(len(arrays)))
         given, made = ([onnx.ValueInfoProto(name=name) for name in names] for names in (feeds, proto.output))
-        model = onnx.helper.make_model(onnx.helper.make_graph([proto], "node", given, made), opset_imports=self._opsets)
+        graph = onnx.helper.make_graph([proto], "node", given, made)
+        model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", self.opset)])
         return [np.asarray(one) for one in ReferenceEvaluator(model).run(None, feeds)]

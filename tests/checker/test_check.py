@@ -198,12 +198,13 @@ def test_the_checker_knows_all_operators_that_may_end_a_run() -> None:
         assert [one.op_type for one in live_nodes(graph)] == [op_type]
 
 
-@pytest.mark.parametrize(("steps", "count"), [("s", 1), ("k", 0), ("n", 0), ("m", 1)])
-def test_what_nothing_reads_is_live_where_inputs_say_what_it_does(steps: str, count: int) -> None:
+@pytest.mark.parametrize("steps", ["s", "k", "n", "m"])
+def test_what_nothing_reads_is_live_where_it_can_fail(steps: str) -> None:
     text = f"""g (float[2] x, int64[1] s) => (float[2] y) <int64[1] k = {{1}}> {{
-        y = Neg(x) n = Shape(s) m = Neg(s) t = Slice(x, s, k, k, {steps}) }}"""
+        y = Neg(x) n = Shape(s) m = Neg(s) t = Slice(x, s, k, k, {steps}) u = Shape(x) }}"""
     graph = onnx.parser.parse_model(HEADER + text).graph
-    assert len([node for node in live_nodes(graph) if node.op_type == "Slice"]) == count
+    read = {"n": ["Shape"], "m": ["Neg"]}.get(steps, [])
+    assert [node.op_type for node in live_nodes(graph)] == ["Neg", *read, "Slice"]
 
 
 # on its own -----------------------------------------------------------------------------------------------------------
@@ -238,7 +239,7 @@ def test_the_checker_imports_nothing_of_the_package() -> None:
     texts = [path.read_text(encoding="utf-8") for path in sorted((PACKAGE / "checker").glob("*.py"))]
     names = {name for text in texts for _, name in imported(ast.parse(text))}
     libraries = {name.split(".")[0] for name in names} - sys.stdlib_module_names
-    assert libraries == {"google", "numpy", "onnx", "ranum_falsify"}
+    assert libraries == {"numpy", "onnx", "ranum_falsify"}
     assert all(name.startswith("ranum_falsify.checker") for name in names if name.startswith("ranum_falsify"))
 
 
