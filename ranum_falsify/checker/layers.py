@@ -26,22 +26,17 @@ def _soft(node: NodeView, x: Bounds) -> Bounds:
     dtype, real, rank = same_float(x), x.real, x.lower.ndim
     axis = int(node.attribute("axis", -1 if node.opset >= 13 else 1)) % rank
     axes = (axis,) if node.opset >= 13 else tuple(range(axis, rank))
-    n, share = math.prod(x.shape[axis] for axis in axes), SOFTMAX[dtype.name]
-    top = real.upper.max(axes, keepdims=True)
-    low, high = np.exp(real.lower - top), np.exp(real.upper - top)
-    slack = (n + 8) * 2.0**-50
-    total = high.sum(axes, keepdims=True) * (1 + slack)
-    fewest = np.maximum(low.sum(axes, keepdims=True) - low - slack * total, 0.0)  # of the others
-    most = np.maximum(total - high, 0.0) + slack * total
-    logs = Bounds(real.lower - top - np.log(low + most + 1e-300), real.upper - top - np.log(high + fewest + 1e-300))
+    n, share, top = math.prod(x.shape[axis] for axis in axes), SOFTMAX[dtype.name], real.upper.max(axes, keepdims=True)
+    low, high = (np.log(np.exp(end - top).sum(axes, keepdims=True)) for end in (real.lower, real.upper))
+    logs = Bounds(real.lower - top - high, np.minimum(real.upper - top - low, 0.0))
+    logs = logs.widen(2.0**-50 * (n + 8 + logs.size))
     if node.op == "LogSoftmax":
         rounded = 2 * drift(n + 4, dtype) + 8 * unit(dtype) * real.size.max(axes, keepdims=True)
-        error = [share * (1 + np.abs(end)) + rounded for end in (logs.lower, logs.upper)]
-        ends = logs.lower - error[0], np.minimum(np.where(high > 0, logs.upper + error[1], 0.0), 0.0)
+        made = logs.widen(share * (1 + logs.size) + rounded).map(lambda end: np.minimum(end, 0.0))
     else:
         shares, share, lost = logs.map(np.exp), share + 2 * drift(n, dtype), 2 * least(dtype)
-        ends = np.maximum(shares.lower * (1 - share) - lost, 0), np.minimum(shares.upper * (1 + share) + lost, 1)
-    return enclose(Bounds(*ends), dtype)
+        made = Bounds(np.maximum(shares.lower * (1 - share) - lost, 0), np.minimum(shares.upper * (1 + share) + lost, 1))
+    return enclose(made, dtype)
 
 
 # normalisations ------------------------------------------------------------------------------------------------------
