@@ -167,7 +167,7 @@ def _likelihood(node: NodeView, x: Bounds, labels: Bounds) -> Bounds:
     require(x.is_float, labels.lower.size, labels.lower >= 0, labels.upper < x.shape[1])
     each, reduction = Bounds(-x.upper.max(1), -x.lower.min(1)), node.attribute("reduction", "mean")
     axes = tuple(range(labels.lower.ndim))
-    return each if reduction == "none" else add_elements(f"Reduce{reduction.title()}", each, axes, keep=False)
+    return each if reduction == "none" else add_elements(each, axes, keep=False, mean=reduction == "mean")
 
 
 @rule("RandomUniform RandomNormal RandomUniformLike RandomNormalLike")
