@@ -12,6 +12,7 @@ from ranum_falsify.checker.bounds import Bounds, Form, least, unit
 from ranum_falsify.checker.node import NodeView, Rule
 
 _MOST_PIECES, _MOST_POINTS, _MOST_ELEMENTS = 256, 1 << 20, 1 << 23
+_STRAIGHT = ("Relu", "LeakyRelu", "PRelu", "Abs", "Clip", "Max", "Min")
 _PRODUCTS = ("Mul", "MatMul", "Gemm", "FusedMatMul", "Conv", "ConvTranspose")
 
 
@@ -50,13 +51,9 @@ def _follow_lines(rule: Rule, node: NodeView, *operands: Bounds | None) -> Bound
 
 def _cut_up(op: str, x: Bounds, others: Sequence[Bounds]) -> Bounds:
     """Return pieces of an interval, one after another along a new first axis."""
-    kinks: list[np.ndarray] | None = None
-    if op in ("Relu", "LeakyRelu", "PRelu", "Abs"):
-        kinks = [np.zeros((), x.dtype)]
-    elif op in ("Clip", "Max", "Min") and others and all(one.is_point for one in others):
-        kinks = [one.lower for one in others]
-    if kinks is not None:
-        points = np.stack([x.lower, *(np.clip(kink, x.lower, x.upper) for kink in kinks), x.upper])
+    if op in _STRAIGHT and all(one.is_point for one in others):  # between 0 and where another operand is chosen
+        inner = [np.clip(kink, x.lower, x.upper) for kink in (x.dtype.type(0), *(one.lower for one in others))]
+        points = np.sort(np.stack([x.lower, *inner, x.upper]), axis=0)
         return Bounds(points, points)
     count = int(np.clip(_MOST_POINTS // x.lower.size, 4, _MOST_PIECES))
     shares = np.linspace(0, 1, count + 1).reshape(-1, *[1] * x.lower.ndim)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from ranum_falsify.checker.bounds import Bounds, require
 from ranum_falsify.checker.elementwise import choose
 from ranum_falsify.checker.forms import affine
-from ranum_falsify.checker.node import RULES, NodeView, Rule, rule
+from ranum_falsify.checker.node import NodeView, Rule, rule
 from ranum_falsify.checker.sums import roundings
 
 _MOVING: dict[str, Sequence[int]] = {
@@ -25,51 +24,36 @@ _MOVING: dict[str, Sequence[int]] = {
 }
 """Operators that move elements of the operands at these places to where the others, which have to be known, say."""
 
-_MADE = ("Constant", "ConstantOfShape", "EyeLike")
 _EXACT = frozenset(
-    "Shape Size Range Cast Add Sub Mul Equal MatMul Abs ReduceSum ReduceProd CumSum NonZero OneHot ArgMax ArgMin Max"
-    " Min Clip Sign And Or Neg Not ReduceMax ReduceMin Greater GreaterOrEqual Less LessOrEqual".split()
-).union(_MADE, _MOVING) - {"ReverseSequence", "Compress"}
+    "Shape Size Range Add Sub Mul Equal MatMul Abs ReduceSum ReduceProd CumSum NonZero OneHot ArgMax ArgMin Max Min Clip"
+    " Sign And Or Neg Not ReduceMax ReduceMin Greater GreaterOrEqual Less LessOrEqual".split()
+).union(_MOVING) - {"ReverseSequence", "Compress"}
 """What is exact on integers."""
 
 
 def is_exact(node: NodeView, operands: Sequence[Bounds]) -> bool:
-    """Tell whether a node makes something of known integers, or of nothing."""
+    """Tell whether a node makes something of known integers alone."""
     return node.key in _EXACT and all(one.dtype.kind in "biu" and one.is_point for one in operands)
 
 
-@rule(" ".join(_MADE))
-def make_exact(node: NodeView, *operands: Bounds | None) -> Any:
-    """Compute what known integers, or nothing, come to; of floats that they are made, a rule says it."""
-    require(node.op == "EyeLike" or all(one is None or one.is_point for one in operands))  # it reads a shape alone
-    made = node.run(*(None if one is None else one.lower for one in operands))
-    whole = node.op in _MADE or all(one.dtype.kind in "biu" for one in made)
-    return [Bounds.of(one) for one in made] if whole else RULES[node.key](node, *operands)
-
-
-rule("Shape Size")(lambda node, x: [Bounds.of(one) for one in node.run(x.lower)])
+@rule("Constant ConstantOfShape EyeLike Shape Size")
+def make_exact(node: NodeView, *operands: Bounds | None) -> list[Bounds]:
+    """Compute what known integers, or shapes alone, come to."""
+    require(node.op != "ConstantOfShape" or all(one is not None and one.is_point for one in operands))
+    return [Bounds.of(one) for one in node.run(*(one and one.lower for one in operands))]
 
 
 @rule(" ".join(_MOVING))
 @affine
 def _move(node: NodeView, *operands: Bounds | None) -> list[Bounds]:
-    """Move both ends, and coefficients, to where positions go; 0 is that of what is filled in."""
-    moves = [place in _MOVING[node.op] and one is not None for place, one in enumerate(operands)]
+    """Move both ends."""
+    moves = [place in _MOVING[node.op] for place, _ in enumerate(operands)]
     known = all(moved or one is None or one.is_point for moved, one in zip(moves, operands, strict=True))
     if not (known and _is_plain(node, operands[0], *operands[1:])):
         return [_UNKNOWN_PLACES[node.op](node, *operands)]
-    moved = [one for one, is_moved in zip(operands, moves, strict=True) if is_moved and one is not None]
-    require(len({one.dtype for one in moved}) == 1)
-    given, start = [None if one is None else one.lower for one in operands], 1
-    for place, one in enumerate(operands):
-        if moves[place] and one is not None:
-            given[place] = np.arange(start, start + one.lower.size).reshape(one.shape)
-            start += one.lower.size
-    lower, upper = (
-        np.concatenate([np.zeros(1, end[0].dtype), *(one.reshape(-1) for one in end)])
-        for end in ([one.lower for one in moved], [one.upper for one in moved])
-    )
-    return [Bounds(lower[to], upper[to]) for to in node.run(*given)]
+    require(len({one.dtype for one, moved in zip(operands, moves, strict=True) if moved and one is not None}) == 1)
+    lower, upper = (node.run(*ends) for ends in zip(*((one and one.lower, one and one.upper) for one in operands)))
+    return [Bounds(*ends) for ends in zip(lower, upper, strict=True)]
 
 
 def _is_plain(node: NodeView, x: Bounds | None, second: Bounds | None = None, *rest: Bounds | None) -> bool:
