@@ -45,7 +45,6 @@ def _soft(node: NodeView, x: Bounds) -> Bounds:
 @rule("BatchNormalization")
 @affine
 def _batch_normalise(node: NodeView, x: Bounds, *statistics: Bounds) -> Bounds:
-    """Bound BatchNormalization with given statistics."""
     dtype, epsilon = same_float(x, *statistics), float(node.attribute("epsilon", 1e-5))
     require(not any(node.proto.output[1:]))
     column = (-1, *[1] * (x.lower.ndim - 2))
@@ -91,7 +90,6 @@ def _normalise(node: NodeView, x: Bounds, scale: Bounds, bias: Bounds | None = N
 
 @rule("com.microsoft.SkipLayerNormalization com.microsoft.SkipSimplifiedLayerNormalization")
 def _skip_normalise(node: NodeView, x: Bounds, skip: Bounds, gamma: Bounds, *rest: Bounds | None) -> Any:
-    """Bound SkipLayerNormalization and its simplified form, which has no beta: a sum, normalised."""
     dtype = same_float(x, skip)
     require(node.attribute("epsilon", 0.0) > 0)  # ONNX Runtime's own default is another one
     beta, bias = ([*rest, None, None] if node.op == "SkipLayerNormalization" else [None, *rest, None])[:2]
@@ -109,7 +107,6 @@ def _recur(node: NodeView, x: Bounds, w: Bounds, r: Bounds, b: Bounds | None = N
     """Bound LSTM, GRU and RNN with their own activations: outputs by those of tanh, cells by the number of steps."""
     lengths, hidden, cell, peephole = [*rest, *[None] * 4][:4]
     dtype, size = same_float(x), int(node.attribute("hidden_size", 0))
-    node.attribute("linear_before_reset", 0)
     require(lengths is None, peephole is None, *(not node.attribute(name, 0) for name in ("input_forget", "layout")))
     require(node.attribute("direction", "forward") in ("forward", "reverse", "bidirectional"))
     (steps, batch, width), ways, is_lstm = x.shape, w.shape[0], node.op.endswith("LSTM")
@@ -151,9 +148,7 @@ def _fused(node: NodeView, *operands: Bounds) -> Bounds:
     """Bound a convolution, or a product and a bias, the sum with what stands beside it, and an activation."""
     name, alpha = str(node.attribute("activation", "")), node.attribute("activation_alpha", None)
     parameters = [*node.attribute("activation_params", []), *([] if alpha is None else [alpha])]
-    found = node.call(node.op.removeprefix("Fused"), *operands[:3])
-    if len(operands) > 3:
-        found = node.call("Add", found, operands[3])
+    found = node.call(node.op.removeprefix("Fused"), *operands)
     if name == "Clip":
         return node.call(name, found, *(Bounds.of(found.dtype.type(one)) for one in parameters))
     require(name in ("", "Relu", "LeakyRelu", "Sigmoid", "Tanh", "Softplus", "Softsign"), len(parameters) < 2)
@@ -163,7 +158,6 @@ def _fused(node: NodeView, *operands: Bounds) -> Bounds:
 
 @rule("NegativeLogLikelihoodLoss")
 def _likelihood(node: NodeView, x: Bounds, labels: Bounds) -> Bounds:
-    """Bound NegativeLogLikelihoodLoss of labels that are classes, without weights."""
     require(x.is_float, labels.lower.size, labels.lower >= 0, labels.upper < x.shape[1])
     each, reduction = Bounds(-x.upper.max(1), -x.lower.min(1)), node.attribute("reduction", "mean")
     axes = tuple(range(labels.lower.ndim))
@@ -194,7 +188,6 @@ def _along(node: NodeView, values: Bounds | None, rank: int) -> Bounds:
 
 @rule("DequantizeLinear com.microsoft.DequantizeLinear")
 def _dequantise(node: NodeView, x: Bounds, scale: Bounds, zero: Bounds | None = None) -> Bounds:
-    """Bound (x - zero point) * scale."""
     require(scale.is_float, x.dtype.kind in "iu")
     found = (x - _along(node, zero, x.lower.ndim)) * _along(node, scale, x.lower.ndim)
     return enclose(found, scale.dtype, 4 * unit(scale.dtype) * found.size + least(scale.dtype))
@@ -202,7 +195,6 @@ def _dequantise(node: NodeView, x: Bounds, scale: Bounds, zero: Bounds | None = 
 
 @rule("QuantizeLinear com.microsoft.QuantizeLinear")
 def _quantise(node: NodeView, x: Bounds, scale: Bounds, zero: Bounds | None = None) -> Bounds:
-    """Bound round(x / scale) + zero point, within the type's range."""
     require(x.is_float, _is_positive(scale))
     dtype = np.dtype(np.uint8) if zero is None else zero.dtype
     steps = corners(np.divide, x.real.ends, _along(node, scale, x.lower.ndim).ends)
@@ -230,7 +222,6 @@ def _shape(node: NodeView, op: str, *operands: Bounds) -> tuple[int, ...]:
 
 @rule("DynamicQuantizeLinear")
 def _quantise_dynamically(node: NodeView, x: Bounds) -> list[Bounds]:
-    """Bound DynamicQuantizeLinear: numbers, their scale, and their zero point."""
     require(x.dtype == np.float32, x.lower.size)
     reach = (max(float(x.upper.max()), 0.0) - min(float(x.lower.min()), 0.0)) / 255 * (1 + 1e-5)
     scale = enclose(Bounds(np.zeros(()), np.asarray(max(reach, 1.0))), x.dtype)

@@ -46,7 +46,6 @@ def make_exact(node: NodeView, *operands: Bounds | None) -> list[Bounds]:
 @rule(" ".join(_MOVING))
 @affine
 def _move(node: NodeView, *operands: Bounds | None) -> list[Bounds]:
-    """Move both ends."""
     moves = [place in _MOVING[node.op] for place, _ in enumerate(operands)]
     known = all(moved or one is None or one.is_point for moved, one in zip(moves, operands, strict=True))
     if not (known and _is_plain(node, operands[0], *operands[1:])):
@@ -83,22 +82,19 @@ def _is_plain(node: NodeView, x: Bounds | None, second: Bounds | None = None, *r
 
 @rule("Dropout")
 def _dropped(node: NodeView, x: Bounds, ratio: Bounds | None = None, training: Bounds | None = None) -> list[Bounds]:
-    """Dropout, where it drops nothing."""
-    node.attribute("ratio", 0.0)
+    """Keep what goes through Dropout, where it drops nothing."""
     require(training is None or not training.upper.any())
     return [x, Bounds(np.zeros(x.shape, bool), np.ones(x.shape, bool))][: len(node.proto.output)]
 
 
 @rule("ArgMax ArgMin")
 def _places(node: NodeView, x: Bounds) -> Bounds:
-    """ArgMax and ArgMin: any place along the axis."""
     made = node.run(x.lower)[0]
     return Bounds(np.zeros_like(made), np.full_like(made, x.shape[node.attribute("axis", 0)] - 1))
 
 
 @rule("Mod")
 def _modulo(node: NodeView, x: Bounds, by: Bounds) -> Bounds:
-    """Bound remainders by positive integers."""
     require(x.dtype.kind in "iu", by.lower > 0)
     high = by.upper - 1 + np.zeros_like(x.upper)
     return Bounds(np.zeros_like(high), high)

@@ -20,7 +20,10 @@ Rule = Callable[..., Any]
 RULES: dict[str, Rule] = {}
 """The rules by ONNX operator, with its domain where it is another one."""
 
-_IDLE = frozenset("momentum noop_with_empty_axes saturate seed select_last_index stash_type storage_order".split())
+_IDLE = frozenset(
+    "linear_before_reset momentum noop_with_empty_axes ratio saturate seed select_last_index stash_type storage_order"
+    .split()
+)
 """Attributes that change nothing of what rules show that do not read them."""
 
 

@@ -83,11 +83,11 @@ def _multiply(node: NodeView, x: Bounds, w: Bounds, bias: Bounds | None = None) 
 
 @rule("Conv ConvTranspose")
 @affine
-def _convolve(node: NodeView, x: Bounds, w: Bounds, bias: Bounds | None = None) -> Bounds:
-    same_float(x, w, bias)
+def _convolve(node: NodeView, x: Bounds, w: Bounds, bias: Bounds | None = None, beside: Bounds | None = None) -> Bounds:
+    same_float(x, w, bias, beside)
     column = bias and bias.map(lambda end: end.reshape(-1, *[1] * (x.lower.ndim - 2)))
     if node.op == "Conv":
-        return add_products(lambda a, b: node.run(a, b)[0], x, w, math.prod(w.shape[1:]), [column])
+        return add_products(lambda a, b: node.run(a, b)[0], x, w, math.prod(w.shape[1:]), [column, beside])
     terms = w.shape[0] // node.attribute("group", 1) * math.prod(w.shape[2:])
     return add_products(lambda a, b: _convolve_back(node, a, b), x, w, terms, [column])
 
