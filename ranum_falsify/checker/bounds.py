@@ -224,5 +224,5 @@ class Form:
         planes = np.zeros((count, *radius.shape))
         planes[: len(self.planes)] = self.planes
         planes.reshape(count, -1)[directions + np.arange(wide.size), wide] = radius.flat[wide]
-        ends = (np.where(is_wide, middle, end) for end in (self.rest.lower, self.rest.upper))
-        return Form(planes, Bounds(*ends)), count
+        low, high = (np.where(is_wide, middle, end) for end in (self.rest.lower, self.rest.upper))
+        return Form(planes, Bounds(low, high)), count

@@ -19,8 +19,8 @@ from ranum_falsify.checker.relations import Relations
 _OLDEST = 7
 _CANNOT_FAIL = frozenset(
     "Abs And ArgMax ArgMin Ceil Clip Concat Constant DepthToSpace Dropout Equal EyeLike Flatten Floor GlobalMaxPool"
-    " Greater GreaterOrEqual Identity IsInf IsNaN Less LessOrEqual Max Min Neg NonZero Not Or Relu Round Shape Sign Size"
-    " SpaceToDepth Transpose Trilu Unique Where Xor".split()
+    " Greater GreaterOrEqual Identity IsInf IsNaN Less LessOrEqual Max Min Neg NonZero Not Or Relu Round Shape Sign"
+    " Size SpaceToDepth Transpose Trilu Unique Where Xor".split()
 )
 """Operators that make finite numbers of finite ones, by choosing, comparing or rounding, and accept all."""
 
@@ -139,9 +139,9 @@ def _follow(model: onnx.ModelProto, given: Mapping[str, Bounds | None], directio
 def bound(node: NodeView, operands: Operands) -> Sequence[Bounds | None] | None:
     """Return bounds of the results of a node, None where no rule shows that they are finite."""
     given = [one for one in operands if one is not None]
-    rule = moving.make_exact if moving.is_exact(node, given) else RULES.get(node.key)
     try:
-        require(rule, _OLDEST <= node.opset <= onnx.defs.onnx_opset_version(), *(one.is_sound for one in given))
+        rule = moving.make_exact if moving.is_exact(node, given) else RULES[node.key]
+        require(_OLDEST <= node.opset <= onnx.defs.onnx_opset_version(), *(one.is_sound for one in given))
         found = rule(node, *operands)
         results = [one and one.flushed() for one in ([found] if isinstance(found, Bounds) else found)]
         node.require_read()

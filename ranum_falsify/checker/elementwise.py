@@ -186,7 +186,7 @@ FUNCTIONS: Mapping[str, Function] = {
     "Erf": Function(_erf, (1e-4, 1e-35, 1e-300), range=(-_ONE, _ONE)),
     "Softplus": Function(partial(np.logaddexp, 0.0), (1e-7, 1e-35, 1e-7), by_exp=True, range=(0, math.inf)),
     "Atan": Function(np.arctan, (1e-7, 1e-35, 1e-300), range=(-1.6, 1.6)),
-    "Elu": Function(lambda x: np.where(x > 0, x, np.expm1(np.minimum(x, 0))), _ABOUT, range=(-_ONE, math.inf)),
+    "Elu": Function(lambda x: np.maximum(x, 0) + np.expm1(np.minimum(x, 0)), _ABOUT, range=(-_ONE, math.inf)),
     "HardSwish": Function(lambda x: x * np.clip(x / 6 + 0.5, 0, 1), _ABOUT, turn=-1.5),
     "Mish": Function(lambda x: x * np.tanh(np.logaddexp(0.0, x)), _ABOUT, by_exp=True, turn=-1.19247),
     "Swish": Function(lambda x: x * _sigmoid(x), _ABOUT, turn=-1.27846),

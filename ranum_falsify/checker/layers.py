@@ -35,7 +35,8 @@ def _soft(node: NodeView, x: Bounds) -> Bounds:
         made = logs.widen(share * (1 + logs.size) + rounded).map(lambda end: np.minimum(end, 0.0))
     else:
         shares, share, lost = logs.map(np.exp), share + 2 * drift(n, dtype), 2 * least(dtype)
-        made = Bounds(np.maximum(shares.lower * (1 - share) - lost, 0), np.minimum(shares.upper * (1 + share) + lost, 1))
+        made = Bounds(shares.lower * (1 - share) - lost, shares.upper * (1 + share) + lost)
+        made = made.map(lambda end: np.clip(end, 0, 1))
     return enclose(made, dtype)
 
 
@@ -247,12 +248,13 @@ def _requantise(node: NodeView, x: Bounds, *rest: Bounds | None) -> Bounds:
     """Bound an operator from integers to integers of a scale: they range over what their type holds."""
     op, at = _QUANTISED[node.key]
     scale, zero = [*rest, None][at - 1 : at + 1]
-    require(x.lower.size, _is_positive(scale), not node.attribute("channels_last", 0))
+    require(x.lower.size, zero, _is_positive(scale), not node.attribute("channels_last", 0))
     require(*(_is_positive(one) for one in rest if one is not None and one.is_float and one.lower.size < 2))
     for one in node.proto.attribute:
         node.attribute(one.name, None)  # they say how large results are, or, what `_shape` asks for, how many
     factors = [x, rest[2]] if at > 3 else [x]
-    return _full(_shape(node, op, *(one for one in factors if one is not None)), zero.dtype)
+    shape = _shape(node, op, *(one for one in factors if one is not None))
+    return _full(shape, zero.dtype if zero else np.dtype(np.uint8))
 
 
 @rule("MatMulInteger ConvInteger com.microsoft.MatMulIntegerToFloat com.microsoft.DynamicQuantizeMatMul")
@@ -261,21 +263,22 @@ def _multiply_integers(node: NodeView, x: Bounds, w: Bounds, *rest: Bounds | Non
 
     DynamicQuantizeMatMul makes integers of its first factor itself, which scaled are about that again.
     """
-    scales, zeros, bias, op = 0, [*rest, None, None][:2], [], "Conv" if node.op == "ConvInteger" else "MatMul"
+    op, scales, zeros, bias = "Conv" if node.op == "ConvInteger" else "MatMul", rest[:0], rest, rest[2:]
     if node.op == "MatMulIntegerToFloat":
-        scales, zeros, bias = _largest(rest[0]) * _largest(rest[1]), [*rest[2:], None, None][:2], rest[4:]
+        scales, zeros, bias = rest[:2], rest[2:4], rest[4:]
     elif node.op == "DynamicQuantizeMatMul":
-        x, scales = _within(1.05 * float(x.size.max()), x.shape, np.dtype(np.float64)), _largest(rest[0])
-        zeros, bias = [None, *rest[1:2], None][:2], rest[2:]
+        x = _within(1.05 * float(x.size.max()), x.shape, np.dtype(np.float64))
+        scales, zeros, bias = rest[:1], (None, *rest[1:2]), rest[2:]
     columns = ((-1, 1), (-1,)) if op == "MatMul" else ((), (-1, *[1] * (w.lower.ndim - 1)))
     a, b = (
-        one.real if zero is None else one - zero.map(lambda end, to=column: end.reshape(to))
-        for one, zero, column in zip((x, w), zeros, columns, strict=True)
+        one.real if zero is None else one - Bounds(zero.lower.reshape(to), zero.upper.reshape(to))
+        for one, zero, to in zip((x, w), (*zeros, None, None), columns, strict=False)
     )
     terms = w.shape[-2] if op == "MatMul" else math.prod(w.shape[1:])
     found = add_products(lambda a, b: node.like(op).run(a, b)[0], a, b, terms)
     if not scales:
         return _whole(Bounds(np.floor(found.lower), np.ceil(found.upper)), np.dtype(np.int32))
     # Beside scales of fewer dimensions than a batch, ONNX Runtime scales the bias, too.
-    shift = sum(float(one.size.max()) for one in bias if one is not None) * max(scales, 1.0) * max(float(a.size.max()), 1.0)
-    return _within(((found.size * scales).max() + shift) * (1 + 1e-3), found.shape, np.dtype(np.float32))
+    scale, shift = math.prod(map(_largest, scales)), sum(float(one.size.max()) for one in bias if one is not None)
+    reach = float(found.size.max()) * scale + shift * max(scale, 1.0) * max(float(a.size.max()), 1.0)
+    return _within(reach * (1 + 1e-3), found.shape, np.dtype(np.float32))

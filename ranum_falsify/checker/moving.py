@@ -25,8 +25,8 @@ _MOVING: dict[str, Sequence[int]] = {
 """Operators that move elements of the operands at these places to where the others, which have to be known, say."""
 
 _EXACT = frozenset(
-    "Shape Size Range Add Sub Mul Equal MatMul Abs ReduceSum ReduceProd CumSum NonZero OneHot ArgMax ArgMin Max Min Clip"
-    " Sign And Or Neg Not ReduceMax ReduceMin Greater GreaterOrEqual Less LessOrEqual".split()
+    "Shape Size Range Add Sub Mul Equal MatMul Abs ReduceSum ReduceProd CumSum NonZero OneHot ArgMax ArgMin Max Min"
+    " Clip Sign And Or Neg Not ReduceMax ReduceMin Greater GreaterOrEqual Less LessOrEqual".split()
 ).union(_MOVING) - {"ReverseSequence", "Compress"}
 """What is exact on integers."""
 
@@ -40,7 +40,7 @@ def is_exact(node: NodeView, operands: Sequence[Bounds]) -> bool:
 def make_exact(node: NodeView, *operands: Bounds | None) -> list[Bounds]:
     """Compute what known integers, or shapes alone, come to."""
     require(node.op != "ConstantOfShape" or all(one is not None and one.is_point for one in operands))
-    return [Bounds.of(one) for one in node.run(*(one and one.lower for one in operands))]
+    return [Bounds.of(one) for one in node.run(*(None if one is None else one.lower for one in operands))]
 
 
 @rule(" ".join(_MOVING))
@@ -51,7 +51,8 @@ def _move(node: NodeView, *operands: Bounds | None) -> list[Bounds]:
     if not (known and _is_plain(node, operands[0], *operands[1:])):
         return [_UNKNOWN_PLACES[node.op](node, *operands)]
     require(len({one.dtype for one, moved in zip(operands, moves, strict=True) if moved and one is not None}) == 1)
-    lower, upper = (node.run(*ends) for ends in zip(*((one and one.lower, one and one.upper) for one in operands)))
+    lower = node.run(*(None if one is None else one.lower for one in operands))
+    upper = node.run(*(None if one is None else one.upper for one in operands))
     return [Bounds(*ends) for ends in zip(lower, upper, strict=True)]
 
 
@@ -108,8 +109,9 @@ def _gather(node: NodeView, x: Bounds, at: Bounds) -> Bounds:
     axes = range(at.shape[-1]) if node.op == "GatherND" else [int(node.attribute("axis", 0)) % x.lower.ndim]
     sizes = np.array([x.shape[axis] for axis in axes])
     require(x.lower.size, at.lower >= -sizes, at.upper < sizes, not node.attribute("batch_dims", 0))
-    ends = x.lower.min(tuple(axes), keepdims=True), x.upper.max(tuple(axes), keepdims=True)
-    return Bounds(*(node.run(np.broadcast_to(end, x.shape), np.zeros_like(at.lower))[0] for end in ends))
+    least, greatest = x.lower.min(tuple(axes), keepdims=True), x.upper.max(tuple(axes), keepdims=True)
+    spread = Bounds(np.broadcast_to(least, x.shape), np.broadcast_to(greatest, x.shape))
+    return spread.map(lambda end: node.run(end, np.zeros_like(at.lower))[0])
 
 
 def _scatter(node: NodeView, x: Bounds, at: Bounds, new: Bounds) -> Bounds:

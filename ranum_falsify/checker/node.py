@@ -21,8 +21,8 @@ RULES: dict[str, Rule] = {}
 """The rules by ONNX operator, with its domain where it is another one."""
 
 _IDLE = frozenset(
-    "linear_before_reset momentum noop_with_empty_axes ratio saturate seed select_last_index stash_type storage_order"
-    .split()
+    ("linear_before_reset", "momentum", "noop_with_empty_axes", "ratio")
+    + ("saturate", "seed", "select_last_index", "stash_type", "storage_order")
 )
 """Attributes that change nothing of what rules show that do not read them."""
 

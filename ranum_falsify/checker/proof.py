@@ -11,7 +11,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -104,6 +103,7 @@ def _is_wider(name: str, said: Bounds, asked: Bounds) -> bool:
 
 
 def _read_box(arrays: Mapping[str, np.ndarray], position: int, kind: str, shape: Sequence[int]) -> Bounds:
-    found = Bounds(*(np.broadcast_to(arrays[f"{end}{position}"], shape) for end in ("lower", "upper")))
+    lower, upper = (np.broadcast_to(arrays[f"{end}{position}"], shape) for end in ("lower", "upper"))
+    found = Bounds(lower, upper)
     require(found.dtype == found.upper.dtype == np.dtype(kind), found.dtype.kind in "biuf")
     return found

@@ -117,7 +117,7 @@ def _shape_of(value: onnx.ValueInfoProto, sizes: Mapping[str, int], found: dict[
 
 def _box(name: str, given: Range, kind: int, shape: tuple[int, ...]) -> Bounds:
     """Return the values of a type that lie in a range; where there are none, those next to it."""
-    dtype = onnx.helper.tensor_dtype_to_np_dtype(kind) if kind else np.dtype(object)
+    dtype: np.dtype[Any] = onnx.helper.tensor_dtype_to_np_dtype(kind) if kind else np.dtype(object)
     unknown = dtype.kind not in "biuf" or dtype.name == "bfloat16"
     refuse(unknown, f"input {name!r} holds elements of a type that the checker does not know")
     try:

@@ -9,9 +9,9 @@ import onnxruntime
 import pytest
 
 from ranum_falsify.checker.bounds import Bounds
+from ranum_falsify.checker.check import bound
 from ranum_falsify.checker.node import RULES as OPERATORS
 from ranum_falsify.checker.node import NodeView
-from ranum_falsify.checker.check import bound
 from tests.domain.soundness import retyped
 from tests.operators.harness import OperatorCase, Spread, model_of
 from tests.operators.test_operators import CASES
