@@ -26,14 +26,22 @@ def same_float(*operands: Bounds | None) -> np.dtype[Any]:
 # what is exact, or rounded once --------------------------------------------------------------------------------------
 
 
-@rule("And Ceil Floor Greater GreaterOrEqual IsInf IsNaN Less LessOrEqual Neg Not Or ReduceMax ReduceMin")
-@rule("Round Sign")
+def rise(node: NodeView, *operands: Bounds | None) -> list[Bounds]:
+    """Evaluate operators that rise with each operand at both ends."""
+    lower = node.run(*(None if one is None else one.lower for one in operands))
+    upper = node.run(*(None if one is None else one.upper for one in operands))
+    return [Bounds(*ends) for ends in zip(lower, upper, strict=True)]
+
+
+@rule("And Ceil Floor Greater GreaterOrEqual IsInf IsNaN Less LessOrEqual Neg Not Or ReduceMax ReduceMin Round Sign")
 def choose(node: NodeView, *operands: Bounds | None) -> Bounds:
-    """Evaluate operators that choose, compare or round at the ends: each only rises or only falls with an operand."""
+    """Evaluate operators that choose, compare or round at the ends."""
     for place, one in enumerate(operands):
         known = place == 0 or not node.op.startswith("Reduce")
         require(one is None or (one.lower.size and (known or one.is_point) and (node.op != "Neg" or one.is_float)))
-    choices: list[list[Any]] = [[None] if one is None else one.ends for one in operands]
+    if node.op not in ("Abs", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Neg", "Not", "Where"):
+        return rise(node, *operands)[0]
+    choices = [one.ends for one in operands if one is not None]
     if node.op == "Abs":
         choices[0].append(np.clip(choices[0][0].dtype.type(0), choices[0][0], choices[0][-1]))
     return corners(lambda *ends: node.run(*ends)[0], *choices)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ranum_falsify.checker.bounds import Bounds, require
-from ranum_falsify.checker.elementwise import choose
+from ranum_falsify.checker.elementwise import choose, rise
 from ranum_falsify.checker.forms import affine
 from ranum_falsify.checker.node import NodeView, Rule, rule
 from ranum_falsify.checker.sums import roundings
@@ -51,9 +51,7 @@ def _move(node: NodeView, *operands: Bounds | None) -> list[Bounds]:
     if not (known and _is_plain(node, operands[0], *operands[1:])):
         return [_UNKNOWN_PLACES[node.op](node, *operands)]
     require(len({one.dtype for one, moved in zip(operands, moves, strict=True) if moved and one is not None}) == 1)
-    lower = node.run(*(None if one is None else one.lower for one in operands))
-    upper = node.run(*(None if one is None else one.upper for one in operands))
-    return [Bounds(*ends) for ends in zip(lower, upper, strict=True)]
+    return rise(node, *operands)
 
 
 def _is_plain(node: NodeView, x: Bounds | None, second: Bounds | None = None, *rest: Bounds | None) -> bool:
