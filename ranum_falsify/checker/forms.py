@@ -51,7 +51,8 @@ def _follow_lines(rule: Rule, node: NodeView, *operands: Bounds | None) -> Bound
 
 def _cut_up(op: str, x: Bounds, others: Sequence[Bounds]) -> Bounds:
     """Return pieces of an interval, one after another along a new first axis."""
-    if op in _STRAIGHT and all(one.is_point for one in others):  # between 0 and where another operand is chosen
+    is_straight = op in _STRAIGHT and (others or op != "Clip") and all(one.is_point for one in others)
+    if is_straight:  # between 0 and where another operand is chosen; of old, Clip had attributes for operands
         inner = [np.clip(kink, x.lower, x.upper) for kink in (x.dtype.type(0), *(one.lower for one in others))]
         points = np.sort(np.stack([x.lower, *inner, x.upper]), axis=0)
         return Bounds(points, points)
