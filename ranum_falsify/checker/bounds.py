@@ -105,11 +105,6 @@ class Bounds:
         return [self.lower] if self.is_point else [self.lower, self.upper]
 
     @property
-    def outward(self) -> Bounds:
-        """What encloses real numbers that were rounded to the ends."""
-        return Bounds(np.nextafter(self.lower, -np.inf), np.nextafter(self.upper, np.inf))
-
-    @property
     def size(self) -> np.ndarray:
         """The greatest magnitudes, in float64."""
         return np.asarray(np.maximum(np.abs(self.real.lower), np.abs(self.real.upper)))
@@ -143,24 +138,25 @@ class Bounds:
         if not self.is_float or not self.lower.size:
             return self
         edge, zero, (lower, upper) = least(self.dtype), self.dtype.type(0), (self.lower, self.upper)
-        form = self.form and self.form.widened(edge)
+        form = self.form and Form(self.form.planes, self.form.rest.widen(edge))
         if form and (known := enclose(form.range, self.dtype)).is_sound:  # else it says less than the type
             lower, upper = np.maximum(lower, known.lower), np.minimum(upper, known.upper)
         low, high = (lower > 0) & (lower < edge), (upper < 0) & (upper > -edge)
         return Bounds(np.where(low, zero, lower), np.where(high, zero, upper), form)
 
-    def widen(self, error: np.ndarray | float) -> Bounds:
-        """Return the intervals with a margin."""
-        return Bounds(self.real.lower - error, self.real.upper + error).outward
+    def widen(self, error: np.ndarray | float = 0.0) -> Bounds:
+        """Return the intervals with a margin, so that they also enclose real numbers that were rounded to the ends."""
+        low, high = self.real.lower - error, self.real.upper + error
+        return Bounds(np.nextafter(low, -np.inf), np.nextafter(high, np.inf))
 
     def __add__(self, other: Bounds) -> Bounds:
-        return Bounds(self.real.lower + other.real.lower, self.real.upper + other.real.upper).outward
+        return Bounds(self.real.lower + other.real.lower, self.real.upper + other.real.upper).widen()
 
     def __sub__(self, other: Bounds) -> Bounds:
-        return Bounds(self.real.lower - other.real.upper, self.real.upper - other.real.lower).outward
+        return Bounds(self.real.lower - other.real.upper, self.real.upper - other.real.lower).widen()
 
     def __mul__(self, other: Bounds) -> Bounds:
-        return corners(np.multiply, self.real.ends, other.real.ends).outward
+        return corners(np.multiply, self.real.ends, other.real.ends).widen()
 
 
 def corners(apply: Callable[..., np.ndarray], *choices: Sequence[np.ndarray]) -> Bounds:
@@ -201,10 +197,6 @@ class Form:
     def range(self) -> Bounds:
         """Least and greatest values."""
         return self.rest.widen(np.abs(self.planes).sum(0) * (1 + (len(self.planes) + 4) * 2.0**-52))
-
-    def widened(self, error: np.ndarray | float) -> Form:
-        """Return a form with a larger margin."""
-        return Form(self.planes, self.rest.widen(error))
 
     def named(self, directions: int) -> tuple[Form, int]:
         """Name what is left of each element, if it is not small.

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from ranum_falsify.checker.bounds import Bounds, corners, enclose, least, require, unit
+from ranum_falsify.checker.bounds import Bounds, Form, corners, enclose, least, require, unit
 from ranum_falsify.checker.forms import affine, lined
 from ranum_falsify.checker.node import NodeView, rule
 
@@ -126,7 +126,7 @@ def _cast(node: NodeView, x: Bounds, like: Bounds | None = None) -> Bounds:
     if dtype.kind == "f":
         found = enclose(x.real, dtype) if x.is_float and dtype == np.float16 else x.map(lambda end: end.astype(dtype))
         error = 2 * max(unit(dtype), unit(x.dtype)) * x.size + least(dtype) if x.is_float else 0.0
-        return Bounds(found.lower, found.upper, x.form and x.form.widened(error))
+        return Bounds(found.lower, found.upper, x.form and Form(x.form.planes, x.form.rest.widen(error)))
     limits, whole = np.iinfo(dtype), x.map(np.trunc) if x.is_float else x
     require(whole.real.lower >= max(limits.min, -(2.0**62)), whole.real.upper <= min(limits.max, 2.0**62))
     return whole.map(lambda end: end.astype(dtype))
@@ -198,7 +198,10 @@ FUNCTIONS: Mapping[str, Function] = {
     "HardSwish": Function(lambda x: x * np.clip(x / 6 + 0.5, 0, 1), _ABOUT, turn=-1.5),
     "Mish": Function(lambda x: x * np.tanh(np.logaddexp(0.0, x)), _ABOUT, by_exp=True, turn=-1.19247),
     "Swish": Function(lambda x: x * _sigmoid(x), _ABOUT, turn=-1.27846),
-    "Gelu": Function(lambda x: x * (1 + _erf(x / math.sqrt(2))) / 2, _ABOUT, turn=-0.75179),
+    "Gelu": Function(lambda x: x * (1 + _erf(x / math.sqrt(2))) / 2, (2.5e-3, 5e-4, 5e-4), turn=-0.75179),
+    "com.microsoft.QuickGelu": Function(
+        lambda x, alpha: x * _sigmoid(alpha * x), _ABOUT, parameters=(("alpha", 1.702),), turn=-0.75115
+    ),
     "Softsign": Function(lambda x: x / (1 + np.abs(x)), range=(-_ONE, _ONE)),
     "LeakyRelu": Function(_bend, roundings=4, parameters=(("alpha", 0.01),), turn=0.0),
     "PRelu": Function(_bend, roundings=4, turn=0.0),
@@ -209,17 +212,19 @@ FUNCTIONS: Mapping[str, Function] = {
         range=(0, 1),
     ),
 }
-"""The functions by ONNX operator; both forms of Gelu lie within 4.8e-4 of each other, which its users add."""
+"""The functions by operator; both forms of Gelu lie within 4.8e-4 of each other."""
 
 
-def apply_function(function: Function, x: Bounds, *others: Bounds, extra: float = 0.0) -> Bounds:
+def apply_function(function: Function, x: Bounds, *others: Bounds) -> Bounds:
     """Return bounds of what a function makes of a tensor."""
     name, real = same_float(x).name, x.real
     most = _MOST_EXP.get(name, math.inf) if function.by_exp else math.inf
     require(real.lower >= (least(x.dtype) if function.start is None else function.start), real.upper <= most)
     ends = [*real.ends, np.clip(function.turn, real.lower, real.upper)]
+    if function.turn < 0:  # all that lies between its least value and 0 may come of negative operands
+        ends += [np.where(real.lower < 0, end, real.lower) for end in (function.turn, 0.0)]
     found = corners(function.values, ends, *(one.real.ends for one in others))
-    absolute = function.absolute[("float16", "float32", "float64").index(name)] + extra
+    absolute = function.absolute[("float16", "float32", "float64").index(name)]
     relative = function.roundings * unit(x.dtype) if function.roundings else RELATIVE[name]
     low, high = (relative * np.abs(end) + absolute for end in (found.lower, found.upper))
     wide = Bounds(found.lower - low, found.upper + high).map(lambda end: np.clip(end, *function.range))
@@ -227,23 +232,21 @@ def apply_function(function: Function, x: Bounds, *others: Bounds, extra: float 
 
 
 @rule(" ".join(FUNCTIONS))
+@rule("com.microsoft.Gelu")
 @lined
 def _function(node: NodeView, x: Bounds, *others: Bounds) -> Bounds:
-    function = FUNCTIONS[node.op]
+    function = FUNCTIONS[node.op if node.op == "Gelu" else node.key]
     parameters = [Bounds.of(node.attribute(name, default)) for name, default in function.parameters]
-    require(node.op != "HardSigmoid" or abs(parameters[1].lower) <= 1)  # of it, the absolute errors are
-    is_approximate = node.op == "Gelu" and node.attribute("approximate", "none") == "tanh"
-    return apply_function(function, x, *others, *parameters, extra=5e-4 if is_approximate else 0.0)
+    node.attribute("approximate", "none")
+    require(node.op != "HardSigmoid" or abs(parameters[1].lower) <= 1)  # absolute errors are about that
+    require(node.op != "QuickGelu" or abs(parameters[0].lower - 1.702) <= 1e-6)  # it turns elsewhere, otherwise
+    return apply_function(function, x, *others, *parameters)
 
 
-@rule("com.microsoft.Gelu com.microsoft.BiasGelu com.microsoft.FastGelu com.microsoft.QuickGelu")
+@rule("com.microsoft.BiasGelu com.microsoft.FastGelu")
 @lined
 def _biased(node: NodeView, x: Bounds, bias: Bounds | None = None) -> Bounds:
-    """Bound Gelu and its relatives of ONNX Runtime, some of a sum."""
-    x = x if bias is None else enclose(x + bias, x.dtype)
-    quick = node.op == "QuickGelu"  # x sigmoid(1.702 x) is 0.03 from Gelu at most
-    require(not quick or abs(float(node.attribute("alpha", 1.702)) - 1.702) <= 1e-6)
-    return apply_function(FUNCTIONS["Gelu"], x, extra=0.03 if quick else 5e-4)
+    return apply_function(FUNCTIONS["Gelu"], x if bias is None else enclose(x + bias, x.dtype))
 
 
 @rule("Pow")

@@ -80,7 +80,7 @@ def _follow_planes(rule: Rule, node: NodeView, *operands: Bounds | None) -> Any:
     def apply(parts: Mapping[int, Bounds]) -> list[Bounds]:
         reals = [one and (one.real if one.is_float else one) for one in operands]
         made = rule(node, *(parts.get(place, one) for place, one in enumerate(reals)))
-        return [one.outward for one in ([made] if isinstance(made, Bounds) else made)]
+        return [one.widen() for one in ([made] if isinstance(made, Bounds) else made)]
 
     nothing = {place: Bounds.of(np.zeros_like(one.rest.lower)) for place, one in forms.items()}
     zeros, rests = apply(nothing), apply({place: one.rest for place, one in forms.items()})

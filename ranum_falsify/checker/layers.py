@@ -217,10 +217,6 @@ def _is_positive(scale: Bounds | None) -> bool:
     return scale is not None and scale.is_float and bool((scale.lower >= 2 * least(scale.dtype)).all())
 
 
-def _shape(node: NodeView, op: str, *operands: Bounds) -> tuple[int, ...]:
-    return node.like(op).run(*(np.zeros(one.shape) for one in operands))[0].shape
-
-
 @rule("DynamicQuantizeLinear")
 def _quantise_dynamically(node: NodeView, x: Bounds) -> list[Bounds]:
     require(x.dtype == np.float32, x.lower.size)
@@ -251,10 +247,9 @@ def _requantise(node: NodeView, x: Bounds, *rest: Bounds | None) -> Bounds:
     require(x.lower.size, zero, _is_positive(scale), not node.attribute("channels_last", 0))
     require(*(_is_positive(one) for one in rest if one is not None and one.is_float and one.lower.size < 2))
     for one in node.proto.attribute:
-        node.attribute(one.name, None)  # they say how large results are, or, what `_shape` asks for, how many
-    factors = [x, rest[2]] if at > 3 else [x]
-    shape = _shape(node, op, *(one for one in factors if one is not None))
-    return _full(shape, zero.dtype if zero else np.dtype(np.uint8))
+        node.attribute(one.name, None)  # they say how large results are, or, what comes below, how many
+    factors = [np.zeros(one.shape) for one in ([x, rest[2]] if at > 3 else [x]) if one is not None]
+    return _full(node.like(op).run(*factors)[0].shape, zero.dtype if zero else np.dtype(np.uint8))
 
 
 @rule("MatMulInteger ConvInteger com.microsoft.MatMulIntegerToFloat com.microsoft.DynamicQuantizeMatMul")
