@@ -21,8 +21,8 @@ RULES: dict[str, Rule] = {}
 """The rules by ONNX operator, with its domain where it is another one."""
 
 _IDLE = frozenset(
-    ("linear_before_reset", "momentum", "noop_with_empty_axes", "ratio")
-    + ("saturate", "seed", "select_last_index", "stash_type", "storage_order")
+    "linear_before_reset momentum noop_with_empty_axes ratio saturate seed select_last_index stash_type"
+    " storage_order".split()
 )
 """Attributes that change nothing of what rules show that do not read them."""
 
@@ -97,7 +97,12 @@ class NodeView:
         proto.CopyFrom(self.proto)
         del proto.input[:]
         proto.input.extend(name if (name := f"x{i}") in feeds else "" for i in range(len(arrays)))
-        given, made = ([onnx.ValueInfoProto(name=name) for name in names] for names in (feeds, proto.output))
-        graph = onnx.helper.make_graph([proto], "node", given, made)
+        kinds = {name: onnx.helper.np_dtype_to_tensor_dtype(one.dtype) for name, one in feeds.items()}
+        given = [onnx.helper.make_tensor_value_info(name, kinds[name], one.shape) for name, one in feeds.items()]
+        graph = onnx.helper.make_graph([proto], "node", given, [onnx.ValueInfoProto(name=name) for name in proto.output])
         model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", self.opset)])
-        return [np.asarray(one) for one in ReferenceEvaluator(model).run(None, feeds)]
+        found = [np.asarray(one) for one in ReferenceEvaluator(model).run(None, feeds)]
+        for one, value in zip(found, onnx.shape_inference.infer_shapes(model).graph.output, strict=True):
+            dims = value.type.tensor_type.shape.dim  # by a program of its own
+            require(not dims or [dim.dim_value or n for dim, n in zip(dims, one.shape, strict=True)] == [*one.shape])
+        return found
