@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -225,31 +224,20 @@ def _quantise_dynamically(node: NodeView, x: Bounds) -> list[Bounds]:
     return [_full(x.shape, np.dtype(np.uint8)), scale, _full((), np.dtype(np.uint8))]
 
 
-_QUANTISED: Mapping[str, tuple[str, int]] = {
-    "com.microsoft.QLinearAdd": ("Add", 6),
-    "com.microsoft.QLinearMul": ("Mul", 6),
-    "com.microsoft.QLinearSigmoid": ("Identity", 3),
-    "com.microsoft.QLinearLeakyRelu": ("Identity", 3),
-    "com.microsoft.QLinearSoftmax": ("Identity", 3),
-    "com.microsoft.QLinearGlobalAveragePool": ("GlobalAveragePool", 3),
-    "QLinearMatMul": ("MatMul", 6),
-    "com.microsoft.QGemm": ("Gemm", 7),
-    "QLinearConv": ("Conv", 6),
-}
-"""Whose results they have the shape of, and where the scale of theirs stands, before its zero point."""
-
-
-@rule(" ".join(_QUANTISED))
+@rule("QLinearMatMul QLinearConv com.microsoft.QGemm com.microsoft.QLinearAdd com.microsoft.QLinearMul")
+@rule("com.microsoft.QLinearSigmoid com.microsoft.QLinearLeakyRelu com.microsoft.QLinearSoftmax")
+@rule("com.microsoft.QLinearGlobalAveragePool")
 def _requantise(node: NodeView, x: Bounds, *rest: Bounds | None) -> Bounds:
     """Bound an operator from integers to integers of a scale: they range over what their type holds."""
-    op, at = _QUANTISED[node.key]
-    scale, zero = [*rest, None][at - 1 : at + 1]
+    op = node.op.removeprefix("QLinear").removeprefix("Q")
+    factors = [x, rest[2]] if op in ("MatMul", "Conv", "Gemm", "Add", "Mul") else [x]
+    scale, zero = [*rest, None][3 * len(factors) - (op != "Gemm") :][:2]
     require(x.lower.size, zero, _is_positive(scale), not node.attribute("channels_last", 0))
     require(*(_is_positive(one) for one in rest if one is not None and one.is_float and one.lower.size < 2))
     for one in node.proto.attribute:
         node.attribute(one.name, None)  # they say how large results are, or, what comes below, how many
-    factors = [np.zeros(one.shape) for one in ([x, rest[2]] if at > 3 else [x]) if one is not None]
-    return _full(node.like(op).run(*factors)[0].shape, zero.dtype if zero else np.dtype(np.uint8))
+    made = node.like(op).run(*(np.zeros(one.shape) for one in factors if one is not None))[0]
+    return _full(made.shape, zero.dtype if zero else np.dtype(np.uint8))
 
 
 @rule("MatMulInteger ConvInteger com.microsoft.MatMulIntegerToFloat com.microsoft.DynamicQuantizeMatMul")
