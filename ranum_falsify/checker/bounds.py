@@ -201,11 +201,8 @@ class Form:
     def named(self, directions: int) -> tuple[Form, int]:
         """Name what is left of each element, if it is not small.
 
-        Args:
-            directions: How many directions there are.
-
-        Returns:
-            The form, and how many directions there are then; the same where that would be too much to compute.
+        Given how many directions there are, return the form and how many there are then; the same where that would be
+        too much to compute.
         """
         middle, radius = self.rest.middle, self.rest.radius
         is_wide = radius > _SMALL * self.range.size

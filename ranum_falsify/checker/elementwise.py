@@ -79,7 +79,6 @@ def square(x: Bounds) -> Bounds:
 
 @rule("Add Sub Mul")
 @affine
-@lined
 def _combine(node: NodeView, a: Bounds, b: Bounds) -> Bounds:
     require(a.dtype == b.dtype)
     if node.op == "Mul" and node.proto.input[0] == node.proto.input[1]:
@@ -90,8 +89,6 @@ def _combine(node: NodeView, a: Bounds, b: Bounds) -> Bounds:
 # a few roundings -----------------------------------------------------------------------------------------------------
 
 
-@rule("Reciprocal")
-@lined
 def _divide(node: NodeView, a: Bounds, b: Bounds | None = None) -> Bounds:
     """Bound quotients; PyTorch multiplies by reciprocals of constants, which rounds twice."""
     a, b = (Bounds.of(np.ones_like(a.lower)), a) if b is None else (a, b)
@@ -111,6 +108,7 @@ def _divide(node: NodeView, a: Bounds, b: Bounds | None = None) -> Bounds:
 
 
 rule("Div")(affine(_divide))
+rule("Reciprocal")(lined(_divide))
 
 
 @rule("Cast CastLike")

@@ -66,13 +66,14 @@ def _cut_up(op: str, x: Bounds, others: Sequence[Bounds]) -> Bounds:
 
 def _follow_planes(rule: Rule, node: NodeView, *operands: Bounds | None) -> Any:
     """Apply a rule in float64 to what is left of operands, and to each of their planes; of two factors, to one's."""
-    found = rule(node, *operands)
-    results: list[Bounds] = [found] if isinstance(found, Bounds) else found
     forms = {place: one.form for place, one in enumerate(operands) if one is not None and one.form}
     if node.op in ("Div", "BatchNormalization") or (forms.keys() >= {0, 1} and node.op in _PRODUCTS):
         forms = {place: one for place, one in forms.items() if place == 0}
-    if node.op == "Mul" and node.proto.input[0] == node.proto.input[1]:
-        return found  # lines follow squares
+    is_square = node.op == "Mul" and node.proto.input[0] == node.proto.input[1]
+    if is_square or (node.op == "Div" and not forms):
+        return _follow_lines(rule, node, *operands)
+    found = rule(node, *operands)
+    results: list[Bounds] = [found] if isinstance(found, Bounds) else found
     count = max((len(one.planes) for one in forms.values()), default=0)
     if not count or count * sum(one.lower.size for one in results) > _MOST_ELEMENTS:
         return found

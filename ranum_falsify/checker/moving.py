@@ -99,9 +99,6 @@ def _modulo(node: NodeView, x: Bounds, by: Bounds) -> Bounds:
     return Bounds(np.zeros_like(high), high)
 
 
-# places of which only bounds are known -------------------------------------------------------------------------------
-
-
 def _gather(node: NodeView, x: Bounds, at: Bounds) -> Bounds:
     """Bound a choice by all elements that it may choose."""
     axes = range(at.shape[-1]) if node.op == "GatherND" else [int(node.attribute("axis", 0)) % x.lower.ndim]

@@ -99,7 +99,9 @@ class NodeView:
         proto.input.extend(name if (name := f"x{i}") in feeds else "" for i in range(len(arrays)))
         kinds = {name: onnx.helper.np_dtype_to_tensor_dtype(one.dtype) for name, one in feeds.items()}
         given = [onnx.helper.make_tensor_value_info(name, kinds[name], one.shape) for name, one in feeds.items()]
-        graph = onnx.helper.make_graph([proto], "node", given, [onnx.ValueInfoProto(name=name) for name in proto.output])
+        graph = onnx.helper.make_graph(
+            [proto], "node", given, [onnx.ValueInfoProto(name=name) for name in proto.output]
+        )
         model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", self.opset)])
         found = [np.asarray(one) for one in ReferenceEvaluator(model).run(None, feeds)]
         for one, value in zip(found, onnx.shape_inference.infer_shapes(model).graph.output, strict=True):

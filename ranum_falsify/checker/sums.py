@@ -78,9 +78,6 @@ def _multiply(node: NodeView, x: Bounds, w: Bounds, bias: Bounds | None = None) 
     return add_products(lambda a, b: scale * np.matmul(a, b), x, w, x.shape[-1], [share], scale=scale)
 
 
-# convolutions and windows --------------------------------------------------------------------------------------------
-
-
 @rule("Conv ConvTranspose")
 @affine
 def _convolve(node: NodeView, x: Bounds, w: Bounds, bias: Bounds | None = None, beside: Bounds | None = None) -> Bounds:
@@ -127,9 +124,6 @@ def _pool(node: NodeView, x: Bounds) -> list[Bounds]:
 
 
 rule("AveragePool GlobalAveragePool")(affine(_pool))
-
-
-# reductions ----------------------------------------------------------------------------------------------------------
 
 
 def axes_of(node: NodeView, x: Bounds, axes: Bounds | None = None) -> tuple[int, ...]:
