@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-_MOST_ELEMENTS = 1 << 23
+MOST_ELEMENTS = 1 << 23  # of all planes of a form
 _SMALL = 1e-4  # the share of a margin, of roundings as a rule, that is not worth a direction
 
 
@@ -208,7 +208,7 @@ class Form:
         is_wide = radius > _SMALL * self.range.size
         wide = np.flatnonzero(is_wide)
         count = directions + wide.size
-        if not wide.size or count * radius.size > _MOST_ELEMENTS:
+        if not wide.size or count * radius.size > MOST_ELEMENTS:
             return self, directions
         planes = np.zeros((count, *radius.shape))
         planes[: len(self.planes)] = self.planes

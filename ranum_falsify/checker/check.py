@@ -57,7 +57,11 @@ def check_model(question: ModelQuestion, proof: ProofFile, model: onnx.ModelProt
         ProofRejectedError: The cuts are not those of a box.
     """
     model = question.model if model is None else model
-    weights = {one.name: _constant(one) for one in model.graph.initializer if one.name not in question.free}
+    constants = [one for one in model.graph.initializer if one.name not in question.free]
+    nothing = np.zeros(0, object)  # no rule is about it
+    weights = {
+        one.name: Bounds.of(nothing if one.external_data else onnx.numpy_helper.to_array(one)) for one in constants
+    }
     for value in model.graph.input:
         reject(value.name not in weights.keys() | question.inputs.keys(), f"nothing is said of input {value.name!r}")
     walk, found = iter(proof.cuts), Followed()
@@ -81,11 +85,6 @@ def check_model(question: ModelQuestion, proof: ProofFile, model: onnx.ModelProt
     return found
 
 
-def _constant(one: onnx.TensorProto) -> Bounds | None:
-    found = Bounds.of(np.zeros(0, object) if one.external_data else onnx.numpy_helper.to_array(one))
-    return found if found.is_sound else None  # no rule is about others
-
-
 def _halves(part: _Box, name: str, position: int, value: float) -> list[_Box]:
     """Return the lower and the upper side, which share the value where they meet."""
     box = part.get(name, Bounds.of(np.zeros(0)))
@@ -97,7 +96,7 @@ def _halves(part: _Box, name: str, position: int, value: float) -> list[_Box]:
     return [{**part, name: Bounds(box.lower, upper)}, {**part, name: Bounds(lower, box.upper)}]
 
 
-def _follow(model: onnx.ModelProto, given: Mapping[str, Bounds | None], directions: Collection[str]) -> Followed:
+def _follow(model: onnx.ModelProto, given: _Box, directions: Collection[str]) -> Followed:
     """Return what bounds show of one part of the box."""
     nodes, functions = list(live_nodes(model.graph)), {(one.domain, one.name) for one in model.functions}
     reads, relations = Counter(name for node in nodes for name in node.input), Relations()
@@ -110,14 +109,13 @@ def _follow(model: onnx.ModelProto, given: Mapping[str, Bounds | None], directio
             one = Bounds(one.lower, one.upper, form)
         known[name] = one
 
-    for name, one in given.items():
-        keep(name, one and one.flushed())
+    for name, box in given.items():
+        keep(name, box.flushed())
     for proto in nodes:
         title = f"{proto.name or proto.output[0]} ({proto.op_type})"
         operands = [known.get(name) if name else None for name in proto.input]
         unknown = [name for name, operand in zip(proto.input, operands, strict=True) if name and operand is None]
-        node = NodeView(proto, model.opset_import)
-        relations.prepare(node)
+        node = NodeView(proto, model.opset_import, relations.distance_of_second(proto))
         is_other = (proto.domain, proto.op_type) in functions
         results = None if unknown or is_other else bound(node, operands)
         if results is None:

@@ -177,10 +177,7 @@ def _sigmoid(x: np.ndarray) -> np.ndarray:
     return np.asarray(np.exp(np.minimum(x, 0)) / (1 + np.exp(-np.abs(x))))
 
 
-def _bend(x: np.ndarray, slope: np.ndarray) -> np.ndarray:
-    return np.asarray(np.where(x > 0, x, x * slope))
-
-
+_BEND = lambda x, slope: np.maximum(x, 0) + np.minimum(x, 0) * slope  # noqa: E731
 _ONE = 1 + 1e-6
 _ABOUT = (2e-3, 1e-5, 1e-5)
 FUNCTIONS: Mapping[str, Function] = {
@@ -201,8 +198,8 @@ FUNCTIONS: Mapping[str, Function] = {
         lambda x, alpha: x * _sigmoid(alpha * x), _ABOUT, parameters=(("alpha", 1.702),), turn=-0.75115
     ),
     "Softsign": Function(lambda x: x / (1 + np.abs(x)), range=(-_ONE, _ONE)),
-    "LeakyRelu": Function(_bend, roundings=4, parameters=(("alpha", 0.01),), turn=0.0),
-    "PRelu": Function(_bend, roundings=4, turn=0.0),
+    "LeakyRelu": Function(_BEND, roundings=4, parameters=(("alpha", 0.01),), turn=0.0),
+    "PRelu": Function(_BEND, roundings=4, turn=0.0),
     "HardSigmoid": Function(
         lambda x, alpha, beta: np.clip(alpha * x + beta, 0, 1),
         (6e-3, 1e-6, 1e-14),

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from ranum_falsify.checker.bounds import Bounds, Form, least, unit
+from ranum_falsify.checker.bounds import MOST_ELEMENTS, Bounds, Form, least, unit
 from ranum_falsify.checker.node import NodeView, Rule
 
-_MOST_PIECES, _MOST_POINTS, _MOST_ELEMENTS = 256, 1 << 20, 1 << 23
+_MOST_PIECES, _MOST_POINTS = 256, 1 << 20
 _STRAIGHT = ("Relu", "LeakyRelu", "PRelu", "Abs", "Clip", "Max", "Min")
 _PRODUCTS = ("Mul", "MatMul", "Gemm", "FusedMatMul", "Conv", "ConvTranspose")
 
@@ -75,7 +75,7 @@ def _follow_planes(rule: Rule, node: NodeView, *operands: Bounds | None) -> Any:
     found = rule(node, *operands)
     results: list[Bounds] = [found] if isinstance(found, Bounds) else found
     count = max((len(one.planes) for one in forms.values()), default=0)
-    if not count or count * sum(one.lower.size for one in results) > _MOST_ELEMENTS:
+    if not count or count * sum(one.lower.size for one in results) > MOST_ELEMENTS:
         return found
 
     def apply(parts: Mapping[int, Bounds]) -> list[Bounds]:
@@ -91,11 +91,8 @@ def _follow_planes(rule: Rule, node: NodeView, *operands: Bounds | None) -> Any:
         for at, (made, zero) in enumerate(zip(apply(nothing | parts), zeros, strict=True)):
             planes[at][row] = (made - zero).middle
             error[at] += (made - zero).radius
+    margins = [2 * unit(one.dtype) * one.size + least(one.dtype) for one in results]
     return [
-        Bounds(one.lower, one.upper, Form(plane, rest.widen(more * (1 + 1e-6) + one.stray + _rounding(one))))
-        for one, plane, rest, more in zip(results, planes, rests, error, strict=True)
+        Bounds(one.lower, one.upper, Form(plane, rest.widen(more * (1 + 1e-6) + one.stray + margin)))
+        for one, plane, rest, more, margin in zip(results, planes, rests, error, margins, strict=True)
     ]
-
-
-def _rounding(found: Bounds) -> np.ndarray:
-    return 2 * unit(found.dtype) * found.size + least(found.dtype)

@@ -102,33 +102,31 @@ def _skip_normalise(node: NodeView, x: Bounds, skip: Bounds, gamma: Bounds, *res
 # recurrent networks --------------------------------------------------------------------------------------------------
 
 
-@rule("LSTM GRU RNN")
+@rule("LSTM GRU RNN com.microsoft.DynamicQuantizeLSTM")
 def _recur(node: NodeView, x: Bounds, w: Bounds, r: Bounds, b: Bounds | None = None, *rest: Bounds | None) -> Any:
-    """Bound LSTM, GRU and RNN with their own activations: outputs by those of tanh, cells by the number of steps."""
-    lengths, hidden, cell, peephole = [*rest, *[None] * 4][:4]
-    dtype, size = same_float(x), int(node.attribute("hidden_size", 0))
+    """Bound recurrent layers with their own activations: outputs by those of tanh, cells by the number of steps.
+
+    Quantised weights, the other way round, are as large as integers of 8 bits and their scale allow.
+    """
+    lengths, hidden, cell, peephole, w_scale, _, r_scale = [*rest, *[None] * 7][:7]
+    dtype, size, (steps, batch, width), ways = same_float(x), int(node.attribute("hidden_size", 0)), x.shape, w.shape[0]
     require(lengths is None, peephole is None, *(not node.attribute(name, 0) for name in ("input_forget", "layout")))
-    require(node.attribute("direction", "forward") in ("forward", "reverse", "bidirectional"))
-    (steps, batch, width), ways, is_lstm = x.shape, w.shape[0], node.op.endswith("LSTM")
-    require(steps, w.shape[1] == size * {"GRU": 3, "RNN": 1}.get(node.op, 4))
+    require(node.attribute("direction", "forward") in ("forward", "reverse", "bidirectional"), steps)
+    require({"GRU": 3, "RNN": 1}.get(node.op, 4) * size == w.shape[-1 if node.proto.domain else 1])
     start, begun = (0.0 if one is None else float(one.size.max()) for one in (hidden, cell))
     # A state of GRU is between the one before and tanh; its gates err by 1e-5.
     grown = math.exp(1e-4 * steps)
-    most = _GATE**2 if is_lstm else max(_GATE, start) * grown
-    reach = x.size.max() * w.size.sum(-1).max() + max(most, start) * 2 * r.size.sum(-1).max()
+    most = _GATE**2 if node.op.endswith("LSTM") else max(_GATE, start) * grown
+    sums = [float(one.size.sum(-1).max()) for one in (w, r)]
+    if node.proto.domain:
+        sums = [255 * 1.1 * _largest(scale) * one.shape[1] for scale, one in ((w_scale, w), (r_scale, r))]
+    reach = x.size.max() * sums[0] + max(most, start) * 2 * sums[1]
     held = _GATE * (begun + steps * _GATE) * grown
     weights = 0.0 if b is None else 4 * float(b.size.max())
     require(4 * (reach + weights + held) * (1 + drift(width + size, dtype)) < np.finfo(dtype).max)
     shapes = [(steps, ways, batch, size), (ways, batch, size), (ways, batch, size)]
     made = zip((most, most, held), shapes, strict=True)
     return [_within(top, shape, dtype) for top, shape in made][: len(node.proto.output)]
-
-
-@rule("com.microsoft.DynamicQuantizeLSTM")
-def _recur_quantised(node: NodeView, x: Bounds, w: Bounds, r: Bounds, *rest: Bounds | None) -> Any:
-    """Bound DynamicQuantizeLSTM by the LSTM whose weights are as large as integers of 8 bits allow."""
-    most = [np.full(one.lower.swapaxes(1, 2).shape, 255 * 1.1 * _largest(rest[at])) for one, at in ((w, 5), (r, 7))]
-    return _recur(node, x, *(Bounds(-one, one) for one in most), *rest[:5])
 
 
 def _largest(scale: Bounds | None) -> float:

@@ -48,8 +48,8 @@ class NodeView:
         away: No element of its second operand is nearer to 0.
     """
 
-    def __init__(self, proto: onnx.NodeProto, opsets: Sequence[onnx.OperatorSetIdProto]) -> None:
-        self.proto, self.op, self.away = proto, proto.op_type, 0.0
+    def __init__(self, proto: onnx.NodeProto, opsets: Sequence[onnx.OperatorSetIdProto], away: float = 0.0) -> None:
+        self.proto, self.op, self.away = proto, proto.op_type, away
         self.key = self.op if proto.domain in ("", "ai.onnx") else f"{proto.domain}.{self.op}"
         self.opset = next((one.version for one in opsets if one.domain in ("", "ai.onnx")), 0)
         self._given, self._read = {one.name: one for one in proto.attribute}, set(_IDLE)
@@ -99,9 +99,8 @@ class NodeView:
         proto.input.extend(name if (name := f"x{i}") in feeds else "" for i in range(len(arrays)))
         kinds = {name: onnx.helper.np_dtype_to_tensor_dtype(one.dtype) for name, one in feeds.items()}
         given = [onnx.helper.make_tensor_value_info(name, kinds[name], one.shape) for name, one in feeds.items()]
-        graph = onnx.helper.make_graph(
-            [proto], "node", given, [onnx.ValueInfoProto(name=name) for name in proto.output]
-        )
+        made = [onnx.ValueInfoProto(name=name) for name in proto.output]
+        graph = onnx.helper.make_graph([proto], "node", given, made)
         model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", self.opset)])
         found = [np.asarray(one) for one in ReferenceEvaluator(model).run(None, feeds)]
         for one, value in zip(found, onnx.shape_inference.infer_shapes(model).graph.output, strict=True):

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
+import onnx
 
 from ranum_falsify.checker.bounds import Bounds
 from ranum_falsify.checker.elementwise import FUNCTIONS, apply_function
@@ -33,9 +34,9 @@ class Relations:
         self._peaks: dict[str, tuple[tuple[int, ...], float]] = {}
         self._away: dict[str, float] = {}
 
-    def prepare(self, node: NodeView) -> None:
-        """Tell a node how far from 0 its second operand stays."""
-        node.away = self._away.get(node.proto.input[1], 0.0) if len(node.proto.input) == 2 else 0.0
+    def distance_of_second(self, proto: onnx.NodeProto) -> float:
+        """Return how far from 0 the second of two operands stays."""
+        return self._away.get(proto.input[1], 0.0) if len(proto.input) == 2 else 0.0
 
     def refine(self, node: NodeView, operands: Operands, results: Sequence[Bounds | None]) -> Sequence[Bounds | None]:
         """Return narrower bounds of what a node makes, and keep what is known of it."""
