@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -65,9 +65,12 @@ def _cut_up(op: str, x: Bounds, others: Sequence[Bounds]) -> Bounds:
 
 
 def _follow_planes(rule: Rule, node: NodeView, *operands: Bounds | None) -> Any:
-    """Apply a rule in float64 to what is left of operands, and to each of their planes; of two factors, to one's."""
+    """Apply a rule in float64 to what is left of operands, and to each of their planes.
+
+    A product of two that have forms, about their middles n and m, is n b + a m + (a - n) (b - m) - n m.
+    """
     forms = {place: one.form for place, one in enumerate(operands) if one is not None and one.form}
-    if node.op in ("Div", "BatchNormalization") or (forms.keys() >= {0, 1} and node.op in _PRODUCTS):
+    if node.op in ("Div", "BatchNormalization"):
         forms = {place: one for place, one in forms.items() if place == 0}
     is_square = node.op == "Mul" and node.proto.input[0] == node.proto.input[1]
     if is_square or (node.op == "Div" and not forms):
@@ -83,16 +86,36 @@ def _follow_planes(rule: Rule, node: NodeView, *operands: Bounds | None) -> Any:
         made = rule(node, *(parts.get(place, one) for place, one in enumerate(reals)))
         return [one.widen() for one in ([made] if isinstance(made, Bounds) else made)]
 
+    a, b = [*operands, None][:2]
+    if node.op in _PRODUCTS and forms.keys() >= {0, 1} and a is not None and b is not None:
+        n, m = Bounds.of(a.middle), Bounds.of(b.middle)
+        (right,) = _apply_to_forms(lambda parts: apply({0: n, **parts}), {1: forms.pop(1)}, count)
+        (made,) = _apply_to_forms(lambda parts: apply({1: m, **parts}), forms, count)
+        (crossed,), (bias,), (middle,) = map(apply, ({0: a - n, 1: b - m}, {0: n - n, 1: m - m}, {0: n, 1: m}))
+        planes = made.planes + right.planes
+        rest = made.rest + right.rest + crossed - bias - middle
+        followed = [Form(planes, rest.widen(np.abs(planes).sum(0) * 2.0**-52))]
+    else:
+        followed = _apply_to_forms(apply, forms, count)
+    margins = [one.stray + 2 * unit(one.dtype) * one.size + least(one.dtype) for one in results]
+    return [
+        Bounds(one.lower, one.upper, Form(form.planes, form.rest.widen(margin)))
+        for one, form, margin in zip(results, followed, margins, strict=True)
+    ]
+
+
+def _apply_to_forms(
+    apply: Callable[[Mapping[int, Bounds]], list[Bounds]], forms: Mapping[int, Form], count: int
+) -> list[Form]:
+    """Return what an affine function makes of forms, of so many directions."""
     nothing = {place: Bounds.of(np.zeros_like(one.rest.lower)) for place, one in forms.items()}
     zeros, rests = apply(nothing), apply({place: one.rest for place, one in forms.items()})
-    planes, error = [np.zeros((count, *one.shape)) for one in results], [np.zeros(one.shape) for one in results]
+    planes, errors = [np.zeros((count, *one.shape)) for one in zeros], [np.zeros(one.shape) for one in zeros]
     for row in range(count):
         parts = {place: Bounds.of(one.planes[row]) for place, one in forms.items() if row < len(one.planes)}
-        for at, (made, zero) in enumerate(zip(apply(nothing | parts), zeros, strict=True)):
-            planes[at][row] = (made - zero).middle
-            error[at] += (made - zero).radius
-    margins = [2 * unit(one.dtype) * one.size + least(one.dtype) for one in results]
+        for made, zero, plane, error in zip(apply({**nothing, **parts}), zeros, planes, errors, strict=True):
+            plane[row] = (made - zero).middle
+            error += (made - zero).radius
     return [
-        Bounds(one.lower, one.upper, Form(plane, rest.widen(more * (1 + 1e-6) + one.stray + margin)))
-        for one, plane, rest, more, margin in zip(results, planes, rests, error, margins, strict=True)
+        Form(*one) for one in zip(planes, map(Bounds.widen, rests, (1.000001 * one for one in errors)), strict=True)
     ]
