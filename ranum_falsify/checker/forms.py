@@ -116,6 +116,5 @@ def _apply_to_forms(
         for made, zero, plane, error in zip(apply({**nothing, **parts}), zeros, planes, errors, strict=True):
             plane[row] = (made - zero).middle
             error += (made - zero).radius
-    return [
-        Form(*one) for one in zip(planes, map(Bounds.widen, rests, (1.000001 * one for one in errors)), strict=True)
-    ]
+    wide = [rest.widen(error * (1 + 1e-6)) for rest, error in zip(rests, errors, strict=True)]
+    return [Form(*one) for one in zip(planes, wide, strict=True)]
