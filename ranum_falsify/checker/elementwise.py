@@ -177,7 +177,18 @@ def _sigmoid(x: np.ndarray) -> np.ndarray:
     return np.asarray(np.exp(np.minimum(x, 0)) / (1 + np.exp(-np.abs(x))))
 
 
-_BEND = lambda x, slope: np.maximum(x, 0) + np.minimum(x, 0) * slope  # noqa: E731
+def _swish(x: np.ndarray, alpha: Any = 1.0) -> np.ndarray:
+    return np.asarray(x * _sigmoid(alpha * x))
+
+
+def _bend(x: np.ndarray, slope: np.ndarray) -> np.ndarray:
+    return np.asarray(np.maximum(x, 0) + np.minimum(x, 0) * slope)
+
+
+def _ramp(x: np.ndarray, alpha: np.ndarray, beta: np.ndarray) -> np.ndarray:
+    return np.asarray(np.clip(alpha * x + beta, 0, 1))
+
+
 _ONE = 1 + 1e-6
 _ABOUT = (2e-3, 1e-5, 1e-5)
 FUNCTIONS: Mapping[str, Function] = {
@@ -192,20 +203,13 @@ FUNCTIONS: Mapping[str, Function] = {
     "Elu": Function(lambda x: np.maximum(x, 0) + np.expm1(np.minimum(x, 0)), _ABOUT, range=(-_ONE, math.inf)),
     "HardSwish": Function(lambda x: x * np.clip(x / 6 + 0.5, 0, 1), _ABOUT, turn=-1.5),
     "Mish": Function(lambda x: x * np.tanh(np.logaddexp(0.0, x)), _ABOUT, by_exp=True, turn=-1.19247),
-    "Swish": Function(lambda x: x * _sigmoid(x), _ABOUT, turn=-1.27846),
+    "Swish": Function(_swish, _ABOUT, turn=-1.27846),
     "Gelu": Function(lambda x: x * (1 + _erf(x / math.sqrt(2))) / 2, (2.5e-3, 5e-4, 5e-4), turn=-0.75179),
-    "com.microsoft.QuickGelu": Function(
-        lambda x, alpha: x * _sigmoid(alpha * x), _ABOUT, parameters=(("alpha", 1.702),), turn=-0.75115
-    ),
+    "com.microsoft.QuickGelu": Function(_swish, _ABOUT, 0, (("alpha", 1.702),), turn=-0.75115),
     "Softsign": Function(lambda x: x / (1 + np.abs(x)), range=(-_ONE, _ONE)),
-    "LeakyRelu": Function(_BEND, roundings=4, parameters=(("alpha", 0.01),), turn=0.0),
-    "PRelu": Function(_BEND, roundings=4, turn=0.0),
-    "HardSigmoid": Function(
-        lambda x, alpha, beta: np.clip(alpha * x + beta, 0, 1),
-        (6e-3, 1e-6, 1e-14),
-        parameters=(("alpha", 0.2), ("beta", 0.5)),
-        range=(0, 1),
-    ),
+    "LeakyRelu": Function(_bend, roundings=4, parameters=(("alpha", 0.01),), turn=0.0),
+    "PRelu": Function(_bend, roundings=4, turn=0.0),
+    "HardSigmoid": Function(_ramp, (6e-3, 1e-6, 1e-14), 0, (("alpha", 0.2), ("beta", 0.5)), range=(0, 1)),
 }
 """The functions by operator; both forms of Gelu lie within 4.8e-4 of each other."""
 
