@@ -27,8 +27,8 @@ _MOVING: dict[str, Sequence[int]] = {
 _EXACT = frozenset(
     "Shape Size Range Add Sub Mul Equal MatMul Abs ReduceSum ReduceProd CumSum NonZero OneHot ArgMax ArgMin Max Min"
     " Clip Sign And Or Neg Not ReduceMax ReduceMin Greater GreaterOrEqual Less LessOrEqual".split()
-).union(_MOVING) - {"ReverseSequence", "Compress"}
-"""What is exact on integers."""
+)
+"""What is exact on integers, beside what moves them."""
 
 
 def is_exact(node: NodeView, operands: Sequence[Bounds]) -> bool:

@@ -92,6 +92,8 @@ def test_a_box_is_cut_as_the_prover_did(tmp_path: Path) -> None:
         "g (float[2] x) => (float16[2] y) <float k = {100}> { s = Mul(x, k) c = Cast<to = 10>(s) y = Softplus(c) }",
         "g (float[4] x) => (float[4] y) <int64[1] a = {-9}, int64[1] b = {-9}, int64[1] s = {-1}, int64[1] t = {0}>"
         " { y = Slice(x, a, b, t, s) }",
+        "g (float[4] x) => (int64[n] y) <int64[2] k = {1, 2}, int64[1] a = {-9}, int64[1] b = {-9}, int64[1] s = {-1},"
+        " int64[1] t = {0}> { y = Slice(k, a, b, t, s) }",
     ],
 )
 def test_what_no_rule_shows_is_open(text: str) -> None:
