@@ -13,7 +13,7 @@ BUDGETS = {
     "api": 9150,
     "checker": 1770,
     "cli": 5510,
-    "domain": 14600,
+    "domain": 14750,
     "monitor": 1380,
     "network": 6560,
     "operators": 19930,
