@@ -37,6 +37,7 @@ from ranum_falsify.domain.site import Fact, IntervalRule, Site
 from ranum_falsify.network import Graph, OperatorSpec, spec_of
 from ranum_falsify.network.order import find_between
 from ranum_falsify.network.tensors import to_numpy
+from ranum_falsify.process.heap import heap
 
 _KEPT_BYTES = 64 << 20
 """Up to this size, bounds that nothing reads any more are kept, for rules that look further back than one node."""
@@ -125,6 +126,7 @@ class IntervalAnalysis(OperationVisitor):
             outputs, operands = super().visit(op), self.operands(op)
             if outputs is None:
                 continue
+            heap.note(_bytes(outputs))
             yield Visited(op=op, operands=operands, outputs=outputs)
             for array, y in zip(arrays, select_valid(op, outputs, operands), strict=False):
                 if not y.is_point:
@@ -174,6 +176,7 @@ class IntervalAnalysis(OperationVisitor):
             outputs = self.select(op, outputs, operands)
             if (known := self._given.get(id(op))) is not None:
                 outputs = (outputs[0].meet(known),)
+            heap.note(_bytes(outputs))
         self._values[id(op)] = outputs
 
     def select(self, op: Operation, outputs: tuple[Interval, ...], operands: Sequence[Value]) -> tuple[Interval, ...]:

@@ -131,6 +131,11 @@ class Interval:
         return self.lower.dtype
 
     @property
+    def ends(self) -> tuple[Tensor, ...]:
+        """Both bounds, or the one tensor that is both: its corners are not worth computing twice."""
+        return (self.lower,) if self.upper is self.lower else (self.lower, self.upper)
+
+    @property
     def is_floating(self) -> bool:
         """Whether the elements are floating-point numbers."""
         return self.lower.is_floating_point()

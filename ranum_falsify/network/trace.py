@@ -16,6 +16,7 @@ from ranum_falsify.errors import ModelError
 from ranum_falsify.network.evaluate import Value
 from ranum_falsify.network.registry import OperatorSpec
 from ranum_falsify.network.tensors import to_torch, torch_dtype
+from ranum_falsify.process.heap import heap
 
 
 @dataclass(eq=False)
@@ -34,6 +35,7 @@ class Run:
 
     def keep(self, values: Sequence[torch.Tensor]) -> None:
         """Store the values of the outputs that are kept."""
+        heap.note(sum(value.nbytes for value in values))
         for traced, value in zip(self.outputs, values, strict=False):
             if traced is not None:
                 traced.example = value

@@ -18,7 +18,13 @@ from ranum_falsify.domain.rounding import round_bounds, round_outward
 from ranum_falsify.domain.rules.arithmetic.pairs import greatest_of, least_of
 from ranum_falsify.domain.rules.shape import reshape
 from ranum_falsify.domain.rules.support import real_functions as real
-from ranum_falsify.domain.rules.support.building import corner_products, infinity_aware, piecewise, result_shape
+from ranum_falsify.domain.rules.support.building import (
+    corner_products,
+    infinity_aware,
+    part_by_part,
+    piecewise,
+    result_shape,
+)
 from ranum_falsify.domain.rules.wide_integers import between_operands
 from ranum_falsify.domain.site import Site
 
@@ -280,7 +286,7 @@ def hard_swish(site: Site, x: Interval) -> Interval:
     return replace(bounds, upper=torch.where(x.upper.double() > greatest / 6, torch.inf, bounds.upper))
 
 
-@infinity_aware
+@part_by_part
 def swish(site: Site, x: Interval) -> Interval:
     """Bound x / (1 + exp(-alpha x)): g(alpha x) / alpha for g(z) = z / (1 + exp(-z)).
 

@@ -20,7 +20,7 @@ from ranum_falsify.domain.error_bounds import SOFTMAX_ROUNDINGS, sum_error, tiny
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.kernels.envelopes import Envelope, is_exponential_of_0_known
 from ranum_falsify.domain.rounding import round_outward
-from ranum_falsify.domain.rules.support.building import infinity_aware
+from ranum_falsify.domain.rules.support.building import in_parts, infinity_aware
 from ranum_falsify.domain.rules.support.sections import Sections, sections
 from ranum_falsify.domain.site import IntervalRule, Site
 
@@ -32,9 +32,6 @@ _LOST = 0.98 * 2.0**-25
 
 To 1, the others add less than half a unit in the last place, 2^-24, in whatever order.
 """
-
-_BLOCK = 1 << 16
-"""Elements of a part of a large tensor."""
 
 _LITTLE = 0.25
 """Relative error of the sum of the others up to which that holds."""
@@ -56,12 +53,7 @@ def softmax(dims: Dims, kernel: str | None = None) -> IntervalRule:
         if not x.size:
             return _empty(x)
         along = dims(site.op, len(x.shape))
-        parts = _parts(x, along)
-        if len(parts) == 1:
-            return of_part(site, x, along)
-        bounds, (cut, _) = [of_part(site, part, along) for _, part in parts], parts[0]
-        low, high = torch.cat([y.lower for y in bounds], cut), torch.cat([y.upper for y in bounds], cut)
-        return Interval(low, high, x.shape)
+        return in_parts(lambda part: of_part(site, part, along), x, along)
 
     def of_part(site: Site, x: Interval, along: Sequence[int]) -> Interval:
         rows = sections(x, along)
@@ -82,21 +74,6 @@ def softmax(dims: Dims, kernel: str | None = None) -> IntervalRule:
         return replace(y, lower=lower, upper=upper)
 
     return infinity_aware(rule)
-
-
-def _parts(x: Interval, along: Sequence[int]) -> list[tuple[int, Interval]]:
-    """Return parts of a large tensor that fit into a near cache, with the dimension along which they are cut.
-
-    Sections are not cut.
-    """
-    stored, rank = x.lower.shape, len(x.shape)
-    whole = {dim % rank for dim in along} if rank else set()
-    dim = max((dim for dim in range(rank) if dim not in whole), key=lambda dim: stored[dim], default=-1)
-    if x.lower.numel() <= 2 * _BLOCK or dim < 0 or stored[dim] == 1:
-        return [(dim, x)]
-    step = max(1, _BLOCK * stored[dim] // x.lower.numel())
-    pieces = zip(x.lower.split(step, dim), x.upper.split(step, dim), strict=True)
-    return [(dim, Interval(p, q, (*x.shape[:dim], p.shape[dim], *x.shape[dim + 1 :]))) for p, q in pieces]
 
 
 def log_softmax(dims: Dims) -> IntervalRule:

@@ -18,7 +18,7 @@ from ranum_falsify.domain.linear import curves
 from ranum_falsify.domain.linear.declarations import Affine, UnivariateOf
 from ranum_falsify.domain.linear.relaxations import Relaxation
 from ranum_falsify.domain.rounding import round_outward
-from ranum_falsify.domain.rules.support.building import piecewise
+from ranum_falsify.domain.rules.support.building import in_parts, piecewise
 from ranum_falsify.domain.rules.support.real_functions import (
     GELU_TANH_TURN,
     GELU_TURN,
@@ -194,11 +194,16 @@ def _curve(
         return None
     y = piecewise(function, turns=turns, entry=None)(site, x)
     assert isinstance(y, Interval)
-    low, high = y.doubles()
-    if not bool(low.isfinite().all() and high.isfinite().all()):  # of float64 numbers whose parts overflow here
+    if not all(map(math.isfinite, y.extremes)):  # of float64 numbers whose parts overflow here
         return None
     relative, error = GATED_ROUNDINGS * unit(x.dtype), error + _lost(x, gain)
-    return round_outward(low - error - relative * low.abs(), high + error + relative * high.abs(), x.dtype, x.shape)
+
+    def widen(part: Interval) -> Interval:
+        low, high = part.doubles()
+        ends = low - error - relative * low.abs(), high + error + relative * high.abs()
+        return round_outward(*ends, x.dtype, part.shape)
+
+    return in_parts(widen, y)
 
 
 def _lost(x: Interval, gain: float) -> float:

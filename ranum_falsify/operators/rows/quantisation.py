@@ -87,13 +87,13 @@ def quantized_bounds(site: Site, x: Interval, scale: Interval, zero_point: Inter
     x, scale, zero_point = _unmerge_blocks(op, x, scale, zero_point)
     if (kind := _find_floats(op)) is not None:
         return _quantised_floats(op, x, scale, kind)
-    zeros = (None, None) if zero_point is None else (zero_point.lower, zero_point.upper)
+    zeros = (None,) if zero_point is None else zero_point.ends
     precisions = [torch.float32] if x.dtype is torch.float32 else [x.dtype, torch.float32]
     points = [
         quantize(op, end.to(precision), size.to(precision), zero)
         for precision in precisions
-        for end in (x.lower, x.upper)
-        for size in (scale.lower, scale.upper)
+        for end in x.ends
+        for size in scale.ends
         for zero in zeros
     ]
     wide = torch.stack([point.to(torch.int32) for point in points])
@@ -129,17 +129,13 @@ def dequantized_bounds(site: Site, x: Interval, scale: Interval, zero_point: Int
     if wraps:
         x, zero_point = Interval.top(x.shape, x.dtype), None
     x, scale, zero_point = _unmerge_blocks(site.op, x, scale, zero_point)
-    zeros = (None, None) if zero_point is None else (zero_point.upper, zero_point.lower)
+    zeros = (None,) if zero_point is None else zero_point.ends[::-1]
+    count = max(len(x.ends), len(zeros))
+    pairs = zip(x.ends * (count // len(x.ends)), zeros * (count // len(zeros)), strict=True)
     # Rounding is monotone: the rounded corners bound the rounded products.  What is not rounded to half precision is
     # enclosed too.
     wide = torch.float64 if scale.dtype is torch.float64 else torch.float32
-    points = torch.stack(
-        [
-            dequantize(site.op, end, size.to(wide), zero)
-            for end, zero in zip((x.lower, x.upper), zeros, strict=True)
-            for size in (scale.lower, scale.upper)
-        ]
-    )
+    points = torch.stack([dequantize(site.op, end, size.to(wide), zero) for end, zero in pairs for size in scale.ends])
     # Where scales are those of blocks, ONNX Runtime's differences have more bits, and do not wrap.
     low, high = (end.double() * (2 if wraps else 1) for end in (points.amin(0), points.amax(0)))
     y = round_bounds(low, high, site.dtype, x.shape)

@@ -46,6 +46,7 @@ def _find_obstacle(prover: Prover, runtimes: tuple[Runtime, ...], seconds: float
         return unknown
     if not any(_may_stray(graph, runtimes) for graph in graphs):
         return ""
+    prover.forget_bounds()
     again = _prove(prover, runtimes, seconds)
     if again.holds:
         return ""

@@ -147,6 +147,11 @@ class Prover:
             watches=False,
         )
 
+    def forget_bounds(self) -> None:
+        """Free what only more work on this proof needs: one for other runtimes takes as much memory again."""
+        self._analyses.clear()
+        self._regions.clear()
+
     def refine(self, deadline: Deadline, violated: Collection[tuple[int, str]] = (), *, cuts: bool = True) -> Proof:
         """Try harder on what `analyse` left open.
 

@@ -21,7 +21,12 @@ from ranum_falsify.domain.error_bounds import least_positive, tiny
 from ranum_falsify.domain.interval import Interval, dtype_range
 from ranum_falsify.domain.order import SIGNED, greatest, least
 from ranum_falsify.domain.rounding import flush, round_bounds, round_outward
-from ranum_falsify.domain.rules.support.building import infinity_aware, keeping_infinity, result_shape
+from ranum_falsify.domain.rules.support.building import (
+    infinity_aware,
+    keeping_infinity,
+    part_by_part,
+    result_shape,
+)
 from ranum_falsify.domain.site import Site
 
 _HALF = (torch.float16, torch.bfloat16)
@@ -177,7 +182,7 @@ def _hull(parts: Sequence[tuple[Enclosure, Tensor | None]]) -> Enclosure:
     return reduce(Enclosure.hull, known)
 
 
-@infinity_aware
+@part_by_part
 def reciprocal(site: Site, x: Interval) -> Interval:
     """Bound 1 / x without 0; kernels approximate it."""
     smallest = least_positive(x.dtype)

@@ -26,6 +26,9 @@ _AWARE, _SHAPED, _KEEPING = "aware_of_infinity", "aware_of_shape", "keeps_infini
 
 Rule = TypeVar("Rule", bound=IntervalRule)
 
+_PART = 1 << 16
+"""Elements of a part of a large tensor: what is computed of it in float64 fits into a near cache."""
+
 
 def infinity_aware(rule: Rule) -> Rule:
     """Mark a rule that accepts infinite bounds and states itself whether infinities may give NaN.
@@ -117,6 +120,34 @@ def result_shape(*operands: Interval) -> tuple[int, ...]:
 # functions of one operand ---------------------------------------------------------------------------------------
 
 
+def in_parts(bound: Callable[[Interval], Interval], x: Interval, along: Sequence[int] = ()) -> Interval:
+    """Return the bounds of a function, of a large operand part by part: whole, it may take many times the operand.
+
+    Args:
+        bound: Bounds the function; the results have the stored shape of the operand.
+        x: The operand.
+        along: Dimensions that are not cut, because the function reads more than one element along them.
+    """
+    stored, rank = x.lower.shape, len(x.shape)
+    whole = {dim % rank for dim in along} if rank else set()
+    dim = max((dim for dim in range(rank) if dim not in whole), key=lambda dim: stored[dim], default=-1)
+    if x.lower.numel() <= 2 * _PART or dim < 0 or stored[dim] == 1:
+        return bound(x)
+    count = min(stored[dim], x.lower.numel() // _PART)
+    lows = x.lower.tensor_split(count, dim)
+    highs = lows if x.upper is x.lower else x.upper.tensor_split(count, dim)
+    shapes = [(*x.shape[:dim], low.shape[dim], *x.shape[dim + 1 :]) for low in lows]
+    parts = zip(lows, highs, shapes, strict=True)
+    found = [bound(replace(x, lower=low, upper=high, shape=shape)) for low, high, shape in parts]
+    low, high = torch.cat([y.lower for y in found], dim), torch.cat([y.upper for y in found], dim)
+    return Interval(low, high, x.shape, any(y.nan for y in found), any(y.overflows for y in found))
+
+
+def part_by_part(rule: Callable[[Site, Interval], Interval]) -> IntervalRule:
+    """Return the rule of an elementwise function, which knows infinity and computes in float64, part by part."""
+    return infinity_aware(lambda site, x: in_parts(lambda part: rule(site, part), x))
+
+
 def corner_products(a: tuple[Tensor, Tensor], b: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
     """Return the least and the greatest products of numbers between the bounds `a` and numbers between `b`."""
     corners = torch.stack(torch.broadcast_tensors(*(p * q for p in a for q in b)))
@@ -156,7 +187,7 @@ def monotone(
         y = round_outward(*ends, site.dtype, x.shape, envelope)
         return saturate(y, x, function, envelope) if increasing else y
 
-    return infinity_aware(rule)
+    return part_by_part(rule)
 
 
 def saturate(y: Interval, x: Interval, function: Callable[[Tensor], Tensor], kernel: Envelope) -> Interval:
@@ -216,7 +247,7 @@ def piecewise(
             greatest = torch.where(inside, torch.maximum(greatest, value), greatest)
         return round_outward(least, greatest, site.dtype, x.shape, EXACT if entry is None else site.own_envelope(entry))
 
-    return infinity_aware(rule)
+    return part_by_part(rule)
 
 
 # movement, choice, ignorance ------------------------------------------------------------------------------------

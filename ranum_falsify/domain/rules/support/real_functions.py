@@ -15,7 +15,7 @@ from torch import Tensor
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.kernels.envelopes import is_exponential_of_0_known
 from ranum_falsify.domain.rounding import round_outward
-from ranum_falsify.domain.rules.support.building import infinity_aware, monotone
+from ranum_falsify.domain.rules.support.building import infinity_aware, monotone, part_by_part
 from ranum_falsify.domain.site import IntervalRule, Site
 
 # The only turning point of each function below, a minimum: the roots of their derivatives.
@@ -103,7 +103,7 @@ def monotone_inside(
         low, high = (function(bound.clamp(*limits)) for bound in x.doubles())
         return round_outward(low, high, site.dtype, x.shape, site.own_envelope())
 
-    return infinity_aware(rule)
+    return part_by_part(rule)
 
 
 _exponential = monotone(torch.exp)
