@@ -14,6 +14,7 @@ from ranum_falsify.domain.linear.backsubstitution import BoxBatch
 from ranum_falsify.domain.linear.bounds import LinearAnalysis
 from ranum_falsify.domain.linear.branch_and_bound import split_and_bound
 from ranum_falsify.domain.linear.functionals import Functional, LinearBounds
+from ranum_falsify.domain.linear.steps import CurveStep
 from ranum_falsify.model_builder import ModelBuilder
 from ranum_falsify.network import Graph, read
 from ranum_falsify.process.deadline import Deadline
@@ -118,6 +119,39 @@ def test_matrices_give_the_bounds_of_the_steps(activation: str) -> None:
     quick = functional.bound(BoxBatch(dense, {}))
     assert torch.allclose(quick.lower[0], plain.lower, atol=1e-4)
     assert torch.allclose(quick.upper[0], plain.upper, atol=1e-4)
+
+
+@pytest.mark.parametrize("slope", [0.0, 0.3, None], ids=["Relu", "LeakyRelu", "PRelu"])
+def test_rectifiers_that_keep_to_one_side_become_part_of_matrices(slope: float | None) -> None:
+    rng = np.random.default_rng(5)
+    shapes = ((4, 2, 3, 3), (4, 4, 3, 3), (100, 2))
+    w0, w1, w2 = (rng.normal(size=shape).astype(np.float32) for shape in shapes)
+    slopes = np.array([0, 0.1, 0.5, 1] if slope is None else [slope] * 4, np.float32).reshape(4, 1, 1)
+    g = ModelBuilder()
+    h0 = g.PRelu(
+        g.Conv(g.input("x", (1, 2, 5, 5)), w0, np.array([-30, 30, 0, 1], np.float32), pads=[1, 1, 1, 1]), slopes
+    )
+    h1 = g.PRelu(g.Conv(h0, w1, np.array([0, 90, -90, 0], np.float32), pads=[1, 1, 1, 1]) + h0, slopes)
+    g.output(g.Gemm(g.Flatten(h1), w2), (1, 2))
+    graph = read(g.build())
+    analysis = _analysis(graph)
+    functional = Functional.of(analysis, analysis.program, graph.output_operations, None)
+    dense = condense(analysis.program, functional.variables)
+    curves = [step for step in dense.steps if isinstance(step, CurveStep)]
+    assert 0 < sum(dense.variables[step.reads[0]].shape[0] for step in curves) < 150, "of 200, most keep to one side"
+    plain = analysis.bound(graph.output_operations)
+    quick = functional.bound(BoxBatch(dense, {}))
+    assert torch.allclose(quick.lower[0], plain.lower, atol=0.1)
+    assert torch.allclose(quick.upper[0], plain.upper, atol=0.1)
+    (number,) = dense.inputs
+    assert number is not None
+    for _ in range(20):
+        low, high = np.sort(rng.uniform(-1, 1, (2, 1, 2, 5, 5)).astype(np.float32), axis=0)
+        box = tuple(torch.from_numpy(end).double()[None] for end in (low, high))
+        part = functional.bound(BoxBatch(dense, {number: (box[0], box[1])}))
+        for point in (low, high, *rng.uniform(low, high, (10, *low.shape)).astype(np.float32)):
+            y = torch.from_numpy(np.asarray(graph(point))).double().flatten()
+            assert bool(((part.lower[0] <= y) & (y <= part.upper[0])).all())
 
 
 def test_a_point_that_is_not_proved_ends_the_search() -> None:
