@@ -17,6 +17,7 @@ MICROSOFT, LEARNED = "com.microsoft", "ai.onnx.ml"
 X, LAST = Spread((2, 3, 4)), np.array([-1])
 AS_FLOAT, HALF, STEP = Spread((3, 5), "uint8", 0, 255), np.float16(0.05), np.float32(0.07)
 TINY = np.array([[1, -1, 0.3, -0.2], [3, 2, 1, 0]], np.float32) * np.float32(1e-30)
+MOST = float(np.finfo(np.float32).max)
 SIZES = None, None, np.array([1, 1, 3, 4])
 
 
@@ -63,6 +64,8 @@ WRONG = [
     form("LeakyRelu", X, alpha=float("nan")),
     form("Elu", X, alpha=float("nan")),
     form("Scaler", Spread((1, 3)), scale=[1.0, 2.0, 3.0], offset=[float("nan")] * 3, domain=LEARNED),
+    # differences that overflow before a factor of 0
+    form("Scaler", Spread((1, 2), low=-1e33, high=-1e32), scale=[0.0, 1.0], offset=[MOST, 0.0], domain=LEARNED),
     # words and powers that mean nothing
     form("NegativeLogLikelihoodLoss", Spread((3, 4)), np.array([1, 0, 3]), reduction="min"),
     form("SoftmaxCrossEntropyLoss", Spread((3, 4)), np.array([1, 0, 3]), reduction="min"),
