@@ -18,6 +18,8 @@ X, LAST = Spread((2, 3, 4)), np.array([-1])
 AS_FLOAT, HALF, STEP = Spread((3, 5), "uint8", 0, 255), np.float16(0.05), np.float32(0.07)
 TINY = np.array([[1, -1, 0.3, -0.2], [3, 2, 1, 0]], np.float32) * np.float32(1e-30)
 MOST = float(np.finfo(np.float32).max)
+FINE = np.array([[[1.0, 1.0, 1.0, 1.0, -1.0]]]) * 1e-50
+LARGE = 2**60
 SIZES = None, None, np.array([1, 1, 3, 4])
 
 
@@ -105,6 +107,10 @@ WRONG = [
         np.full(2, 1e-28, np.float32),
         np.zeros(2, np.float32),
     ),
+    # what underflows where float64 is computed in float32
+    form("GroupNormalization", FINE, np.array([1e50]), np.zeros(1), num_groups=1, constants=frozenset()),
+    form("Shrink", FINE, lambd=0.0, bias=-2.0, constants=frozenset()),
+    form("Shrink", FINE, lambd=0.0, bias=0.0, constants=frozenset()),
     # logarithms of exponentials, which are not exact
     form("ReduceLogSumExp", np.full((2, 3), 2, np.uint64), None, opset=18, noop_with_empty_axes=1),
     # statistics of groups, scaled by whatever has as many elements as there are channels
@@ -133,6 +139,23 @@ WRONG = [
     # tables
     form("LabelEncoder", Spread((4,)), keys_floats=[1.0], values_int64s=[5], default_string="a", domain=LEARNED),
     form("LabelEncoder", np.ones(4, np.float32), keys_floats=[1.0], values_floats=[float("inf")], domain=LEARNED),
+    form(
+        *("LabelEncoder", Spread((4,), np.int64, LARGE, LARGE + 9)),
+        keys_int64s=[LARGE + 1, LARGE + 4],
+        values_int64s=[5, 6],
+        domain=LEARNED,
+    ),
+    form(
+        "OneHotEncoder",
+        np.full(3, LARGE + 1),
+        cats_int64s=[LARGE + 1, 0],
+        zeros=0,
+        domain=LEARNED,
+        constants=frozenset(),
+    ),
+    form(
+        "OneHotEncoder", np.array([2**24], np.float32), cats_int64s=[2**24 + 1], domain=LEARNED, constants=frozenset()
+    ),
     form("OneHotEncoder", Spread((4,), low=0), cats_strings=["a"], domain=LEARNED),
     # types and forms of ONNX Runtime's own operators
     form("FastGelu", Spread((2, 5), np.float64), domain=MICROSOFT),
