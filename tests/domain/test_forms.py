@@ -68,6 +68,13 @@ WRONG = [
     form("Scaler", Spread((1, 3)), scale=[1.0, 2.0, 3.0], offset=[float("nan")] * 3, domain=LEARNED),
     # differences that overflow before a factor of 0
     form("Scaler", Spread((1, 2), low=-1e33, high=-1e32), scale=[0.0, 1.0], offset=[MOST, 0.0], domain=LEARNED),
+    # sums that overflow beside a bias that is infinite
+    form(
+        *("ConvTranspose", np.full((1, 1, 2), 300, np.float16), np.full((1, 1, 2), -300, np.float16)),
+        np.array([np.inf], np.float16),
+        pads=[0, 1],
+        constants=frozenset(),
+    ),
     # words and powers that mean nothing
     form("NegativeLogLikelihoodLoss", Spread((3, 4)), np.array([1, 0, 3]), reduction="min"),
     form("SoftmaxCrossEntropyLoss", Spread((3, 4)), np.array([1, 0, 3]), reduction="min"),
