@@ -175,6 +175,12 @@ WRONG = [
         constants=frozenset({0, 1, 3, 4, 6, 7}),
         domain=MICROSOFT,
     ),
+    # scales that kernels refuse when they run
+    form(
+        *("QLinearGlobalAveragePool", Spread((1, 2, 4), "uint8", 0, 200), Spread((), low=0), np.uint8(0)),
+        *(np.float32(1), np.uint8(0)),
+        domain=MICROSOFT,
+    ),
     form(
         "SkipLayerNormalization",
         *[Spread((n, 3, 8), np.float16) for n in (1, 2)],
