@@ -16,7 +16,7 @@ BUDGETS = {
     "domain": 14610,
     "monitor": 1380,
     "network": 6560,
-    "operators": 19950,
+    "operators": 19960,
     "process": 550,
     "properties": 4800,
     "repair": 3430,
