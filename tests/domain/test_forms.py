@@ -138,6 +138,13 @@ WRONG = [
     form("Sub", *[Spread((9,), np.uint64, LARGE, LARGE + 9)] * 2),
     # a start so late that places after it are beyond all integers
     form("TensorScatter", Spread((1, 1, 5, 1)), Spread((1, 1, 2, 1)), np.array([2**63 - 1]), mode="circular", opset=24),
+    # regions that end before they start, of which kernels would take a negative number of samples
+    form(
+        *("RoiAlign", Spread((1, 1, 4, 4)), np.array([[0, 0, 2, 1]], np.float32), np.array([0])),
+        sampling_ratio=0,
+        opset=16,
+        constants=frozenset({2}),
+    ),
     # sizes that inputs compute
     form("Resize", np.full((1, 1, 2, 2), np.inf, np.float32), *SIZES, opset=18, constants=frozenset()),
     form(
