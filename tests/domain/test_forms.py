@@ -19,6 +19,7 @@ AS_FLOAT, HALF, STEP = Spread((3, 5), "uint8", 0, 255), np.float16(0.05), np.flo
 TINY = np.array([[1, -1, 0.3, -0.2], [3, 2, 1, 0]], np.float32) * np.float32(1e-30)
 MOST = float(np.finfo(np.float32).max)
 FINE = np.array([[[1.0, 1.0, 1.0, 1.0, -1.0]]]) * 1e-50
+MIDDLE = np.linspace(-0.5, 0.5, 18, dtype=np.float32).reshape(1, 3, 3, 2)
 LARGE = 2**60
 SIZES = None, None, np.array([1, 1, 3, 4])
 
@@ -118,6 +119,18 @@ WRONG = [
     form("GroupNormalization", FINE, np.array([1e50]), np.zeros(1), num_groups=1, constants=frozenset()),
     form("Shrink", FINE, lambd=0.0, bias=-2.0, constants=frozenset()),
     form("Shrink", FINE, lambd=0.0, bias=0.0, constants=frozenset()),
+    # weighted neighbours so small that each product is rounded to denormal numbers
+    *(
+        form(
+            "GridSample",
+            np.full((1, 1, 5, 5), 1e-45, np.float32),
+            MIDDLE,
+            mode=mode,
+            opset=20,
+            constants=frozenset({1}),
+        )
+        for mode in ("linear", "cubic")
+    ),
     # logarithms of exponentials, which are not exact
     form("ReduceLogSumExp", np.full((2, 3), 2, np.uint64), None, opset=18, noop_with_empty_axes=1),
     # statistics of groups, scaled by whatever has as many elements as there are channels
