@@ -89,6 +89,7 @@ WRONG = [
     form("ReverseSequence", Spread((3, 5)), np.array([2, 1, 3]), time_axis=1, batch_axis=-5),
     form("Squeeze", Spread((2, 1, 3, 1)), np.zeros(0, np.int64)),
     form("AffineGrid", Spread((5, 2, 3), np.float16), np.array([2, 3, 3, 4]), opset=20),
+    form("AffineGrid", Spread((2, 2, 3), np.float16), np.array([0, 3, 3, 4]), opset=20),
     form("BatchNormalization", X, *[Spread((3,), low=1)] * 4, opset=15, outputs=3),
     form("BatchNormalization", Spread((2, 3, 0)), *[Spread((3,), low=1)] * 4, opset=15, outputs=3, training_mode=1),
     # reductions of nothing
