@@ -11,9 +11,9 @@ ROOT = Path(__file__).resolve().parent.parent
 # one that shrinks by a twentieth lowers it.
 BUDGETS = {
     "api": 9150,
-    "checker": 2030,
+    "checker": 1770,
     "cli": 5510,
-    "domain": 14620,
+    "domain": 14770,
     "monitor": 1380,
     "network": 6560,
     "operators": 19980,

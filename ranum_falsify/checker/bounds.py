@@ -7,14 +7,16 @@ magnitudes (N. Higham, Accuracy and Stability of Numerical Algorithms, 2002, lem
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from ranum_falsify.checker.forms import Form
+MOST_ELEMENTS = 1 << 23  # of all planes of a form
+_SMALL = 1e-4  # the share of a margin, of roundings as a rule, that is not worth a direction
 
 
 def require(*facts: Any) -> None:
@@ -47,11 +49,13 @@ class Bounds:
         lower: The least.
         upper: The greatest, in the same type and shape.
         form: The tensor as linear functions, if it is followed as such.
+        stray: How far results may be from what real numbers come to.
     """
 
     lower: np.ndarray
     upper: np.ndarray
     form: Form | None = None
+    stray: np.ndarray | float = 0.0
 
     @classmethod
     def of(cls, value: Any) -> Bounds:
@@ -93,7 +97,12 @@ class Bounds:
     @property
     def linear(self) -> Form:
         """Its form, or one that says no more than the bounds."""
-        return self.form or Form.between(self.real.lower, self.real.upper)
+        return self.form or Form(np.zeros((0, *self.shape)), self.real)
+
+    @property
+    def ends(self) -> list[np.ndarray]:
+        """Both ends, one if they are the same."""
+        return [self.lower] if self.is_point else [self.lower, self.upper]
 
     @property
     def size(self) -> np.ndarray:
@@ -101,12 +110,20 @@ class Bounds:
         return np.asarray(np.maximum(np.abs(self.real.lower), np.abs(self.real.upper)))
 
     @property
-    def magnitudes(self) -> Bounds:
-        """What absolute values range over; that of the least integer is itself."""
-        require(self.dtype.kind != "i" or self.lower > np.iinfo(self.dtype).min)
-        low, high = np.abs(self.lower), np.abs(self.upper)
-        around = (self.lower <= 0) & (self.upper >= 0)
-        return Bounds(np.where(around, self.dtype.type(0), np.minimum(low, high)), np.maximum(low, high))
+    def middle(self) -> np.ndarray:
+        """About the middles, in float64."""
+        return np.asarray(self.real.lower / 2 + self.real.upper / 2)
+
+    @property
+    def radius(self) -> np.ndarray:
+        """How far the ends are from these, at most."""
+        reach = np.maximum(self.real.upper - self.middle, self.middle - self.real.lower)
+        return np.where(self.lower == self.upper, 0.0, np.nextafter(reach, np.inf))
+
+    @property
+    def nearest(self) -> np.ndarray:
+        """The smallest magnitudes, in float64."""
+        return np.asarray(np.maximum(np.maximum(self.real.lower, -self.real.upper), 0.0))
 
     def map(self, rising: Callable[[np.ndarray], np.ndarray]) -> Bounds:
         """Return what an exact function that never falls makes of both ends."""
@@ -114,63 +131,87 @@ class Bounds:
 
     def at_least(self, floor: np.ndarray | float) -> Bounds:
         """Return the same, but for what lies below a number."""
-        return Bounds(np.maximum(self.lower, np.asarray(floor).astype(self.dtype)), self.upper, self.form)
+        return replace(self, lower=np.maximum(self.lower, np.asarray(floor).astype(self.dtype)))
 
     def flushed(self) -> Bounds:
         """Return bounds that hold where denormal numbers are replaced by 0, too, with what its form says."""
         if not self.is_float or not self.lower.size:
             return self
-        edge, zero, form = least(self.dtype), self.dtype.type(0), self.form
-        lower, upper = self.lower, self.upper
-        if form is not None:
-            form = form.widened(edge)
-            known = enclose(Bounds(*form.range), self.dtype)
-            if known.is_sound:
-                lower, upper = np.maximum(lower, known.lower), np.minimum(upper, known.upper)
-            else:
-                form = None  # it says less than the type
+        edge, zero, (lower, upper) = least(self.dtype), self.dtype.type(0), (self.lower, self.upper)
+        form = self.form and Form(self.form.planes, self.form.rest.widen(edge))
+        if form and (known := enclose(form.range, self.dtype)).is_sound:  # else it says less than the type
+            lower, upper = np.maximum(lower, known.lower), np.minimum(upper, known.upper)
         low, high = (lower > 0) & (lower < edge), (upper < 0) & (upper > -edge)
         return Bounds(np.where(low, zero, lower), np.where(high, zero, upper), form)
 
-    def widen(self, error: np.ndarray | float) -> Bounds:
-        """Return the intervals with a margin."""
-        return _outward(self.real.lower - error, self.real.upper + error)
+    def widen(self, error: np.ndarray | float = 0.0) -> Bounds:
+        """Return the intervals with a margin, so that they also enclose real numbers that were rounded to the ends."""
+        low, high = self.real.lower - error, self.real.upper + error
+        return Bounds(np.nextafter(low, -np.inf), np.nextafter(high, np.inf))
 
     def __add__(self, other: Bounds) -> Bounds:
-        return _outward(self.real.lower + other.real.lower, self.real.upper + other.real.upper)
+        return Bounds(self.real.lower + other.real.lower, self.real.upper + other.real.upper).widen()
 
     def __sub__(self, other: Bounds) -> Bounds:
-        return _outward(self.real.lower - other.real.upper, self.real.upper - other.real.lower)
+        return Bounds(self.real.lower - other.real.upper, self.real.upper - other.real.lower).widen()
 
     def __mul__(self, other: Bounds) -> Bounds:
-        return _outward(*corners(np.multiply, self.real, other.real))
-
-    def __truediv__(self, other: Bounds) -> Bounds:
-        return _outward(*corners(np.divide, self.real, other.real))
+        return corners(np.multiply, self.real.ends, other.real.ends).widen()
 
 
-def corners(apply: Callable[..., np.ndarray], a: Bounds, b: Bounds) -> tuple[np.ndarray, np.ndarray]:
-    """Return the least and the greatest of what comes of all ends of two operands."""
-    values = [apply(x, y) for x in (a.lower, a.upper) for y in (b.lower, b.upper)]
-    return np.minimum.reduce(values), np.maximum.reduce(values)
+def corners(apply: Callable[..., np.ndarray], *choices: Sequence[np.ndarray]) -> Bounds:
+    """Return the least and the greatest of what comes of all choices of a value for each operand.
+
+    If the values of each operand lie at the ends of stretches on which a function only rises or only falls, whatever
+    the others are, these are its bounds.
+    """
+    values = [apply(*one) for one in itertools.product(*choices)]
+    return Bounds(np.minimum.reduce(values), np.maximum.reduce(values))
 
 
-def _outward(low: np.ndarray, high: np.ndarray) -> Bounds:
-    return Bounds(np.nextafter(low, -np.inf), np.nextafter(high, np.inf))
-
-
-def choose(first: np.ndarray, second: np.ndarray, a: Bounds, b: Bounds) -> Bounds:
-    """Return bounds of elements of two tensors, either where it may be chosen."""
-    low = np.where(first & second, np.minimum(a.lower, b.lower), np.where(first, a.lower, b.lower))
-    return Bounds(low, np.where(first & second, np.maximum(a.upper, b.upper), np.where(first, a.upper, b.upper)))
-
-
-def enclose(
-    found: Bounds, dtype: np.dtype[Any], error: np.ndarray | float | None = None, form: Form | None = None
-) -> Bounds:
-    """Return the narrowest bounds of a type around real numbers, with their form, if results stray by an error."""
+def enclose(found: Bounds, dtype: np.dtype[Any], error: np.ndarray | float | None = None) -> Bounds:
+    """Return the narrowest bounds of a type around real numbers, if results stray by an error."""
     wide = found if error is None else found.widen(error)
     low, high = wide.lower.astype(dtype), wide.upper.astype(dtype)
     low = np.where(low > wide.lower, np.nextafter(low, dtype.type(-np.inf)), low)
     high = np.where(high < wide.upper, np.nextafter(high, dtype.type(np.inf)), high)
-    return Bounds(low, high, form and form.widened(0.0 if error is None else error))
+    return Bounds(low, high, stray=0.0 if error is None else error)
+
+
+@dataclass(frozen=True)
+class Form:
+    """A tensor as linear functions of directions, which are what a proof file names: inputs, and what lines leave out.
+
+    Each direction is an unknown number in [-1, 1], the same in all forms.  So differences of what comes of one source
+    cancel, which bounds element by element do not see.
+
+    Attributes:
+        planes: Coefficients of each direction so far: `(directions, *shape)`.
+        rest: What is left, in float64.
+    """
+
+    planes: np.ndarray
+    rest: Bounds
+
+    @property
+    def range(self) -> Bounds:
+        """Least and greatest values."""
+        return self.rest.widen(np.abs(self.planes).sum(0) * (1 + (len(self.planes) + 4) * 2.0**-52))
+
+    def named(self, directions: int) -> tuple[Form, int]:
+        """Name what is left of each element, if it is not small.
+
+        Given how many directions there are, return the form and how many there are then; the same where that would be
+        too much to compute.
+        """
+        middle, radius = self.rest.middle, self.rest.radius
+        is_wide = radius > _SMALL * self.range.size
+        wide = np.flatnonzero(is_wide)
+        count = directions + wide.size
+        if not wide.size or count * radius.size > MOST_ELEMENTS:
+            return self, directions
+        planes = np.zeros((count, *radius.shape))
+        planes[: len(self.planes)] = self.planes
+        planes.reshape(count, -1)[directions + np.arange(wide.size), wide] = radius.flat[wide]
+        low, high = (np.where(is_wide, middle, end) for end in (self.rest.lower, self.rest.upper))
+        return Form(planes, Bounds(low, high)), count

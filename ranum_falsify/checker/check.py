@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import onnx
 
-from ranum_falsify.checker.bounds import Bounds
-from ranum_falsify.checker.node import NodeView
-from ranum_falsify.checker.proof import ProofFile, ProofRejectedError, reject
+from ranum_falsify.checker import layers, moving  # noqa: F401 - they enter rules
+from ranum_falsify.checker.bounds import Bounds, require
+from ranum_falsify.checker.node import RULES, NodeView, Operands
+from ranum_falsify.checker.proof import ProofFile, reject
 from ranum_falsify.checker.question import ModelQuestion
 from ranum_falsify.checker.relations import Relations
-from ranum_falsify.checker.rules import SHAPES, bound, can_fail, may_end_a_run
+
+_OLDEST = 7
+_CANNOT_FAIL = frozenset(
+    "Abs And ArgMax ArgMin Ceil Clip Concat Constant DepthToSpace Dropout Equal EyeLike Flatten Floor GlobalMaxPool"
+    " Greater GreaterOrEqual Identity IsInf IsNaN Less LessOrEqual Max Min Neg NonZero Not Or Relu Round Shape Sign"
+    " Size SpaceToDepth Transpose Trilu Unique Where Xor".split()
+)
+"""Operators that make finite numbers of finite ones, by choosing, comparing or rounding, and accept all."""
 
 _Box = Mapping[str, Bounds]
 
@@ -24,7 +32,7 @@ class Followed:
     """What came of a model.
 
     Attributes:
-        total: How many operators outputs depend on, or may end a run.
+        total: How many operators outputs depend on, or can fail.
         failing: Titles of those that can fail.
         open: Those of them that are not shown not to, with the reason.
         parts: Into how many parts the box was cut.
@@ -49,14 +57,20 @@ def check_model(question: ModelQuestion, proof: ProofFile, model: onnx.ModelProt
         ProofRejectedError: The cuts are not those of a box.
     """
     model = question.model if model is None else model
-    weights = _weights_of(model, question)
+    constants = [one for one in model.graph.initializer if one.name not in question.free]
+    nothing = np.zeros(0, object)  # no rule is about it
+    weights = {
+        one.name: Bounds.of(nothing if one.external_data else onnx.numpy_helper.to_array(one)) for one in constants
+    }
+    for value in model.graph.input:
+        reject(value.name not in weights.keys() | question.inputs.keys(), f"nothing is said of input {value.name!r}")
     walk, found = iter(proof.cuts), Followed()
     waiting: list[_Box] = [question.inputs]
     while waiting:
         part = waiting.pop()
         cut = next(walk, None)
         if cut is not None:
-            waiting += _halves(part, cut)
+            waiting += _halves(part, *cut)
             continue
         found.parts += 1
         once = again = _follow(model, {**weights, **part}, ())
@@ -71,12 +85,10 @@ def check_model(question: ModelQuestion, proof: ProofFile, model: onnx.ModelProt
     return found
 
 
-def _halves(part: _Box, cut: tuple[str, int, float]) -> list[_Box]:
+def _halves(part: _Box, name: str, position: int, value: float) -> list[_Box]:
     """Return the lower and the upper side, which share the value where they meet."""
-    name, position, value = cut
-    box = part.get(name)
-    if box is None or not 0 <= position < box.lower.size or box.dtype.kind == "b":
-        raise ProofRejectedError(f"it cuts {name!r} where that has no element")
+    box = part.get(name, Bounds.of(np.zeros(0)))
+    reject(not 0 <= position < box.lower.size or box.dtype.kind == "b", f"it cuts {name!r} where that has no element")
     inside = box.lower.reshape(-1)[position] <= value <= box.upper.reshape(-1)[position]
     reject(not inside, f"it cuts {name!r} outside of its box")
     lower, upper = box.lower.copy(), box.upper.copy()
@@ -84,24 +96,11 @@ def _halves(part: _Box, cut: tuple[str, int, float]) -> list[_Box]:
     return [{**part, name: Bounds(box.lower, upper)}, {**part, name: Bounds(lower, box.upper)}]
 
 
-def _weights_of(model: onnx.ModelProto, question: ModelQuestion) -> dict[str, Bounds | None]:
-    """Return the constants as bounds; None for those that rules are not about."""
-    found: dict[str, Bounds | None] = {}
-    for one in model.graph.initializer:
-        if one.name not in question.free:
-            array = Bounds.of(np.zeros(0, object) if one.external_data else onnx.numpy_helper.to_array(one))
-            found[one.name] = array if array.is_sound else None
-    for value in model.graph.input:
-        reject(value.name not in found.keys() | question.inputs.keys(), f"nothing is said of input {value.name!r}")
-    return found
-
-
-def _follow(model: onnx.ModelProto, given: Mapping[str, Bounds | None], directions: Collection[str]) -> Followed:
+def _follow(model: onnx.ModelProto, given: _Box, directions: Collection[str]) -> Followed:
     """Return what bounds show of one part of the box."""
     nodes, functions = list(live_nodes(model.graph)), {(one.domain, one.name) for one in model.functions}
-    found = Followed(total=len(nodes))
-    reads = Counter(name for node in nodes for name in node.input)
-    relations, known, named = Relations(), dict[str, Bounds | None](), 0
+    reads, relations = Counter(name for node in nodes for name in node.input), Relations()
+    found, known, named = Followed(total=len(nodes)), dict[str, Bounds | None](), 0
 
     def keep(name: str, one: Bounds | None) -> None:
         nonlocal named
@@ -110,16 +109,15 @@ def _follow(model: onnx.ModelProto, given: Mapping[str, Bounds | None], directio
             one = Bounds(one.lower, one.upper, form)
         known[name] = one
 
-    for name, one in given.items():
-        keep(name, one and one.flushed())
+    for name, box in given.items():
+        keep(name, box.flushed())
     for proto in nodes:
         title = f"{proto.name or proto.output[0]} ({proto.op_type})"
         operands = [known.get(name) if name else None for name in proto.input]
         unknown = [name for name, operand in zip(proto.input, operands, strict=True) if name and operand is None]
-        results, node = None, NodeView(proto, model.opset_import)
-        if (proto.domain, proto.op_type) not in functions and (not unknown or proto.op_type in SHAPES):
-            relations.prepare(node)
-            results = bound(node, operands)
+        node = NodeView(proto, model.opset_import, relations.distance_of_second(proto))
+        is_other = (proto.domain, proto.op_type) in functions
+        results = None if unknown or is_other else bound(node, operands)
         if results is None:
             why = "bounds of its operands do not show it, or it has no rule"
             found.open.setdefault(title, f"nothing is known of {unknown[0]!r}" if unknown else why)
@@ -136,22 +134,30 @@ def _follow(model: onnx.ModelProto, given: Mapping[str, Bounds | None], directio
     return found
 
 
+def bound(node: NodeView, operands: Operands) -> Sequence[Bounds | None] | None:
+    """Return bounds of the results of a node, None where no rule shows that they are finite."""
+    given = [one for one in operands if one is not None]
+    try:
+        rule = moving.make_exact if moving.is_exact(node, given) else RULES[node.key]
+        require(_OLDEST <= node.opset <= onnx.defs.onnx_opset_version(), *(one.is_sound for one in given))
+        found = rule(node, *operands)
+        results = [one and one.flushed() for one in ([found] if isinstance(found, Bounds) else found)]
+        node.require_read()
+    except Exception:  # a form of the operator that its rule, or ONNX's evaluator, does not know
+        return None
+    return results if results and all(one is None or one.is_sound for one in results) else None
+
+
+def can_fail(proto: onnx.NodeProto) -> bool:
+    """Tell whether an operator can make NaN or infinity of finite numbers, or end a run."""
+    return proto.domain not in ("", "ai.onnx") or proto.op_type not in _CANNOT_FAIL
+
+
 def live_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
-    """Yield the nodes that an output depends on, or that may end a run, in the graph's order."""
-    needed = {value.name for value in graph.output}
-    reached = {value.name for value in graph.input} - {one.name for one in graph.initializer}
-    for node in graph.node:
-        if may_end_a_run(node, reached):
-            needed.update(node.output)
-        holds_graphs = any(part.HasField("g") for part in node.attribute)
-        if holds_graphs or (reached.intersection(node.input) and node.op_type not in SHAPES):
-            reached.update(filter(None, node.output))
-    live = []
+    """Yield the nodes that an output depends on, or that can fail, in the graph's order."""
+    needed, live = {value.name for value in graph.output}, []
     for node in reversed(graph.node):
-        if needed.intersection(node.output) - {""}:
+        if needed.intersection(node.output) - {""} or can_fail(node):
             live.append(node)
             needed.update(node.input)
-            for attribute in node.attribute:
-                for inner in (attribute.g, *attribute.graphs):
-                    needed.update(name for part in inner.node for name in part.input)
     yield from reversed(live)

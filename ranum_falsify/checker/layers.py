@@ -7,147 +7,126 @@ from typing import Any
 
 import numpy as np
 
-from ranum_falsify.checker.bounds import Bounds, drift, enclose, least, require, unit
-from ranum_falsify.checker.elementwise import activate, only
-from ranum_falsify.checker.node import NodeView, Rule, rule
-from ranum_falsify.checker.sums import add_elements, add_products, convolve, pool, products, same_float
+from ranum_falsify.checker.bounds import Bounds, corners, drift, enclose, least, require, unit
+from ranum_falsify.checker.elementwise import same_float
+from ranum_falsify.checker.forms import affine
+from ranum_falsify.checker.node import NodeView, rule
+from ranum_falsify.checker.sums import add_elements, add_products
 
 SOFTMAX = {"float16": 2e-2, "float32": 2e-5, "float64": 1e-11}
 """Relative errors of Softmax, and errors of LogSoftmax, relative to 1 and its result; those of sums come besides."""
 
-_NOT_CENTRED = ("RMSNormalization", "SimplifiedLayerNormalization", "SkipSimplifiedLayerNormalization")
 _GATE = 1 + 1e-5  # no gate's sigmoid or tanh exceeds it
 _FARTHEST_DRAW = 40.0  # of normal numbers made of 53 random bits, in deviations
 
 
 @rule("Softmax LogSoftmax")
 def _soft(node: NodeView, x: Bounds) -> Bounds:
-    """Bound Softmax and LogSoftmax."""
-    dtype, shape, real = same_float(x), x.shape, x.real
-    require(x.lower.size, x.lower.ndim)
-    axis = int(node.attribute("axis", -1 if node.opset >= 13 else 1)) % len(shape)
-    if node.opset < 13 and not node.proto.domain:
-        real, axis = real.map(lambda end: end.reshape(math.prod(shape[:axis]), -1)), 1
-    n, share = real.shape[axis], SOFTMAX[dtype.name]
-    top = real.upper.max(axis, keepdims=True)
-    low, high = np.exp(real.lower - top), np.exp(real.upper - top)
-    slack = (n + 8) * 2.0**-50
-    total = high.sum(axis, keepdims=True) * (1 + slack)
-    fewest = np.maximum(low.sum(axis, keepdims=True) - low - slack * total, 0.0)  # of the others
-    most = np.maximum(total - high, 0.0) + slack * total
-    logs = Bounds(real.lower - top - np.log(low + most + 1e-300), real.upper - top - np.log(high + fewest + 1e-300))
+    dtype, real, rank = same_float(x), x.real, x.lower.ndim
+    axis = int(node.attribute("axis", -1 if node.opset >= 13 else 1)) % rank
+    axes = (axis,) if node.opset >= 13 else tuple(range(axis, rank))
+    n, share, top = math.prod(x.shape[axis] for axis in axes), SOFTMAX[dtype.name], real.upper.max(axes, keepdims=True)
+    low, high = (np.log(np.exp(end - top).sum(axes, keepdims=True)) for end in (real.lower, real.upper))
+    logs = Bounds(real.lower - top - high, np.minimum(real.upper - top - low, 0.0))
+    logs = logs.widen(2.0**-50 * (n + 8 + logs.size))
     if node.op == "LogSoftmax":
-        rounded = 2 * drift(n + 4, dtype) + 8 * unit(dtype) * real.size.max(axis, keepdims=True)
-        error = [share * (1 + np.abs(end)) + rounded for end in (logs.lower, logs.upper)]
-        ends = logs.lower - error[0], np.minimum(np.where(high > 0, logs.upper + error[1], 0.0), 0.0)
+        rounded = 2 * drift(n + 4, dtype) + 8 * unit(dtype) * real.size.max(axes, keepdims=True)
+        made = logs.widen(share * (1 + logs.size) + rounded).map(lambda end: np.minimum(end, 0.0))
     else:
         shares, share, lost = logs.map(np.exp), share + 2 * drift(n, dtype), 2 * least(dtype)
-        ends = np.maximum(shares.lower * (1 - share) - lost, 0), np.minimum(shares.upper * (1 + share) + lost, 1)
-    return enclose(Bounds(*ends), dtype).map(lambda end: end.reshape(shape))
+        made = Bounds(shares.lower * (1 - share) - lost, shares.upper * (1 + share) + lost)
+        made = made.map(lambda end: np.clip(end, 0, 1))
+    return enclose(made, dtype)
 
 
-# normalisations -------------------------------------------------------------------------------------------------------
+# normalisations ------------------------------------------------------------------------------------------------------
 
 
 @rule("BatchNormalization")
+@affine
 def _batch_normalise(node: NodeView, x: Bounds, *statistics: Bounds) -> Bounds:
-    """Bound BatchNormalization with given statistics."""
     dtype, epsilon = same_float(x, *statistics), float(node.attribute("epsilon", 1e-5))
-    require(not node.attribute("training_mode", 0), not any(node.proto.output[1:]))
-    node.ignore("momentum", "spatial")
+    require(not any(node.proto.output[1:]))
     column = (-1, *[1] * (x.lower.ndim - 2))
     scale, bias, mean, variance = (one.real.map(lambda end: end.reshape(column)) for one in statistics)
     wide = (variance + Bounds.of(epsilon)).widen(8 * unit(dtype) * (variance.size + epsilon))
     require(wide.lower > least(dtype))
-    factor = scale / wide.map(np.sqrt)
-    reach = (x.size + mean.size) * factor.size
-    require(reach * 2 + bias.size < np.finfo(dtype).max)
-    found, error = (x - mean) * factor + bias, 64 * unit(dtype) * (reach + bias.size) + 4 * least(dtype) * (1 + x.size)
-    form = x.form and add_products(np.multiply, x, factor, 1, [bias - mean * factor]).form
-    return enclose(found, dtype, error, form=form)
+    factor = corners(lambda scale, square: scale / np.sqrt(square), scale.ends, wide.ends)
+    reach = (x.size + mean.size) * factor.size + bias.size
+    require(reach * 2 < np.finfo(dtype).max)
+    error = 64 * unit(dtype) * reach + 4 * least(dtype) * (1 + x.size)
+    return enclose((x - mean) * factor + bias, dtype, error)
 
 
 @rule("LayerNormalization InstanceNormalization RMSNormalization SimplifiedLayerNormalization")
-def _layer_normalise(node: NodeView, x: Bounds, scale: Bounds, bias: Bounds | None = None) -> list[Bounds | None]:
+def _normalise(node: NodeView, x: Bounds, scale: Bounds, bias: Bounds | None = None) -> list[Bounds | None]:
     """Bound normalisations over the last dimensions, or, of instances, over all but the first two.
 
     Kernels take the deviation from the same computed mean as the numbers, so that it is no smaller than a number's
     distance to the mean by the root of n, but for the roundings of the mean.
     """
     dtype, epsilon, rank = same_float(x), float(node.attribute("epsilon", 1e-5)), x.lower.ndim
-    node.ignore("stash_type")
     gain, shift, start = scale.real, Bounds.of(0.0) if bias is None else bias.real, 2
+    is_centred = node.op in ("LayerNormalization", "InstanceNormalization", "SkipLayerNormalization")
     if node.op == "InstanceNormalization":
         gain, shift = (one.map(lambda end: end.reshape(-1, *[1] * (rank - 2))) for one in (gain, shift))
     else:
         start = int(node.attribute("axis", -1)) % rank
         # ONNX Runtime's variance cancels beside a scale or a bias that broadcasts.
         whole = [math.prod(one.shape) == math.prod(x.shape[start:]) for one in (scale, bias) if one is not None]
-        require(node.op in _NOT_CENTRED or all(whole))
-    z = _scores(x, tuple(range(start, rank)), epsilon, centred=node.op not in _NOT_CENTRED)
+        require(not is_centred or all(whole))
+    axes, real, floor, n = tuple(range(start, rank)), x.real, math.sqrt(epsilon), math.prod(x.shape[start:])
+    magnitude = x.size.max(axes, keepdims=True)
+    require(x.lower.size, epsilon >= 1e-20, 4 * n * (magnitude + 1) ** 2 < np.finfo(dtype).max)
+    strays = drift(n + 8 * n.bit_length() + 32, dtype) * magnitude if is_centred else 0.0 * magnitude
+    if is_centred:
+        real = (real - real.map(lambda end: end.mean(axes, keepdims=True))).widen(strays)
+    limit = (math.sqrt(n) + 4 * strays / floor) * (1 + 64 * unit(dtype)) * (1 + drift(n, dtype))
+    z = (real * Bounds.of(1.01 / floor)).map(lambda end: np.clip(end, -limit, limit))
+    z = Bounds(np.minimum(z.lower, 0), np.maximum(z.upper, 0))
     margin = 32 * unit(dtype) * (z.size * gain.size + shift.size) + 4 * least(dtype)
     return [enclose(z * gain + shift, dtype, margin), *[None] * (len(node.proto.output) - 1)]
 
 
-def _scores(x: Bounds, axes: tuple[int, ...], epsilon: float, *, centred: bool) -> Bounds:
-    """Bound (x - mean) / sqrt(variance + epsilon), or x / sqrt(mean square + epsilon)."""
-    real, n, floor = x.real, math.prod(x.shape[axis] for axis in axes), math.sqrt(epsilon)
-    magnitude = real.size.max(axes, keepdims=True)
-    require(x.lower.size, epsilon >= 1e-20, 4 * n * (magnitude + 1) ** 2 < np.finfo(x.dtype).max)
-    strays = np.zeros_like(magnitude)
-    if centred:
-        strays = drift(n + 8 * n.bit_length() + 32, x.dtype) * magnitude
-        real = (real - real.map(lambda end: end.mean(axes, keepdims=True))).widen(strays)
-    limit = (math.sqrt(n) + 4 * strays / floor) * (1 + 64 * unit(x.dtype)) * (1 + drift(n, x.dtype))
-    low, high = np.minimum(real.lower / floor * 1.01, 0.0), np.maximum(real.upper / floor * 1.01, 0.0)
-    return Bounds(np.maximum(low, -limit), np.minimum(high, limit))
-
-
 @rule("com.microsoft.SkipLayerNormalization com.microsoft.SkipSimplifiedLayerNormalization")
 def _skip_normalise(node: NodeView, x: Bounds, skip: Bounds, gamma: Bounds, *rest: Bounds | None) -> Any:
-    """Bound SkipLayerNormalization and its simplified form: a sum, normalised."""
     dtype = same_float(x, skip)
-    beta, bias = ([*rest, None, None] if node.op not in _NOT_CENTRED else [None, *rest, None])[:2]
+    require(node.attribute("epsilon", 0.0) > 0)  # ONNX Runtime's own default is another one
+    beta, bias = ([*rest, None, None] if node.op == "SkipLayerNormalization" else [None, *rest, None])[:2]
     total = x + skip + (Bounds.of(0.0) if bias is None else bias)
     added = enclose(total, dtype, 4 * unit(dtype) * (x.size + skip.size + total.size))
     require(added.is_sound)
-    normal = _layer_normalise(node, added, gamma, beta)[0]
-    return [normal, None, None, added][: len(node.proto.output)]
+    return [_normalise(node, added, gamma, beta)[0], None, None, added][: len(node.proto.output)]
 
 
-# recurrent networks ---------------------------------------------------------------------------------------------------
-
-_GATES = {"LSTM": 4, "DynamicQuantizeLSTM": 4, "GRU": 3, "RNN": 1}
+# recurrent networks --------------------------------------------------------------------------------------------------
 
 
-@rule("LSTM GRU RNN")
+@rule("LSTM GRU RNN com.microsoft.DynamicQuantizeLSTM")
 def _recur(node: NodeView, x: Bounds, w: Bounds, r: Bounds, b: Bounds | None = None, *rest: Bounds | None) -> Any:
-    """Bound LSTM, GRU and RNN with their own activations: outputs by those of tanh, cells by the number of steps."""
-    lengths, hidden, cell, peephole = [*rest, *[None] * 4][:4]
-    dtype, gates, size = same_float(x), _GATES[node.op], int(node.attribute("hidden_size", 0))
-    node.ignore("linear_before_reset")
-    require(lengths is None, peephole is None, not node.attribute("input_forget", 0), not node.attribute("layout", 0))
-    require(node.attribute("direction", "forward") in ("forward", "reverse", "bidirectional"))
-    (steps, batch, width), ways = x.shape, w.shape[0]
-    require(steps, w.shape[1] == gates * size)
+    """Bound recurrent layers with their own activations: outputs by those of tanh, cells by the number of steps.
+
+    Quantised weights, the other way round, are as large as integers of 8 bits and their scale allow.
+    """
+    lengths, hidden, cell, peephole, w_scale, _, r_scale = [*rest, *[None] * 7][:7]
+    dtype, size, (steps, batch, width), ways = same_float(x), int(node.attribute("hidden_size", 0)), x.shape, w.shape[0]
+    require(lengths is None, peephole is None, *(not node.attribute(name, 0) for name in ("input_forget", "layout")))
+    require(node.attribute("direction", "forward") in ("forward", "reverse", "bidirectional"), steps)
+    require({"GRU": 3, "RNN": 1}.get(node.op, 4) * size == w.shape[-1 if node.proto.domain else 1])
     start, begun = (0.0 if one is None else float(one.size.max()) for one in (hidden, cell))
     # A state of GRU is between the one before and tanh; its gates err by 1e-5.
     grown = math.exp(1e-4 * steps)
-    most = _GATE**2 if gates == 4 else max(_GATE, start) * grown
-    reach = x.size.max() * w.size.sum(-1).max() + max(most, start) * 2 * r.size.sum(-1).max()
+    most = _GATE**2 if node.op.endswith("LSTM") else max(_GATE, start) * grown
+    sums = [float(one.size.sum(-1).max()) for one in (w, r)]
+    if node.proto.domain:
+        sums = [255 * 1.1 * _largest(scale) * one.shape[1] for scale, one in ((w_scale, w), (r_scale, r))]
+    reach = x.size.max() * sums[0] + max(most, start) * 2 * sums[1]
     held = _GATE * (begun + steps * _GATE) * grown
     weights = 0.0 if b is None else 4 * float(b.size.max())
     require(4 * (reach + weights + held) * (1 + drift(width + size, dtype)) < np.finfo(dtype).max)
     shapes = [(steps, ways, batch, size), (ways, batch, size), (ways, batch, size)]
-    tops = [np.full(shape, top) for shape, top in zip(shapes, (most, most, held), strict=True)]
-    return [enclose(Bounds(-top, top), dtype) for top in tops][: len(node.proto.output)]
-
-
-@rule("com.microsoft.DynamicQuantizeLSTM")
-def _recur_quantised(node: NodeView, x: Bounds, w: Bounds, r: Bounds, *rest: Bounds | None) -> Any:
-    """Bound DynamicQuantizeLSTM by the LSTM whose weights are as large as integers of 8 bits allow."""
-    most = [np.full(one.lower.swapaxes(1, 2).shape, 255 * 1.1 * _largest(rest[at])) for one, at in ((w, 5), (r, 7))]
-    return _recur(node, x, *(Bounds(-one, one) for one in most), *rest[:5])
+    made = zip((most, most, held), shapes, strict=True)
+    return [_within(top, shape, dtype) for top, shape in made][: len(node.proto.output)]
 
 
 def _largest(scale: Bounds | None) -> float:
@@ -155,7 +134,11 @@ def _largest(scale: Bounds | None) -> float:
     return math.inf if scale is None else float(scale.size.max())
 
 
-# what is fused, lost or drawn -----------------------------------------------------------------------------------------
+def _within(reach: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Bounds:
+    return enclose(Bounds(np.full(shape, -reach), np.full(shape, reach)), dtype)
+
+
+# what is fused, lost or drawn ----------------------------------------------------------------------------------------
 
 
 @rule("com.microsoft.FusedConv com.microsoft.FusedGemm")
@@ -163,138 +146,120 @@ def _fused(node: NodeView, *operands: Bounds) -> Bounds:
     """Bound a convolution, or a product and a bias, the sum with what stands beside it, and an activation."""
     name, alpha = str(node.attribute("activation", "")), node.attribute("activation_alpha", None)
     parameters = [*node.attribute("activation_params", []), *([] if alpha is None else [alpha])]
-    inner = convolve if node.op == "FusedConv" else products
-    return activate(node, inner(node, *operands).flushed(), name, parameters)
+    found = node.call(node.op.removeprefix("Fused"), *operands)
+    if name == "Clip":
+        return node.call(name, found, *(Bounds.of(found.dtype.type(one)) for one in parameters))
+    require(name in ("", "Relu", "LeakyRelu", "Sigmoid", "Tanh", "Softplus", "Softsign"), len(parameters) < 2)
+    alphas = {"alpha": parameters[0]} if name == "LeakyRelu" else {}
+    return node.call(name, found, **alphas) if name else found
 
 
 @rule("NegativeLogLikelihoodLoss")
 def _likelihood(node: NodeView, x: Bounds, labels: Bounds) -> Bounds:
-    """Bound NegativeLogLikelihoodLoss of labels that are classes, without weights."""
     require(x.is_float, labels.lower.size, labels.lower >= 0, labels.upper < x.shape[1])
-    of_each, reduction = Bounds(-x.upper.max(1), -x.lower.min(1)), node.attribute("reduction", "mean")
-    if reduction == "none":
-        return of_each
-    kind = {"sum": "ReduceSum", "mean": "ReduceMean"}[reduction]
-    return add_elements(kind, of_each, tuple(range(labels.lower.ndim)), keep=False)
+    each, reduction = Bounds(-x.upper.max(1), -x.lower.min(1)), node.attribute("reduction", "mean")
+    axes = tuple(range(labels.lower.ndim))
+    return each if reduction == "none" else add_elements(each, axes, keep=False, mean=reduction == "mean")
 
 
 @rule("RandomUniform RandomNormal RandomUniformLike RandomNormalLike")
 def _draw(node: NodeView, like: Bounds | None = None) -> Bounds:
-    """Bound random numbers."""
     shape = node.attribute("shape", None) if like is None else like.shape
     require(node.attribute("dtype", 1) == 1, like is None or like.dtype == np.float32)
-    node.ignore("seed")
-    if node.op.startswith("RandomUniform"):
-        low, high = node.attribute("low", 0.0), node.attribute("high", 1.0)
-    else:
+    low, high = node.attribute("low", 0.0), node.attribute("high", 1.0)
+    if node.op.startswith("RandomNormal"):
         mean, reach = node.attribute("mean", 0.0), _FARTHEST_DRAW * abs(node.attribute("scale", 1.0))
         low, high = mean - reach, mean + reach
-    error, drawn = (
-        4 * 2.0**-24 * max(abs(low), abs(high), high - low),
-        Bounds(np.full(shape, low), np.full(shape, high)),
-    )
-    return enclose(drawn, np.dtype(np.float32), error).at_least(low)
+    error = 4 * 2.0**-24 * max(abs(low), abs(high), high - low)
+    return enclose(Bounds(np.full(shape, low), np.full(shape, high)), np.dtype(np.float32), error).at_least(low)
 
 
-# quantised: integers range over what their type holds, whatever they come from --------------------------------------
+# quantised -----------------------------------------------------------------------------------------------------------
 
 
 def _along(node: NodeView, values: Bounds | None, rank: int) -> Bounds:
+    axis = int(node.attribute("axis", 1)) % max(rank, 1)
     if values is None or values.lower.size == 1:
         return Bounds.of(0.0) if values is None else values.real.map(lambda end: end.reshape(()))
-    axis = int(node.attribute("axis", 1)) % rank
     return values.real.map(lambda end: end.reshape([-1 if i == axis else 1 for i in range(rank)]))
 
 
 @rule("DequantizeLinear com.microsoft.DequantizeLinear")
 def _dequantise(node: NodeView, x: Bounds, scale: Bounds, zero: Bounds | None = None) -> Bounds:
-    """Bound (x - zero point) * scale."""
-    node.ignore("axis")
-    require(scale.is_float, x.dtype.kind in "iu", not node.attribute("block_size", 0))
+    require(scale.is_float, x.dtype.kind in "iu")
     found = (x - _along(node, zero, x.lower.ndim)) * _along(node, scale, x.lower.ndim)
     return enclose(found, scale.dtype, 4 * unit(scale.dtype) * found.size + least(scale.dtype))
 
 
 @rule("QuantizeLinear com.microsoft.QuantizeLinear")
 def _quantise(node: NodeView, x: Bounds, scale: Bounds, zero: Bounds | None = None) -> Bounds:
-    """Bound round(x / scale) + zero point, within the type's range."""
-    node.ignore("axis", "saturate")
     require(x.is_float, _is_positive(scale))
-    require(*(not node.attribute(name, 0) for name in ("block_size", "precision", "output_dtype")))
     dtype = np.dtype(np.uint8) if zero is None else zero.dtype
-    steps, limits = x / _along(node, scale, x.lower.ndim), np.iinfo(dtype)
+    steps = corners(np.divide, x.real.ends, _along(node, scale, x.lower.ndim).ends)
     require(steps.size < np.finfo(x.dtype).max)
     wide = steps.widen(8 * unit(x.dtype) * steps.size + 1e-6) + _along(node, zero, x.lower.ndim)
-    ends = np.floor(wide.lower), np.ceil(wide.upper)
-    return Bounds(*ends).map(lambda end: np.clip(end, limits.min, limits.max).astype(dtype))
+    return _whole(Bounds(np.floor(wide.lower), np.ceil(wide.upper)), dtype)
 
 
-@rule("DynamicQuantizeLinear")
-def _quantise_dynamically(node: NodeView, x: Bounds) -> list[Bounds]:
-    """Bound DynamicQuantizeLinear: numbers, their scale, and their zero point."""
-    require(x.dtype == np.float32, x.lower.size)
-    reach = (max(float(x.upper.max()), 0.0) - min(float(x.lower.min()), 0.0)) / 255 * (1 + 1e-5)
-    scale = enclose(Bounds(np.zeros(()), np.asarray(max(reach, 1.0))), x.dtype)
-    return [_full(x.shape, np.dtype(np.uint8)), scale, _full((), np.dtype(np.uint8))]
+def _whole(found: Bounds, dtype: np.dtype[Any]) -> Bounds:
+    limits = np.iinfo(dtype)
+    return found.map(lambda end: np.clip(end, limits.min, limits.max).astype(dtype))
+
+
+def _full(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Bounds:
+    return _whole(Bounds(np.full(shape, -np.inf), np.full(shape, np.inf)), dtype)
 
 
 def _is_positive(scale: Bounds | None) -> bool:
     return scale is not None and scale.is_float and bool((scale.lower >= 2 * least(scale.dtype)).all())
 
 
-def _full(shape: tuple[int, ...], dtype: np.dtype[np.integer]) -> Bounds:
-    limits = np.iinfo(dtype)
-    return Bounds(np.full(shape, limits.min, dtype), np.full(shape, limits.max, dtype))
+@rule("DynamicQuantizeLinear")
+def _quantise_dynamically(node: NodeView, x: Bounds) -> list[Bounds]:
+    require(x.dtype == np.float32, x.lower.size)
+    reach = (max(float(x.upper.max()), 0.0) - min(float(x.lower.min()), 0.0)) / 255 * (1 + 1e-5)
+    scale = enclose(Bounds(np.zeros(()), np.asarray(max(reach, 1.0))), x.dtype)
+    return [_full(x.shape, np.dtype(np.uint8)), scale, _full((), np.dtype(np.uint8))]
 
 
-def _shape(inner: Rule, node: NodeView, *factors: Bounds | None) -> tuple[int, ...]:
-    """Return the shape of what an operator makes of floats of some shapes."""
-    shape: tuple[int, ...] = only(inner(node, *(Bounds.of(np.ones(one.shape)) for one in factors if one))).shape
-    return shape
-
-
-def _broadcast(node: NodeView, x: Bounds, w: Bounds | None = None) -> Bounds:
-    return x if w is None else x + w
-
-
-_QUANTISED: dict[str, tuple[Rule, int]] = {
-    **dict.fromkeys(("com.microsoft.QLinearAdd", "com.microsoft.QLinearMul"), (_broadcast, 6)),
-    **{f"com.microsoft.QLinear{name}": (_broadcast, 3) for name in ("Sigmoid", "LeakyRelu", "Softmax")},
-    "com.microsoft.QLinearGlobalAveragePool": (pool, 3),
-    "QLinearMatMul": (products, 6),
-    "com.microsoft.QGemm": (products, 7),
-    "QLinearConv": (convolve, 6),
-}
-"""Whose results they have the shape of, and where the scale of theirs stands, before its zero point."""
-
-
-@rule(" ".join(_QUANTISED))
-def _quantised_result(node: NodeView, x: Bounds, *rest: Bounds | None) -> Bounds:
-    """Bound an operator from integers to integers of a scale."""
-    inner, at = _QUANTISED[node.key]
-    scale, zero = [*rest, None][at - 1 : at + 1]
-    require(x.lower.size, zero is not None, _is_positive(scale))
+@rule("QLinearMatMul QLinearConv com.microsoft.QGemm com.microsoft.QLinearAdd com.microsoft.QLinearMul")
+@rule("com.microsoft.QLinearSigmoid com.microsoft.QLinearLeakyRelu com.microsoft.QLinearSoftmax")
+@rule("com.microsoft.QLinearGlobalAveragePool")
+def _requantise(node: NodeView, x: Bounds, *rest: Bounds | None) -> Bounds:
+    """Bound an operator from integers to integers of a scale: they range over what their type holds."""
+    op = node.op.removeprefix("QLinear").removeprefix("Q")
+    factors = [x, rest[2]] if op in ("MatMul", "Conv", "Gemm", "Add", "Mul") else [x]
+    scale, zero = [*rest, None][3 * len(factors) - (op != "Gemm") :][:2]
+    require(x.lower.size, zero, _is_positive(scale), not node.attribute("channels_last", 0))
     require(*(_is_positive(one) for one in rest if one is not None and one.is_float and one.lower.size < 2))
-    node.ignore(*(one.name for one in node.proto.attribute if one.name != "channels_last" or one.i == 0))
-    return _full(_shape(inner, node, x, rest[2] if at > 3 else None), zero.dtype if zero else np.dtype(np.uint8))
+    for one in node.proto.attribute:
+        node.attribute(one.name, None)  # they say how large results are, or, what comes below, how many
+    made = node.like(op).run(*(np.zeros(one.shape) for one in factors if one is not None))[0]
+    return _full(made.shape, zero.dtype if zero else np.dtype(np.uint8))
 
 
-@rule("MatMulInteger ConvInteger")
-def _multiply_integers(node: NodeView, x: Bounds, w: Bounds, *zeros: Bounds | None) -> Bounds:
-    """Bound MatMulInteger and ConvInteger by the magnitudes that integers of 8 bits have."""
-    is_product = "MatMul" in node.op
-    terms = w.shape[-2] if is_product else math.prod(w.shape[1:])
-    most = np.full(_shape(products if is_product else convolve, node, x, w), min(terms * 255.0 * 255.0, 2.0**31 - 1))
-    return Bounds((-most).astype(np.int32), most.astype(np.int32))
+@rule("MatMulInteger ConvInteger com.microsoft.MatMulIntegerToFloat com.microsoft.DynamicQuantizeMatMul")
+def _multiply_integers(node: NodeView, x: Bounds, w: Bounds, *rest: Bounds | None) -> Bounds:
+    """Bound products of what is left of integers by their zero points, exact, or scaled and with a bias.
 
-
-@rule("com.microsoft.MatMulIntegerToFloat com.microsoft.DynamicQuantizeMatMul")
-def _scaled_product(node: NodeView, x: Bounds, w: Bounds, *rest: Bounds | None) -> Bounds:
-    """Bound MatMulIntegerToFloat, and DynamicQuantizeMatMul, which quantises its first factor itself."""
-    dynamically = node.op == "DynamicQuantizeMatMul"
-    scales, bias = rest[: 1 if dynamically else 2], rest[2 if dynamically else 4 :]
-    scale, most = math.prod(map(_largest, scales)), 1.05 * float(x.size.max()) if dynamically else 255.0
+    DynamicQuantizeMatMul makes integers of its first factor itself, which scaled are about that again.
+    """
+    op, scales, zeros, bias = "Conv" if node.op == "ConvInteger" else "MatMul", rest[:0], rest, rest[2:]
+    if node.op == "MatMulIntegerToFloat":
+        scales, zeros, bias = rest[:2], rest[2:4], rest[4:]
+    elif node.op == "DynamicQuantizeMatMul":
+        x = _within(1.05 * float(x.size.max()), x.shape, np.dtype(np.float64))
+        scales, zeros, bias = rest[:1], (None, *rest[1:2]), rest[2:]
+    columns = ((-1, 1), (-1,)) if op == "MatMul" else ((), (-1, *[1] * (w.lower.ndim - 1)))
+    a, b = (
+        one.real if zero is None else one - Bounds(zero.lower.reshape(to), zero.upper.reshape(to))
+        for one, zero, to in zip((x, w), (*zeros, None, None), columns, strict=False)
+    )
+    terms = w.shape[-2] if op == "MatMul" else math.prod(w.shape[1:])
+    found = add_products(lambda a, b: node.like(op).run(a, b)[0], a, b, terms)
+    if not scales:
+        return _whole(Bounds(np.floor(found.lower), np.ceil(found.upper)), np.dtype(np.int32))
     # Beside scales of fewer dimensions than a batch, ONNX Runtime scales the bias, too.
-    shift = sum(float(one.size.max()) for one in bias if one is not None) * max(scale, 1.0) * max(most, 1.0)
-    reach = np.full(_shape(products, node, x, w), 255.0 * w.shape[-2] * most * scale + shift)
-    return enclose(Bounds(-reach, reach), np.dtype(np.float32), reach * 1e-3)
+    scale, shift = math.prod(map(_largest, scales)), sum(float(one.size.max()) for one in bias if one is not None)
+    reach = float(found.size.max()) * scale + shift * max(scale, 1.0) * max(float(a.size.max()), 1.0)
+    return _within(reach * (1 + 1e-3), found.shape, np.dtype(np.float32))

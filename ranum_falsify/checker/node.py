@@ -20,6 +20,12 @@ Rule = Callable[..., Any]
 RULES: dict[str, Rule] = {}
 """The rules by ONNX operator, with its domain where it is another one."""
 
+_IDLE = frozenset(
+    "linear_before_reset momentum noop_with_empty_axes ratio saturate seed select_last_index stash_type"
+    " storage_order".split()
+)
+"""Attributes that change nothing of what rules show that do not read them."""
+
 
 def rule(names: str) -> Callable[[Rule], Rule]:
     """Enter a rule for some operators."""
@@ -37,45 +43,50 @@ class NodeView:
     Attributes:
         proto: The node itself.
         op: Its operator, without the domain.
+        key: Its operator, with the domain where it is none of ONNX's own.
         opset: The version of ONNX's own operators.
         away: No element of its second operand is nearer to 0.
     """
 
-    def __init__(self, proto: onnx.NodeProto, opsets: Sequence[onnx.OperatorSetIdProto]) -> None:
-        self.proto, self.op, self.away = proto, proto.op_type, 0.0
+    def __init__(self, proto: onnx.NodeProto, opsets: Sequence[onnx.OperatorSetIdProto], away: float = 0.0) -> None:
+        self.proto, self.op, self.away = proto, proto.op_type, away
+        self.key = self.op if proto.domain in ("", "ai.onnx") else f"{proto.domain}.{self.op}"
         self.opset = next((one.version for one in opsets if one.domain in ("", "ai.onnx")), 0)
-        self._opsets, self._read = opsets, set[str]()
-
-    @property
-    def key(self) -> str:
-        """Its operator, with the domain where it is none of ONNX's own."""
-        return self.op if self.proto.domain in ("", "ai.onnx") else f"{self.proto.domain}.{self.op}"
-
-    @property
-    def has_unread_attributes(self) -> bool:
-        """Whether it has an attribute that no rule asked for."""
-        return any(one.name not in self._read for one in self.proto.attribute)
+        self._given, self._read = {one.name: one for one in proto.attribute}, set(_IDLE)
 
     def attribute(self, name: str, default: Any) -> Any:
         """Return an attribute; numbers are float32, those of a default, too."""
         self._read.add(name)
-        found = next((one for one in self.proto.attribute if one.name == name), None)
         default = float(np.float32(default)) if isinstance(default, float) else default
-        value = default if found is None else onnx.helper.get_attribute_value(found)
+        value = onnx.helper.get_attribute_value(self._given[name]) if name in self._given else default
         return value.decode() if isinstance(value, bytes) else value
 
-    def ignore(self, *names: str) -> None:
-        """Say of attributes that they change nothing of what a rule shows."""
-        self._read.update(names)
+    def require_read(self) -> None:
+        """Raise where an attribute that no rule asked for is not what it is by default."""
+        for name in self._given.keys() - self._read:
+            default = onnx.defs.get_schema(self.op, self.opset, self.proto.domain).attributes[name].default_value
+            require(onnx.helper.get_attribute_value(default) == onnx.helper.get_attribute_value(self._given[name]))
 
     def like(self, op: str, **attributes: Any) -> NodeView:
-        """Return a node of another operator in its place, of operands that do not come from one another."""
-        inputs = [f"x{i}" for i in range(9)]
-        return NodeView(onnx.helper.make_node(op, inputs, self.proto.output, **attributes), self._opsets)
+        """Return a node of another operator in its place, with those of its attributes that this has, too."""
+        shared = (self._given.keys() & onnx.defs.get_schema(op, self.opset).attributes.keys()) - attributes.keys()
+        proto = onnx.helper.make_node(op, [f"x{i}" for i in range(9)], self.proto.output[:1], **attributes)
+        proto.attribute.extend(self._given[name] for name in shared)
+        self._read |= shared
+        return NodeView(proto, [onnx.helper.make_opsetid("", self.opset)])
 
-    def run(self, arrays: Sequence[np.ndarray | None]) -> list[np.ndarray]:
+    def call(self, op: str, *operands: Bounds, **attributes: Any) -> Bounds:
+        """Return bounds of what another operator would make in its place."""
+        node = self.like(op, **attributes)
+        found = RULES[op](node, *operands)
+        first: Bounds = found if isinstance(found, Bounds) else found[0]
+        node.require_read()
+        require(first.is_sound)
+        return first.flushed()
+
+    def run(self, *arrays: np.ndarray | None) -> list[np.ndarray]:
         """Return what the reference evaluator of ONNX makes of operands."""
-        self._read.update(onnx.defs.get_schema(self.op, self.opset).attributes)
+        self._read |= onnx.defs.get_schema(self.op, self.opset).attributes.keys()
         require("" not in self.proto.output)
         if self.op == "GatherElements":  # the evaluator's own takes 32 places at most
             x, at, axis = np.asarray(arrays[0]), np.asarray(arrays[1]), int(self.attribute("axis", 0))
@@ -86,6 +97,13 @@ class NodeView:
         proto.CopyFrom(self.proto)
         del proto.input[:]
         proto.input.extend(name if (name := f"x{i}") in feeds else "" for i in range(len(arrays)))
-        given, made = ([onnx.ValueInfoProto(name=name) for name in names] for names in (feeds, proto.output))
-        model = onnx.helper.make_model(onnx.helper.make_graph([proto], "node", given, made), opset_imports=self._opsets)
-        return [np.asarray(one) for one in ReferenceEvaluator(model).run(None, feeds)]
+        kinds = {name: onnx.helper.np_dtype_to_tensor_dtype(one.dtype) for name, one in feeds.items()}
+        given = [onnx.helper.make_tensor_value_info(name, kinds[name], one.shape) for name, one in feeds.items()]
+        made = [onnx.ValueInfoProto(name=name) for name in proto.output]
+        graph = onnx.helper.make_graph([proto], "node", given, made)
+        model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", self.opset)])
+        found = [np.asarray(one) for one in ReferenceEvaluator(model).run(None, feeds)]
+        for one, value in zip(found, onnx.shape_inference.infer_shapes(model).graph.output, strict=True):
+            dims = value.type.tensor_type.shape.dim  # by a program of its own
+            require(not dims or [dim.dim_value or n for dim, n in zip(dims, one.shape, strict=True)] == [*one.shape])
+        return found

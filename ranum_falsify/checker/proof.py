@@ -11,11 +11,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from ranum_falsify.checker.bounds import Bounds
+from ranum_falsify.checker.bounds import Bounds, require
 from ranum_falsify.checker.question import RUNTIMES, ModelQuestion, refuse
 
 _FORMAT = 4
@@ -54,24 +53,21 @@ class ProofFile:
 
     @classmethod
     def read(cls, path: Path) -> ProofFile:
-        """Read a file.
-
-        Raises:
-            OSError: It cannot be read.
-            ProofRejectedError: It is none.
-        """
+        """Read a file; raise OSError where it cannot be read, ProofRejectedError where it is none."""
         path.open("rb").close()
         try:
             with np.load(path, allow_pickle=False) as arrays:
                 meta = json.loads(arrays["meta"].tobytes())
                 reject(meta["format"] != _FORMAT, f"it is in format {meta['format']}, not {_FORMAT}")
+                lists = [meta["cuts"], meta["directions"]]
+                require(*(isinstance(one, list) and len(one) <= _MOST_ENTRIES for one in lists), len(lists[0]))
                 return cls(
                     model=str(meta["model"]),
                     runtimes=[str(one) for one in meta["runtimes"]],
                     inputs={str(name): _read_box(arrays, i, *of) for i, (name, *of) in enumerate(meta["inputs"])},
                     derivatives=bool(meta["derivatives"]),
-                    cuts=_read_cuts(meta["cuts"]),
-                    directions=frozenset(map(str, _read_list(meta["directions"]))),
+                    cuts=[None if one is None else (str(one[0]), int(one[1]), float(one[2])) for one in lists[0]],
+                    directions=frozenset(map(str, lists[1])),
                 )
         except ProofRejectedError:
             raise
@@ -91,7 +87,7 @@ class ProofFile:
             reject(one not in self.runtimes, f"it is not about runtime {one}")
         for name in sorted(self.inputs.keys() ^ question.inputs.keys()):
             whose = "in the file" if name in self.inputs else "of what is asked"
-            raise ProofRejectedError(f"it is about other inputs: {name!r} is one only {whose}")
+            reject(True, f"it is about other inputs: {name!r} is one only {whose}")
         more = [name for name, asked in question.inputs.items() if _is_wider(name, self.inputs[name], asked)]
         derivatives = ["the file is about derivatives too, which are not checked"] if self.derivatives else []
         return [*(f"the file is about a larger box of {name}" for name in more), *derivatives]
@@ -108,17 +104,6 @@ def _is_wider(name: str, said: Bounds, asked: Bounds) -> bool:
 
 def _read_box(arrays: Mapping[str, np.ndarray], position: int, kind: str, shape: Sequence[int]) -> Bounds:
     lower, upper = (np.broadcast_to(arrays[f"{end}{position}"], shape) for end in ("lower", "upper"))
-    if any(end.dtype != np.dtype(kind) or end.dtype.kind not in "biuf" for end in (lower, upper)):
-        raise ValueError(f"bounds {position} are of another type than the file says")
-    return Bounds(lower, upper)
-
-
-def _read_list(found: Any) -> list[Any]:
-    if not isinstance(found, list) or len(found) > _MOST_ENTRIES:
-        raise ValueError("it is no list, or too long")
+    found = Bounds(lower, upper)
+    require(found.dtype == found.upper.dtype == np.dtype(kind), found.dtype.kind in "biuf")
     return found
-
-
-def _read_cuts(found: Any) -> list[Cut]:
-    cuts = [None if one is None else (str(one[0]), int(one[1]), float(one[2])) for one in _read_list(found)]
-    return cuts if cuts else _read_list(None)

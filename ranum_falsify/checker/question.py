@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import onnx
-from google.protobuf.message import DecodeError
 
 from ranum_falsify.checker.bounds import Bounds
 
@@ -23,6 +22,12 @@ Range = tuple[Any, Any]
 
 class QuestionError(Exception):
     """A question that does not fit the model; its message says why."""
+
+
+def refuse(wrong: object, why: str, error: type[Exception] = QuestionError) -> None:
+    """Raise an error where something is wrong."""
+    if wrong:
+        raise error(why)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,39 +61,35 @@ def ask(
     runtimes: Sequence[str],
     free: Collection[str] = (),
 ) -> ModelQuestion:
-    """State a question about a model file.
-
-    Args:
-        data: What the file holds.
-        ranges: What inputs range over, by name; an ellipsis stands for all others that are no weights.
-        sizes: Sizes of symbolic dimensions.
-        runtimes: The runtimes.
-        free: Weights that vary.
+    """State a question about what a model file holds; an ellipsis stands for all inputs of which nothing else is said.
 
     Raises:
         QuestionError: It does not fit the model.
     """
-    model = _read(data)
+    try:
+        model = onnx.load_model_from_string(data)
+    except Exception as error:  # what protobuf raises
+        raise QuestionError("the model is no ONNX model") from error
     weights = {one.name: one for one in model.graph.initializer}
+    outside = any(onnx.external_data_helper.uses_external_data(one) for one in weights.values())
+    refuse(outside, "the model's weights lie in files of their own, of which its hash says nothing")
     declared = {value.name: value for value in model.graph.input if value.name not in weights}
     for name in ranges:
-        refuse(
-            name in weights and name not in free, f"{name!r} is a weight of the model, not an input; free it to vary"
-        )
-        known = name is ... or name in declared or name in weights
+        is_weight, known = name in weights and name not in free, name is ... or name in declared or name in weights
+        refuse(is_weight, f"{name!r} is a weight of the model, not an input; free it to vary")
         refuse(not known, f"the model has no input {name!r}; it has {', '.join(declared) or 'none'}")
-    for name in (*declared, *free):
-        said = name in ranges or (name in declared and ... in ranges)
-        refuse(not said, f"nothing says what input {name!r} ranges over; give --box {name}=LO,HI")
-        refuse(name not in declared and name not in weights, f"the model has no weight {name!r}")
     for runtime in runtimes:
         every = ", ".join(RUNTIMES)
         refuse(runtime not in RUNTIMES, f"{runtime!r} is no runtime that the checker knows; {every} are")
     found, inputs = dict[str, int](), dict[str, Bounds]()
-    kinds = {name: value.type.tensor_type.elem_type for name, value in declared.items()}
-    for name, kind in (kinds | {name: weights[name].data_type for name in free}).items():
-        shape = _shape_of(declared[name], sizes, found) if name in declared else tuple(weights[name].dims)
-        inputs[name] = _box(name, ranges[name if name in ranges else ...], _dtype(name, kind), shape)
+    for name in (*declared, *free):
+        said = name in ranges or (name in declared and ... in ranges)
+        refuse(not said, f"nothing says what input {name!r} ranges over; give --box {name}=LO,HI")
+        refuse(name not in declared and name not in weights, f"the model has no weight {name!r}")
+        is_input = name in declared
+        shape = _shape_of(declared[name], sizes, found) if is_input else tuple(weights[name].dims)
+        kind = declared[name].type.tensor_type.elem_type if is_input else weights[name].data_type
+        inputs[name] = _box(name, ranges[name if name in ranges else ...], kind, shape)
     for name in sizes:
         refuse(name not in found, f"--dim {name}: no input of the model has such a dimension")
     return ModelQuestion(
@@ -100,29 +101,6 @@ def ask(
         assumed=[name for name in found if name not in sizes],
         runtimes=tuple(runtimes),
     )
-
-
-def refuse(wrong: object, why: str, error: type[Exception] = QuestionError) -> None:
-    """Raise an error where something is wrong."""
-    if wrong:
-        raise error(why)
-
-
-def _read(data: bytes) -> onnx.ModelProto:
-    try:
-        model = onnx.load_model_from_string(data)
-    except (DecodeError, ValueError) as error:
-        raise QuestionError("the model is no ONNX model") from error
-    outside = any(onnx.external_data_helper.uses_external_data(one) for one in model.graph.initializer)
-    refuse(outside, "the model's weights lie in files of their own, of which its hash says nothing")
-    return model
-
-
-def _dtype(name: str, kind: int) -> np.dtype[Any]:
-    dtype = onnx.helper.tensor_dtype_to_np_dtype(kind) if kind else np.dtype(object)
-    unknown = dtype.kind not in "biuf" or dtype.name == "bfloat16"
-    refuse(unknown, f"input {name!r} holds elements of a type that the checker does not know")
-    return dtype
 
 
 def _shape_of(value: onnx.ValueInfoProto, sizes: Mapping[str, int], found: dict[str, int]) -> tuple[int, ...]:
@@ -137,8 +115,11 @@ def _shape_of(value: onnx.ValueInfoProto, sizes: Mapping[str, int], found: dict[
     return tuple(shape)
 
 
-def _box(name: str, given: Range, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Bounds:
+def _box(name: str, given: Range, kind: int, shape: tuple[int, ...]) -> Bounds:
     """Return the values of a type that lie in a range; where there are none, those next to it."""
+    dtype: np.dtype[Any] = onnx.helper.tensor_dtype_to_np_dtype(kind) if kind else np.dtype(object)
+    unknown = dtype.kind not in "biuf" or dtype.name == "bfloat16"
+    refuse(unknown, f"input {name!r} holds elements of a type that the checker does not know")
     try:
         low, high = (np.broadcast_to(np.asarray(end), shape) for end in given)
     except ValueError as error:
@@ -147,14 +128,13 @@ def _box(name: str, given: Range, dtype: np.dtype[Any], shape: tuple[int, ...]) 
     refuse(not finite, f"the range of input {name!r} is no range of finite numbers")
     if dtype.kind != "f":
         limits = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
-        whole = Bounds(*(np.clip(end, *limits).astype(dtype) for end in (np.ceil(low), np.floor(high))))
-        refuse((whole.lower > whole.upper).any(), f"the range of input {name!r} holds no {dtype.name}")
-        return whole
+        found = Bounds(*(np.clip(end, *limits).astype(dtype) for end in (np.ceil(low), np.floor(high))))
+        refuse((found.lower > found.upper).any(), f"the range of input {name!r} holds no {dtype.name}")
+        return found
     with np.errstate(over="ignore"):
         ends = low.astype(dtype), high.astype(dtype)
     lower = np.where(ends[0].astype(np.float64) < low, np.nextafter(ends[0], dtype.type(np.inf)), ends[0])
     upper = np.where(ends[1].astype(np.float64) > high, np.nextafter(ends[1], dtype.type(-np.inf)), ends[1])
-    empty = lower > upper
-    found = Bounds(np.where(empty, np.minimum(*ends), lower), np.where(empty, np.maximum(*ends), upper))
+    found = Bounds(np.where(lower > upper, ends[0], lower), np.where(lower > upper, ends[1], upper))
     refuse(not found.is_sound, f"the range of input {name!r} is wider than {dtype.name}")
     return found

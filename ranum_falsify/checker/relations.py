@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
+import onnx
 
 from ranum_falsify.checker.bounds import Bounds
 from ranum_falsify.checker.elementwise import FUNCTIONS, apply_function
 from ranum_falsify.checker.node import NodeView, Operands
 from ranum_falsify.checker.sums import axes_of
 
-_CHOOSING = frozenset(
-    "Reshape Tile Slice Transpose Squeeze Unsqueeze Flatten Expand Identity ReduceMax ReduceMin".split()
-)
+_CHOOSING = "Reshape Tile Slice Transpose Squeeze Unsqueeze Flatten Expand Identity ReduceMax ReduceMin".split()
 _NEARLY, _LEAST = 0.99, 1e-30  # more than roundings take away; far above what is replaced by 0
 
 
@@ -29,31 +28,32 @@ class Relations:
     """
 
     def __init__(self) -> None:
-        self._made: dict[str, tuple[str, str, Any]] = {}
+        self._magnitudes: dict[str, str] = {}  # of what
+        self._small: dict[str, tuple[str, float]] = {}  # what is nearer to 0 than that
+        self._greatest: dict[str, tuple[str, tuple[int, ...]]] = {}  # of what, along which axes
         self._peaks: dict[str, tuple[tuple[int, ...], float]] = {}
         self._away: dict[str, float] = {}
 
-    def prepare(self, node: NodeView) -> None:
-        """Tell a node how far from 0 its second operand stays."""
-        if len(node.proto.input) == 2:
-            node.away = self._away.get(node.proto.input[1], 0.0)
+    def distance_of_second(self, proto: onnx.NodeProto) -> float:
+        """Return how far from 0 the second of two operands stays."""
+        return self._away.get(proto.input[1], 0.0) if len(proto.input) == 2 else 0.0
 
     def refine(self, node: NodeView, operands: Operands, results: Sequence[Bounds | None]) -> Sequence[Bounds | None]:
         """Return narrower bounds of what a node makes, and keep what is known of it."""
-        found, (made, *_), given = results[0], node.proto.output, [*node.proto.input, ""]
+        found, made, (of, by) = results[0], node.proto.output[0], [*node.proto.input, "", ""][:2]
         if found is None or node.key != node.op or not found.lower.size:
             return results
         self._away[made] = self._distance_of(node, operands)
-        of, floor = given[0], None
+        x, y = [*operands, None, None][:2]
         if node.op == "Abs":
-            self._made[made] = "Abs", of, None
-        elif node.op == "Less" and self._made.get(of, ("",))[0] == "Abs" and operands[1] is not None:
-            self._made[made] = "Less", self._made[of][1], float(operands[1].lower.min())
-        elif node.op == "ReduceMax" and operands[0] is not None and node.attribute("keepdims", 1):
-            self._made[made] = "ReduceMax", of, axes_of(node, operands[0], *operands[1:])
-        elif node.op == "Sub" and self._made.get(given[1], ("", ""))[:2] == ("ReduceMax", of):
-            self._peaks[made] = self._made[given[1]][2], 0.0
-            return [Bounds(np.minimum(found.lower, 0), np.minimum(found.upper, 0), found.form)]
+            self._magnitudes[made] = of
+        elif node.op == "Less" and of in self._magnitudes and y is not None:
+            self._small[made] = self._magnitudes[of], float(y.lower.min())
+        elif node.op == "ReduceMax" and x is not None and node.attribute("keepdims", 1):
+            self._greatest[made] = of, axes_of(node, x, y)
+        elif node.op == "Sub" and self._greatest.get(by, ("",))[0] == of:
+            self._peaks[made] = self._greatest[by][1], 0.0
+            return [replace(found, lower=np.minimum(found.lower, 0), upper=np.minimum(found.upper, 0))]
         elif of in self._peaks:
             axes, peak = self._peaks[of]
             if node.op == "Transpose":
@@ -62,26 +62,24 @@ class Relations:
             elif node.op == "Exp":
                 image = apply_function(FUNCTIONS["Exp"], Bounds.of(np.asarray(peak, dtype=found.dtype)))
                 self._peaks[made] = axes, float(image.lower)
-            elif node.op == "ReduceSum" and operands[0] is not None and (operands[0].lower >= 0).all():
-                floor = peak if axes_of(node, operands[0], *operands[1:]) == axes else None
-        if floor is None:
-            return results
-        return [Bounds(np.maximum(found.lower, found.dtype.type(floor)), found.upper, found.form)]
+            elif node.op == "ReduceSum" and x is not None and (x.lower >= 0).all() and axes_of(node, x, y) == axes:
+                return [found.at_least(peak)]
+        return results
 
     def _distance_of(self, node: NodeView, operands: Operands) -> float:
         """Return how far from 0 the result of a node stays, beside what its bounds say."""
         given = node.proto.input
-        if node.op == "Where" and self._made.get(given[0], ("",))[0] == "Less":
-            _, of, least = self._made[given[0]]
-            return _NEARLY * min(least, self._distance(given[1], operands[1])) if of == given[2] else 0.0
         if node.op in _CHOOSING:
             return self._away.get(given[0], 0.0)
-        if node.op in ("Mul", "Div") and operands[1] is not None:
-            a, b = (self._distance(one, of) for one, of in zip(given, operands, strict=True))
-            found = _NEARLY * (a * b if node.op == "Mul" else a / max(operands[1].size.max(), 1e-30))
-            return float(found) if found > _LEAST else 0.0
-        return 0.0
-
-    def _distance(self, name: str, x: Bounds | None) -> float:
-        """Return how far from 0 a tensor stays, by what is kept of it and by its bounds."""
-        return 0.0 if x is None or not x.lower.size else max(float(x.magnitudes.lower.min()), self._away.get(name, 0.0))
+        if node.op not in ("Where", "Mul", "Div"):
+            return 0.0
+        away = [
+            0.0 if one is None or not one.lower.size else max(float(one.nearest.min()), self._away.get(name, 0.0))
+            for name, one in zip(given, operands, strict=True)
+        ]
+        if node.op == "Where":
+            of, least = self._small.get(given[0], ("", 0.0))
+            return _NEARLY * min(least, away[1]) if of == given[2] else 0.0
+        greatest = 1.0 if operands[1] is None else max(float(operands[1].size.max()), 1e-30)
+        found = _NEARLY * away[0] * (away[1] if node.op == "Mul" else 1 / greatest)
+        return found if found > _LEAST else 0.0

@@ -42,9 +42,9 @@ _TURN = 10.0
 _OPENING, _WHOLE_TURN, _WIDE_TURN = 0.02, 0.6, 0.8
 """Shares of the time limit, at most, for properties of outputs: the first round of the search; and the proof on the
 whole box, if the settings do not give it more, and that on one of so many elements that cutting these leads nowhere."""
-_TURN_SHARE, _CUT_GROWTH, _FIND_GROWTH = 0.1, 0.5, 0.15
-"""Turns after that: the most of the time limit that one takes, and how long it is for each second of the run so far, of
-a proof that cuts the box and of the search."""
+_TURN_SHARE, _CUT_GROWTH, _FIND_GROWTH = 0.2, 0.5, 0.15
+"""Turns after that: the seconds of a proof that cuts the box and of the search for each second of the run so far, of
+which this share of the time limit counts at most."""
 _SHARED = 300.0
 """The most seconds of a time limit that turns are shares of: whoever gives a day waits for none of them."""
 
@@ -215,7 +215,7 @@ def _pace(context: SearchContext, search: ClauseSearch, prover: Prover | None) -
 
     def turn(growth: float) -> float:
         # What a run has taken so far tells what its steps cost: a small network is not kept from its first cuts.
-        return min(_TURN_SHARE * limit, growth * (time.monotonic() - context.budget.began))
+        return growth * min(_TURN_SHARE * limit, time.monotonic() - context.budget.began)
 
     context.is_hurried = True
     with context.budget.end_within(_OPENING * limit):

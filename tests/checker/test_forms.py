@@ -12,7 +12,7 @@ import pytest
 
 import ranum_falsify as rf
 from ranum_falsify.api.proof_files import proof_of
-from ranum_falsify.checker import check, rules
+from ranum_falsify.checker import check
 from ranum_falsify.checker.bounds import Bounds
 from ranum_falsify.checker.check import Followed, check_model
 from ranum_falsify.checker.node import NodeView, Operands
@@ -150,7 +150,7 @@ def test_tensors_of_random_models_stay_in_bounds(seed: int, dtype: int, monkeypa
         found.update((name, one) for name, one in zip(node.proto.output, results or (), strict=False) if one)
         return results
 
-    bound = rules.bound
+    bound = check.bound
     monkeypatch.setattr(check, "bound", record)
     chosen = [name for name in (*names, "x", "z") if rng.random() < 0.8]
     check_model(question, dataclasses.replace(PLAIN, directions=chosen))

@@ -9,9 +9,9 @@ import onnxruntime
 import pytest
 
 from ranum_falsify.checker.bounds import Bounds
+from ranum_falsify.checker.check import bound
 from ranum_falsify.checker.node import RULES as OPERATORS
 from ranum_falsify.checker.node import NodeView
-from ranum_falsify.checker.rules import bound
 from tests.domain.soundness import retyped
 from tests.operators.harness import OperatorCase, Spread, model_of
 from tests.operators.test_operators import CASES
@@ -76,15 +76,14 @@ def named(box: list[Bounds | None]) -> tuple[list[Bounds | None], int]:
 
 
 def place_of(box: list[Bounds | None], values: list[np.ndarray | None], count: int) -> np.ndarray:
-    """Where a point of a box lies along each direction, after 1 for the constant."""
-    place = np.zeros(1 + count)
-    place[0] = 1
+    """Where a point of a box lies along each direction."""
+    place = np.zeros(count)
     for one, x in zip(box, values, strict=True):
         if one is not None and one.form is not None and x is not None:
             planes = one.form.planes.reshape(len(one.form.planes), -1)
-            at, element = np.nonzero(planes[1:])
-            far = x.astype(np.float64).reshape(-1)[element] - planes[0][element]
-            place[1 + at] = far / planes[1 + at, element]
+            at, element = np.nonzero(planes)
+            far = x.astype(np.float64).reshape(-1)[element] - one.form.rest.middle.reshape(-1)[element]
+            place[at] = far / planes[at, element]
     return place
 
 
@@ -129,10 +128,10 @@ def faults_of(case: OperatorCase, rng: np.random.Generator, *, forms: bool, opti
                 faults.append(f"{case.id} {name}: {y.dtype}{y.shape} {said.dtype}{said.lower.shape} {y} {said}"[:600])
             if inside and said.form is not None:
                 place = place_of(box, values, count)[: len(said.form.planes)]
-                middle = np.tensordot(place, said.form.planes, 1)
-                own = 1e-12 * said.form.extent  # of computing the middle here
-                if not (np.abs(y.astype(np.float64) - middle) <= said.form.radius + own).all():
-                    faults.append(f"{case.id} {name}: {y} strays from {middle} by more than {said.form.radius}"[:600])
+                far = y.astype(np.float64) - np.tensordot(place, said.form.planes, 1)
+                own = 1e-12 * said.form.range.size  # of computing it here
+                if not ((said.form.rest.lower - own <= far) & (far <= said.form.rest.upper + own)).all():
+                    faults.append(f"{case.id} {name}: {far} is left of {y}, not in {said.form.rest}"[:600])
     return 1 + any(one is not None and one.form is not None for one in found), faults
 
 
@@ -170,3 +169,38 @@ def test_a_variance_that_cancels_beside_a_scale_that_broadcasts_is_not_shown() -
     x = Bounds(np.full((1, 1027), 1e6, np.float32), np.full((1, 1027), 1e7, np.float32))
     assert bound(view, [x, Bounds.of(np.ones(1027, np.float32))]) is not None
     assert bound(view, [x, Bounds.of(np.ones(1, np.float32))]) is None
+
+
+def view_of(op_type: str, inputs: int, opset: int = 18, domain: str = "", **attributes: Any) -> NodeView:
+    proto = onnx.helper.make_node(op_type, [f"x{i}" for i in range(inputs)], ["y"], domain=domain, **attributes)
+    return NodeView(proto, [onnx.helper.make_opsetid("", opset)])
+
+
+def test_a_share_may_be_whole_where_the_greatest_may_be_far_below_itself() -> None:
+    x = Bounds(np.array([-1000, -2000], np.float32), np.array([1000, 0], np.float32))
+    found = bound(view_of("Softmax", 1), [x])
+    assert found is not None and found[0] is not None
+    assert found[0].upper.tolist() == [1, 1], "at (-1000, 0), the second share is 1"
+
+
+def test_the_attributes_of_an_old_clip_are_no_straight_line() -> None:
+    form, _ = Bounds(np.full(1, -3.0), np.full(1, 3.0)).linear.named(0)
+    (found,) = bound(view_of("Clip", 1, 7, min=-1.0), [Bounds(np.full(1, -3.0), np.full(1, 3.0), form)]) or [None]
+    assert found is not None and found.form is not None
+    left = -1.0 - found.form.planes[:, 0] @ [-2 / 3]  # of the result at -2
+    assert found.form.rest.lower <= left <= found.form.rest.upper
+
+
+def test_what_stands_beside_a_convolution_is_part_of_its_sum() -> None:
+    x, w, z = np.full((1, 3, 3, 3), 1e-3, np.float32), np.ones((1, 3, 3, 3), np.float32), np.full((1, 1, 1, 1), 1e8)
+    operands = [Bounds.of(x), Bounds.of(w), None, Bounds.of(z.astype(np.float32))]
+    (found,) = bound(view_of("FusedConv", 4, domain="com.microsoft"), operands) or [None]
+    assert found is not None
+    assert found.upper - found.lower > 2 * 27 * 2.0**-24 * 1e8, "each of 27 products may be lost beside it"
+
+
+def test_a_shape_that_shape_inference_denies_is_not_believed(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = Bounds.of(np.ones((2, 3), np.float32))
+    assert bound(view_of("Relu", 1), [x]) is not None
+    monkeypatch.setattr("onnx.reference.ReferenceEvaluator.run", lambda *_: [np.ones((2, 1, 3), np.float32)])
+    assert bound(view_of("Relu", 1), [x]) is None

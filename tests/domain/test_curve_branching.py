@@ -131,7 +131,10 @@ def test_no_box_is_closed_that_holds_a_counterexample(
         subject.analysis.program, functional, torch.tensor([above, 0.0]).double(), torch.tensor([True, False])
     )
     root = branching.root
-    inside = torch.from_numpy(np.concatenate([x, *(part[0] for part in operands)])).double()
+    known = [subject.analysis.bounds_of(op) for op in subject.graph.output_operations[1:]]
+    bent = [(b.expand()[0] < 0) & (b.expand()[1] > 0) | (activation != "Relu") for b in known if b is not None]
+    parts = [part[0][at[0].numpy()] for part, at in zip(operands, bent, strict=True)]
+    inside = torch.from_numpy(np.concatenate([x, *parts])).double()
     low, high = root.low.clone(), root.high.clone()
     for column in rng.integers(SIZES[0], len(inside), cuts):
         at = float(rng.uniform(low[0, column], high[0, column])) if rng.random() < 0.5 else 0.0

@@ -86,21 +86,39 @@ class BoxBatch:
         self.program = program
         self.boxes = dict(boxes)
         self._prepared: dict[int, object] = {}
+        self._sizes: dict[int, Tensor] = {}
+        self._losses: dict[int, Tensor] = {}
 
     def box(self, variable: int) -> Box:
         """Return the bounds of a variable, `(boxes or 1, *shape)`."""
         return self.boxes.get(variable) or self.program.variables[variable].box
 
+    def size(self, variable: int) -> Tensor:
+        """Return the greatest magnitudes of a variable, `(boxes or 1, *shape)`."""
+        if variable not in self._sizes:
+            low, high = self.box(variable)
+            self._sizes[variable] = torch.maximum(low.abs(), high.abs())
+        return self._sizes[variable]
+
     def loss(self, variable: int) -> Tensor:
         """Return what may be lost where coefficients of a variable vanish, `(boxes or 1, 1)`, over `TOTALS_SHARE`."""
-        low, high = self.box(variable)
-        size = torch.maximum(low.abs(), high.abs()).reshape(len(low), -1)
-        lost = vanishing(size.shape[1]) / TOTALS_SHARE
-        return (1 + torch.where(size.isfinite(), size, 0.0).sum(1, keepdim=True)) * lost
+        if variable not in self._losses:
+            size = self.size(variable)
+            size = size.reshape(len(size), -1)
+            lost = vanishing(size.shape[1]) / TOTALS_SHARE
+            self._losses[variable] = (1 + torch.where(size.isfinite(), size, 0.0).sum(1, keepdim=True)) * lost
+        return self._losses[variable]
+
+    def rounding(self, variable: int, weight: Tensor) -> Tensor:
+        """Return what the sum of a linear function of a variable may lose, `(boxes, rows)`, over `TOTALS_SHARE`."""
+        size = self.size(variable)
+        return double_share(size[0].numel()) / TOTALS_SHARE * spread(weight, size)
 
     def narrow(self, variable: int, box: Box) -> None:
         """Set the bounds of a variable that no pass has gone through yet."""
         self.boxes[variable] = box
+        self._sizes.pop(variable, None)
+        self._losses.pop(variable, None)
 
     def prepare(self, number: int) -> object:
         """Return what a step has prepared for the boxes."""
@@ -147,30 +165,23 @@ def descend(weights: dict[int, Tensor], region: BoxBatch) -> tuple[Tensor, dict[
         ]
         region.see(number, given)
         for position, v in enumerate(step.writes):
-            part = region.kept(v)
-            if part is not None:
-                share, lost = _bound_alone(part.unsqueeze(1), region.box(v))
-                given[position] = given[position] - part.unsqueeze(1)
-                # The difference is rounded.
-                total, slack = total + share, slack + lost + _bound_alone(given[position], region.box(v))[1]
+            kept = region.kept(v)
+            if kept is not None:
+                part = kept.unsqueeze(1)
+                share, rest = minimise(part, region.box(v)), given[position] - part
+                # The difference is rounded, too.
+                lost = share.abs() + region.rounding(v, part) + region.rounding(v, rest)
+                given[position], total, slack = rest, total + share, slack + lost
         passed, constant = step.back(given, region.prepare(number))
         total, slack = total + constant, slack + constant.abs()
         for v, weight in zip(step.reads, passed, strict=True):
             weights[v] = weights[v] + weight if v in weights else weight
             slack = slack + region.loss(v)
     for v, weight in weights.items():
-        share, lost = _bound_alone(weight, region.box(v))
-        total, slack = total + share, slack + lost
+        share = minimise(weight, region.box(v))
+        total, slack = total + share, slack + share.abs() + region.rounding(v, weight)
     ends = {v: weights[v] for v in program.inputs if v in weights}
     return torch.nan_to_num(total - TOTALS_SHARE * slack, nan=-math.inf, posinf=math.inf, neginf=-math.inf), ends
-
-
-def _bound_alone(weight: Tensor, box: Box) -> tuple[Tensor, Tensor]:
-    """Return the least value of a linear function of one variable, and what may be lost, over `TOTALS_SHARE`."""
-    share = minimise(weight, box)
-    size = torch.maximum(box[0].abs(), box[1].abs())
-    own = double_share(size[0].numel()) / TOTALS_SHARE
-    return share, share.abs() + own * spread(weight, size)
 
 
 def spread(weight: Tensor, size: Tensor) -> Tensor:

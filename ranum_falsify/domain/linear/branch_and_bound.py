@@ -20,6 +20,7 @@ from ranum_falsify.domain.linear.branching import Boxes, Branching, Decision, In
 from ranum_falsify.domain.linear.curve_branching import CurveBranching, find_thresholds
 from ranum_falsify.domain.linear.functionals import Functional, LinearBounds
 from ranum_falsify.lazy import cached_property
+from ranum_falsify.network.tensors import torch_threads
 from ranum_falsify.process.deadline import Deadline
 
 _FEW_INPUTS = 32
@@ -186,6 +187,16 @@ class _Search:
 
     def run(self, deadline: Deadline, keep: int) -> SplitResult:
         """Cut until nothing is open or time is up, from where the last run ended."""
+        with torch_threads(1 if self._branching.is_light else torch.get_num_threads()):
+            self._cut(deadline)
+        found, parts = len(self._stuck or ()), [self._stuck or self._branching.root[:0]]
+        for part in reversed(self._waiting if self._stuck is None else ()):
+            if found >= keep:
+                break
+            parts, found = [*parts, part], found + len(part)
+        return SplitResult(not found, self._count, self._branching.cut_out(join(parts), keep))
+
+    def _cut(self, deadline: Deadline) -> None:
         while self._waiting and self._stuck is None and not deadline.has_passed:
             batch = take(self._waiting, self._branching.most)
             self._count += len(batch)
@@ -197,12 +208,6 @@ class _Search:
                 self._stuck = cuts.boxes
             else:
                 self._waiting.append(halve(cuts.boxes, cuts.element, cuts.at))
-        found, parts = len(self._stuck or ()), [self._stuck or self._branching.root[:0]]
-        for part in reversed(self._waiting if self._stuck is None else ()):
-            if found >= keep:
-                break
-            parts, found = [*parts, part], found + len(part)
-        return SplitResult(not found, self._count, self._branching.cut_out(join(parts), keep))
 
 
 def _cut_out(program: Program) -> tuple[tuple[Tensor, Tensor] | None, ...]:

@@ -17,6 +17,7 @@ from ranum_falsify.domain.linear.affine_composition import condense
 from ranum_falsify.domain.linear.backsubstitution import BoxBatch, Program, descend
 from ranum_falsify.domain.linear.functionals import Functional, LinearBounds
 from ranum_falsify.domain.linear.steps import Box, CurveStep, MatrixStep
+from ranum_falsify.lazy import cached_property
 from ranum_falsify.process.deadline import Deadline
 
 _MOST_BYTES = 1 << 30
@@ -92,11 +93,14 @@ def _interleave(first: Tensor, second: Tensor) -> Tensor:
     return torch.stack([first, second], 1).flatten(0, 1)
 
 
-_COEFFICIENTS = 1 << 20
+_COEFFICIENTS = 1 << 17
 """Coefficients of one variable in one pass over many boxes: as many as the caches of a core hold."""
 
 _FEWEST = 32
 """Boxes of one batch, however many coefficients they have."""
+
+_LIGHT = 1 << 26
+"""Multiplications of a pass below which threads cost more than they save."""
 
 _WIDTH = 1e-9
 """Weight of an element's width in the choice of the cut if no functional depends on it."""
@@ -163,6 +167,11 @@ class Branching(ABC):
     @abstractmethod
     def most(self) -> int:
         """How many boxes make a batch."""
+
+    @cached_property
+    def is_light(self) -> bool:
+        """Whether a pass through a batch is so little work that sharing it among threads would cost more."""
+        return self.most * sum(self._program.steps[i].work for i in self._order) < _LIGHT
 
     @abstractmethod
     def bound(self, batch: Boxes, deadline: Deadline) -> Cuts:

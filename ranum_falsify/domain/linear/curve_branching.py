@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from ranum_falsify.domain.linear.backsubstitution import BoxBatch, Program, descend
-from ranum_falsify.domain.linear.branching import Boxes, Branching, Cuts, Decision, halve
+from ranum_falsify.domain.linear.branching import Boxes, Branching, Cuts, Decision, halve, join
 from ranum_falsify.domain.linear.functionals import Functional, LinearBounds
 from ranum_falsify.domain.linear.relaxations import Lines
 from ranum_falsify.domain.linear.slope_optimisation import ChosenBox, Multipliers, Planes, climb
@@ -214,19 +214,22 @@ class CurveBranching(Branching):
     def _choose(self, batch: Boxes, scores: Tensor, at: Tensor, of_inputs: Tensor) -> Cuts:
         """Return the best of some cuts of each box; along an input where no curve is bent."""
         number = torch.arange(len(batch))
-        best, element = torch.full((len(batch),), -math.inf, dtype=torch.float64), of_inputs.argmax(1)
+        element = of_inputs.argmax(1)
         middle = ((batch.low + batch.high) / 2)[number, element]
         if not len(batch):
             return Cuts(batch, element, middle)
         value, columns = scores.topk(min(_TRIED, scores.shape[1]), dim=1)
-        for column, score in zip(columns.unbind(1), value.unbind(1), strict=True):
-            place = at[number, column]
-            halves = halve(batch, column, place)
-            lower = descend(self._weights(halves.own[0]), self._region(halves))[0].reshape(-1, 2).amin(1)
-            better = (score > 0) & ((lower > best) | (best == -math.inf))
-            best, element = torch.where(better, lower, best), torch.where(better, column, element)
-            middle = torch.where(better, place, middle)
-        return Cuts(batch, element, middle)
+        places = at.gather(1, columns)
+        tried = range(columns.shape[1])
+        halves = join([halve(batch, columns[:, i], places[:, i]) for i in tried])
+        lower = descend(self._weights(halves.own[0]), self._region(halves))[0]
+        worst = torch.where(value > 0, lower.reshape(len(tried), -1, 2).amin(2).t(), -math.inf)
+        best, first = worst.max(1)
+        # Where no bound is finite, the score decides.
+        chosen = torch.where(best > -math.inf, first, 0)
+        is_bent = value[:, 0] > 0
+        element = torch.where(is_bent, columns[number, chosen], element)
+        return Cuts(batch, element, torch.where(is_bent, places[number, chosen], middle))
 
 
 class _Seeing(ChosenBox):

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -63,6 +63,10 @@ class Relaxation(ABC):
         """Return where to cut between two bounds, so that the lines on either side are close to the function."""
         return (low + high) / 2
 
+    def select(self, shape: Sequence[int], elements: Tensor) -> Relaxation:
+        """Return the function of some elements of an operand of a shape, given by their places in the flat operand."""
+        return self
+
     @abstractmethod
     def lines(self, low: Tensor, high: Tensor) -> Lines:
         """Return lines that hold for every operand between two finite float64 bounds, low <= high."""
@@ -98,6 +102,11 @@ class Rectifier(Relaxation):
     def find_cut(self, low: Tensor, high: Tensor) -> Tensor:
         """See :meth:`Relaxation.find_cut`."""
         return torch.zeros_like(low)
+
+    def select(self, shape: Sequence[int], elements: Tensor) -> Relaxation:
+        """See :meth:`Relaxation.select`."""
+        slope = self._slope
+        return Rectifier(slope.expand(shape).flatten()[elements]) if isinstance(slope, Tensor) else self
 
     def lines(self, low: Tensor, high: Tensor) -> Lines:
         """See :meth:`Relaxation.lines`."""

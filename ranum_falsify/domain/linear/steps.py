@@ -169,28 +169,23 @@ class AffineStep(Step):
         return tuple(x.unflatten(0, (count, rows)) for x in pulled), (constant, stray)
 
 
-def _pull_back(results: Sequence[Tensor], operands: Sequence[Tensor], weights: Sequence[Tensor]) -> list[Tensor]:
+def _pull_back(results: Sequence[Tensor], operands: Sequence[Tensor], weights: Sequence[Tensor]) -> Sequence[Tensor]:
     """Return the products `(rows, *operand)` of coefficients `(rows, *result)` with the derivatives of results."""
     computed = [(y, w) for y, w in zip(results, weights, strict=True) if y.requires_grad]
-    found: Sequence[Tensor | None] = [None] * len(operands)
-    if computed:
-        with warnings.catch_warnings():
-            # Some derivatives are computed row by row, which is slower, but nothing that a user needs to know.
-            warnings.simplefilter("ignore", UserWarning)
-            found = torch.autograd.grad(
-                [y for y, _ in computed],
-                operands,
-                [w for _, w in computed],
-                retain_graph=True,
-                allow_unused=True,
-                is_grads_batched=True,
-                create_graph=any(w.requires_grad for w in weights),
-            )
-    rows = len(weights[0])
-    return [
-        torch.zeros(rows, *x.shape, dtype=torch.float64) if y is None else y
-        for x, y in zip(operands, found, strict=True)
-    ]
+    if not computed:
+        return [torch.zeros(len(weights[0]), *x.shape, dtype=torch.float64) for x in operands]
+    of = [y for y, _ in computed]
+    again = any(w.requires_grad for w in weights)
+
+    def pull(*given: Tensor) -> tuple[Tensor, ...]:
+        found = torch.autograd.grad(of, operands, given, retain_graph=True, allow_unused=True, create_graph=again)
+        return tuple(torch.zeros_like(x) if y is None else y for x, y in zip(operands, found, strict=True))
+
+    with warnings.catch_warnings():
+        # Some derivatives are computed row by row, which is slower, but nothing that a user needs to know.
+        warnings.simplefilter("ignore", UserWarning)
+        found: tuple[Tensor, ...] = torch.func.vmap(pull)(*(w for _, w in computed))
+        return found
 
 
 class CurveStep(Step):
@@ -216,6 +211,13 @@ class CurveStep(Step):
     def find_bent(self, box: Box) -> Tensor:
         """Return where narrower bounds would give other lines, `(boxes or 1, *shape)`."""
         return self._relaxation.find_bent(*box)
+
+    def select(self, elements: Tensor, read: int, write: int) -> CurveStep:
+        """Return the step of some elements alone, given by their places, as flat variables."""
+        shape = self._results[0].shape
+        low, high = (end.reshape(1, -1)[:, elements] for end in self._results)
+        error = self._error.expand(shape).reshape(1, -1)[:, elements]
+        return CurveStep(read, write, self._relaxation.select(shape, elements), error, self._smallest, (low, high))
 
     def find_cut(self, box: Box) -> Tensor:
         """Return where to cut bounds that are bent, `(boxes or 1, *shape)`."""
