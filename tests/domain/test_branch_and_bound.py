@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import numpy as np
 import pytest
 import torch
@@ -12,11 +14,12 @@ from ranum_falsify.domain.linear import branching
 from ranum_falsify.domain.linear.affine_composition import condense
 from ranum_falsify.domain.linear.backsubstitution import BoxBatch
 from ranum_falsify.domain.linear.bounds import LinearAnalysis
-from ranum_falsify.domain.linear.branch_and_bound import split_and_bound
+from ranum_falsify.domain.linear.branch_and_bound import BranchAndBound, split_and_bound
 from ranum_falsify.domain.linear.functionals import Functional, LinearBounds
 from ranum_falsify.domain.linear.steps import CurveStep
 from ranum_falsify.model_builder import ModelBuilder
 from ranum_falsify.network import Graph, read
+from ranum_falsify.network.tensors import use_processors
 from ranum_falsify.process.deadline import Deadline
 
 
@@ -179,6 +182,38 @@ def test_inputs_of_one_value_are_not_cut(activation: str) -> None:
 
     result = split_and_bound(analysis, graph.output_operations, None, refuse, deadline=Deadline.after(60))
     assert not result.proved and result.open_boxes == (None,)
+
+
+def test_threads_bound_the_same_boxes_and_an_error_in_one_loses_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = _network(2, "Tanh")
+    analysis = _analysis(graph)
+    least, whole = float(_values(graph, _ROWS).min()), float(analysis.bound(graph.output_operations, _ROWS).lower[0])
+    limit, names, fails = least - 0.4 * (least - whole), set[str](), False
+
+    def above(bounds: LinearBounds) -> torch.Tensor:
+        names.add(threading.current_thread().name)
+        if fails:
+            raise RuntimeError("no memory")
+        return bounds.lower[:, 0] > limit
+
+    monkeypatch.setattr(branching, "_FEWEST", 1)
+    monkeypatch.setattr(branching, "_COEFFICIENTS", 1)
+    found = []
+    for count in (1, 3):
+        names.clear()
+        with use_processors(count):
+            search = BranchAndBound(analysis, graph.output_operations, _ROWS, above)
+            found.append(search.run(Deadline.after(60)))
+    assert found[0].proved and found[1].proved and len(names) > 1
+    assert found[0].boxes == found[1].boxes > 8
+    with use_processors(3):
+        search = BranchAndBound(analysis, graph.output_operations, _ROWS, above)
+        search.run(Deadline.after(60), cuts=False)
+        fails = True
+        with pytest.raises(RuntimeError, match="no memory"):
+            search.run(Deadline.after(60))
+        fails = False
+        assert search.run(Deadline.after(60)).proved
 
 
 def test_little_memory_ends_no_search(monkeypatch: pytest.MonkeyPatch) -> None:
