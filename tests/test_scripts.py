@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import subprocess
 from pathlib import Path
 
 import onnx
@@ -46,6 +47,31 @@ def refusal(capsys: pytest.CaptureFixture[str], name: str, *arguments: str | Pat
     assert "wrong: 0 of 0" not in said.out
     assert said.err.count("\n") == 1, said.err
     return said.err
+
+
+@pytest.mark.skipif(not (SCRIPTS.parent / ".venv/bin/ranum-falsify").exists(), reason="the scripts use .venv")
+class TestScriptsOfVnncomp:
+    """The three that the competition calls, on a property that some input violates and on one that none does."""
+
+    @staticmethod
+    def call(name: str, *arguments: str | Path) -> int:
+        script = [str(SCRIPTS / "vnncomp" / f"{name}_instance.sh"), *map(str, arguments)]
+        return subprocess.run(script, check=False, capture_output=True).returncode
+
+    def test_results_are_the_competitions(self, benchmark: Path) -> None:
+        """One test: whatever an earlier instance left is ended by the preparation of the next."""
+        model, text = benchmark / "family" / "m.onnx", benchmark / "family" / "p.vnnlib"
+        results = benchmark / "results.txt"
+        for least, said in (("0.5", "sat\n((X_0 "), ("-0.5", "unsat\n")):
+            text.write_text(VNNLIB.replace("(<= Y_0 0.5)", f"(<= Y_0 {least})"))
+            assert self.call("prepare", "v1", "family", model, text) == 0
+            assert self.call("run", "v1", "family", model, text, results, "30") == 0
+            assert results.read_text().startswith(said)
+        absent = benchmark / "family" / "absent.onnx"
+        assert self.call("prepare", "v1", "family", absent, text) == 1
+        assert self.call("run", "v1", "family", absent, text, results, "30") == 0
+        assert results.read_text() == "error\n"
+        assert self.call("run", "v2") == 2
 
 
 class TestVnncomp:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 
 import ml_dtypes
 import numpy as np
@@ -104,6 +105,24 @@ def has_one_value(array: np.ndarray) -> bool:
     """Tell whether all elements of an array that has some are one number."""
     elements = stored_once(array)
     return bool((elements == elements.flat[0]).all())
+
+
+_processors: ContextVar[int | None] = ContextVar("_processors", default=None)
+
+
+def processors() -> int:
+    """Return how many processors may be kept busy: as :func:`use_processors` says, else one per thread of torch."""
+    return _processors.get() or torch.get_num_threads()
+
+
+@contextmanager
+def use_processors(count: int) -> Iterator[None]:
+    """Let as many processors be kept busy inside the block, however many threads torch has there."""
+    token = _processors.set(count)
+    try:
+        yield
+    finally:
+        _processors.reset(token)
 
 
 @contextmanager

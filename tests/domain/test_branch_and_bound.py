@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import numpy as np
 import pytest
 import torch
@@ -12,10 +14,12 @@ from ranum_falsify.domain.linear import branching
 from ranum_falsify.domain.linear.affine_composition import condense
 from ranum_falsify.domain.linear.backsubstitution import BoxBatch
 from ranum_falsify.domain.linear.bounds import LinearAnalysis
-from ranum_falsify.domain.linear.branch_and_bound import split_and_bound
+from ranum_falsify.domain.linear.branch_and_bound import BranchAndBound, split_and_bound
 from ranum_falsify.domain.linear.functionals import Functional, LinearBounds
+from ranum_falsify.domain.linear.steps import CurveStep
 from ranum_falsify.model_builder import ModelBuilder
 from ranum_falsify.network import Graph, read
+from ranum_falsify.network.tensors import use_processors
 from ranum_falsify.process.deadline import Deadline
 
 
@@ -120,6 +124,39 @@ def test_matrices_give_the_bounds_of_the_steps(activation: str) -> None:
     assert torch.allclose(quick.upper[0], plain.upper, atol=1e-4)
 
 
+@pytest.mark.parametrize("slope", [0.0, 0.3, None], ids=["Relu", "LeakyRelu", "PRelu"])
+def test_rectifiers_that_keep_to_one_side_become_part_of_matrices(slope: float | None) -> None:
+    rng = np.random.default_rng(5)
+    shapes = ((4, 2, 3, 3), (4, 4, 3, 3), (100, 2))
+    w0, w1, w2 = (rng.normal(size=shape).astype(np.float32) for shape in shapes)
+    slopes = np.array([0, 0.1, 0.5, 1] if slope is None else [slope] * 4, np.float32).reshape(4, 1, 1)
+    g = ModelBuilder()
+    h0 = g.PRelu(
+        g.Conv(g.input("x", (1, 2, 5, 5)), w0, np.array([-30, 30, 0, 1], np.float32), pads=[1, 1, 1, 1]), slopes
+    )
+    h1 = g.PRelu(g.Conv(h0, w1, np.array([0, 90, -90, 0], np.float32), pads=[1, 1, 1, 1]) + h0, slopes)
+    g.output(g.Gemm(g.Flatten(h1), w2), (1, 2))
+    graph = read(g.build())
+    analysis = _analysis(graph)
+    functional = Functional.of(analysis, analysis.program, graph.output_operations, None)
+    dense = condense(analysis.program, functional.variables)
+    curves = [step for step in dense.steps if isinstance(step, CurveStep)]
+    assert 0 < sum(dense.variables[step.reads[0]].shape[0] for step in curves) < 150, "of 200, most keep to one side"
+    plain = analysis.bound(graph.output_operations)
+    quick = functional.bound(BoxBatch(dense, {}))
+    assert torch.allclose(quick.lower[0], plain.lower, atol=0.1)
+    assert torch.allclose(quick.upper[0], plain.upper, atol=0.1)
+    (number,) = dense.inputs
+    assert number is not None
+    for _ in range(20):
+        low, high = np.sort(rng.uniform(-1, 1, (2, 1, 2, 5, 5)).astype(np.float32), axis=0)
+        box = tuple(torch.from_numpy(end).double()[None] for end in (low, high))
+        part = functional.bound(BoxBatch(dense, {number: (box[0], box[1])}))
+        for point in (low, high, *rng.uniform(low, high, (10, *low.shape)).astype(np.float32)):
+            y = torch.from_numpy(np.asarray(graph(point))).double().flatten()
+            assert bool(((part.lower[0] <= y) & (y <= part.upper[0])).all())
+
+
 def test_a_point_that_is_not_proved_ends_the_search() -> None:
     graph = _network(0)
     analysis = LinearAnalysis(graph)
@@ -145,6 +182,38 @@ def test_inputs_of_one_value_are_not_cut(activation: str) -> None:
 
     result = split_and_bound(analysis, graph.output_operations, None, refuse, deadline=Deadline.after(60))
     assert not result.proved and result.open_boxes == (None,)
+
+
+def test_threads_bound_the_same_boxes_and_an_error_in_one_loses_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = _network(2, "Tanh")
+    analysis = _analysis(graph)
+    least, whole = float(_values(graph, _ROWS).min()), float(analysis.bound(graph.output_operations, _ROWS).lower[0])
+    limit, names, fails = least - 0.4 * (least - whole), set[str](), False
+
+    def above(bounds: LinearBounds) -> torch.Tensor:
+        names.add(threading.current_thread().name)
+        if fails:
+            raise RuntimeError("no memory")
+        return bounds.lower[:, 0] > limit
+
+    monkeypatch.setattr(branching, "_FEWEST", 1)
+    monkeypatch.setattr(branching, "_COEFFICIENTS", 1)
+    found = []
+    for count in (1, 3):
+        names.clear()
+        with use_processors(count):
+            search = BranchAndBound(analysis, graph.output_operations, _ROWS, above)
+            found.append(search.run(Deadline.after(60)))
+    assert found[0].proved and found[1].proved and len(names) > 1
+    assert found[0].boxes == found[1].boxes > 8
+    with use_processors(3):
+        search = BranchAndBound(analysis, graph.output_operations, _ROWS, above)
+        search.run(Deadline.after(60), cuts=False)
+        fails = True
+        with pytest.raises(RuntimeError, match="no memory"):
+            search.run(Deadline.after(60))
+        fails = False
+        assert search.run(Deadline.after(60)).proved
 
 
 def test_little_memory_ends_no_search(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,6 +17,10 @@ MICROSOFT, LEARNED = "com.microsoft", "ai.onnx.ml"
 X, LAST = Spread((2, 3, 4)), np.array([-1])
 AS_FLOAT, HALF, STEP = Spread((3, 5), "uint8", 0, 255), np.float16(0.05), np.float32(0.07)
 TINY = np.array([[1, -1, 0.3, -0.2], [3, 2, 1, 0]], np.float32) * np.float32(1e-30)
+MOST = float(np.finfo(np.float32).max)
+FINE = np.array([[[1.0, 1.0, 1.0, 1.0, -1.0]]]) * 1e-50
+MIDDLE = np.linspace(-0.5, 0.5, 18, dtype=np.float32).reshape(1, 3, 3, 2)
+LARGE = 2**60
 SIZES = None, None, np.array([1, 1, 3, 4])
 
 
@@ -63,6 +67,20 @@ WRONG = [
     form("LeakyRelu", X, alpha=float("nan")),
     form("Elu", X, alpha=float("nan")),
     form("Scaler", Spread((1, 3)), scale=[1.0, 2.0, 3.0], offset=[float("nan")] * 3, domain=LEARNED),
+    # differences that overflow before a factor of 0
+    form("Scaler", Spread((1, 2), low=-1e33, high=-1e32), scale=[0.0, 1.0], offset=[MOST, 0.0], domain=LEARNED),
+    # sums that overflow beside a bias that is infinite
+    form(
+        *("ConvTranspose", np.full((1, 1, 2), 300, np.float16), np.full((1, 1, 2), -300, np.float16)),
+        np.array([np.inf], np.float16),
+        pads=[0, 1],
+        constants=frozenset(),
+    ),
+    # sums that overflow before a factor that is repeated along them makes them small
+    *(
+        form("Einsum", Spread((2, 1), dtype, -0.2, 0.2), Spread((3, 3), dtype, 0.7 * most, most), equation="ij,jk->ik")
+        for dtype, most in ((np.float32, MOST), (np.float16, 65000))
+    ),
     # words and powers that mean nothing
     form("NegativeLogLikelihoodLoss", Spread((3, 4)), np.array([1, 0, 3]), reduction="min"),
     form("SoftmaxCrossEntropyLoss", Spread((3, 4)), np.array([1, 0, 3]), reduction="min"),
@@ -76,6 +94,7 @@ WRONG = [
     form("ReverseSequence", Spread((3, 5)), np.array([2, 1, 3]), time_axis=1, batch_axis=-5),
     form("Squeeze", Spread((2, 1, 3, 1)), np.zeros(0, np.int64)),
     form("AffineGrid", Spread((5, 2, 3), np.float16), np.array([2, 3, 3, 4]), opset=20),
+    form("AffineGrid", Spread((2, 2, 3), np.float16), np.array([0, 3, 3, 4]), opset=20),
     form("BatchNormalization", X, *[Spread((3,), low=1)] * 4, opset=15, outputs=3),
     form("BatchNormalization", Spread((2, 3, 0)), *[Spread((3,), low=1)] * 4, opset=15, outputs=3, training_mode=1),
     # reductions of nothing
@@ -102,6 +121,22 @@ WRONG = [
         np.full(2, 1e-28, np.float32),
         np.zeros(2, np.float32),
     ),
+    # what underflows where float64 is computed in float32
+    form("GroupNormalization", FINE, np.array([1e50]), np.zeros(1), num_groups=1, constants=frozenset()),
+    form("Shrink", FINE, lambd=0.0, bias=-2.0, constants=frozenset()),
+    form("Shrink", FINE, lambd=0.0, bias=0.0, constants=frozenset()),
+    # weighted neighbours so small that each product is rounded to denormal numbers
+    *(
+        form(
+            "GridSample",
+            np.full((1, 1, 5, 5), 1e-45, np.float32),
+            MIDDLE,
+            mode=mode,
+            opset=20,
+            constants=frozenset({1}),
+        )
+        for mode in ("linear", "cubic")
+    ),
     # logarithms of exponentials, which are not exact
     form("ReduceLogSumExp", np.full((2, 3), 2, np.uint64), None, opset=18, noop_with_empty_axes=1),
     # statistics of groups, scaled by whatever has as many elements as there are channels
@@ -118,8 +153,17 @@ WRONG = [
         opset=21,
         constants=frozenset({0}),
     ),
+    # differences that wrap by less than float64 tells
+    form("Sub", *[Spread((9,), np.uint64, LARGE, LARGE + 9)] * 2),
     # a start so late that places after it are beyond all integers
     form("TensorScatter", Spread((1, 1, 5, 1)), Spread((1, 1, 2, 1)), np.array([2**63 - 1]), mode="circular", opset=24),
+    # regions that end before they start, of which kernels would take a negative number of samples
+    form(
+        *("RoiAlign", Spread((1, 1, 4, 4)), np.array([[0, 0, 2, 1]], np.float32), np.array([0])),
+        sampling_ratio=0,
+        opset=16,
+        constants=frozenset({2}),
+    ),
     # sizes that inputs compute
     form("Resize", np.full((1, 1, 2, 2), np.inf, np.float32), *SIZES, opset=18, constants=frozenset()),
     form(
@@ -130,6 +174,23 @@ WRONG = [
     # tables
     form("LabelEncoder", Spread((4,)), keys_floats=[1.0], values_int64s=[5], default_string="a", domain=LEARNED),
     form("LabelEncoder", np.ones(4, np.float32), keys_floats=[1.0], values_floats=[float("inf")], domain=LEARNED),
+    form(
+        *("LabelEncoder", Spread((4,), np.int64, LARGE, LARGE + 9)),
+        keys_int64s=[LARGE + 1, LARGE + 4],
+        values_int64s=[5, 6],
+        domain=LEARNED,
+    ),
+    form(
+        "OneHotEncoder",
+        np.full(3, LARGE + 1),
+        cats_int64s=[LARGE + 1, 0],
+        zeros=0,
+        domain=LEARNED,
+        constants=frozenset(),
+    ),
+    form(
+        "OneHotEncoder", np.array([2**24], np.float32), cats_int64s=[2**24 + 1], domain=LEARNED, constants=frozenset()
+    ),
     form("OneHotEncoder", Spread((4,), low=0), cats_strings=["a"], domain=LEARNED),
     # types and forms of ONNX Runtime's own operators
     form("FastGelu", Spread((2, 5), np.float64), domain=MICROSOFT),
@@ -140,6 +201,12 @@ WRONG = [
         *(np.array([77], np.uint8), STEP, np.full(3, 9, np.uint8)),
         axis=0,
         constants=frozenset({0, 1, 3, 4, 6, 7}),
+        domain=MICROSOFT,
+    ),
+    # scales that kernels refuse when they run
+    form(
+        *("QLinearGlobalAveragePool", Spread((1, 2, 4), "uint8", 0, 200), Spread((), low=0), np.uint8(0)),
+        *(np.float32(1), np.uint8(0)),
         domain=MICROSOFT,
     ),
     form(

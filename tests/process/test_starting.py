@@ -82,3 +82,13 @@ def test_a_script_that_checks_a_module_ends_in_silence(repository: Path, tmp_pat
     (tmp_path / "dice.py").write_text(readme.partition('title="dice.py"\n')[2].partition("```")[0])
     done = subprocess.run([sys.executable, "dice.py"], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert done.stdout.startswith("violated") and done.stderr == ""
+
+
+def test_threads_of_pytorch_wait_no_longer_than_they_work_for_unless_users_say_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("GOMP_SPINCOUNT", raising=False)
+    code = "import ranum_falsify, os; print(os.environ['GOMP_SPINCOUNT'])"
+    assert output_of(code) == ["500"]
+    monkeypatch.setenv("GOMP_SPINCOUNT", "7")
+    assert output_of(code) == ["7"]

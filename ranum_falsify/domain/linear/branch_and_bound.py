@@ -7,6 +7,7 @@ through them at once.
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -20,7 +21,7 @@ from ranum_falsify.domain.linear.branching import Boxes, Branching, Decision, In
 from ranum_falsify.domain.linear.curve_branching import CurveBranching, find_thresholds
 from ranum_falsify.domain.linear.functionals import Functional, LinearBounds
 from ranum_falsify.lazy import cached_property
-from ranum_falsify.network.tensors import torch_threads
+from ranum_falsify.network.tensors import processors, torch_threads
 from ranum_falsify.process.deadline import Deadline
 
 _FEW_INPUTS = 32
@@ -177,18 +178,19 @@ def _flatten(bound: Tensor) -> Tensor:
 
 
 class _Search:
-    """Batches of boxes, bounded and cut until none is left."""
+    """Batches of boxes, bounded and cut until none is left: in a thread for each processor where batches are small."""
 
     def __init__(self, branching: Branching) -> None:
         self._branching = branching
         self._waiting = [branching.root]
         self._stuck: Boxes | None = None
-        self._count = 0
+        self._count = self._busy = 0
+        self._changed = threading.Condition()
+        self._error: BaseException | None = None
 
     def run(self, deadline: Deadline, keep: int) -> SplitResult:
         """Cut until nothing is open or time is up, from where the last run ended."""
-        with torch_threads(1 if self._branching.is_light else torch.get_num_threads()):
-            self._cut(deadline)
+        self._cut(deadline)
         found, parts = len(self._stuck or ()), [self._stuck or self._branching.root[:0]]
         for part in reversed(self._waiting if self._stuck is None else ()):
             if found >= keep:
@@ -197,17 +199,56 @@ class _Search:
         return SplitResult(not found, self._count, self._branching.cut_out(join(parts), keep))
 
     def _cut(self, deadline: Deadline) -> None:
-        while self._waiting and self._stuck is None and not deadline.has_passed:
+        until, is_light = threading.Event(), self._branching.is_light
+        count = processors() if is_light else 1
+        crew = [threading.Thread(target=self._work, args=(deadline, until)) for _ in range(count - 1)]
+        with torch_threads(1 if is_light else torch.get_num_threads()):
+            try:
+                for thread in crew:
+                    thread.start()
+                self._work(deadline, until)
+            except BaseException as error:
+                self._error = error
+            until.set()
+            with self._changed:
+                self._changed.notify_all()
+            for thread in crew:
+                thread.join()
+        failed, self._error = self._error, None
+        if failed is not None:
+            # Boxes that were being cut may be lost.
+            self._waiting = [self._branching.root]
+            raise failed
+
+    def _work(self, deadline: Deadline, until: threading.Event) -> None:
+        while (batch := self._take(deadline, until)) is not None:
+            halves: list[Boxes] = []
+            try:
+                with torch.no_grad():
+                    cuts = self._branching.bound(batch, deadline)
+                if len(cuts.boxes) and not cuts.is_possible:
+                    # A point that is not proved cannot be cut.
+                    self._stuck = cuts.boxes
+                elif len(cuts.boxes):
+                    halves = [halve(cuts.boxes, cuts.element, cuts.at)]
+            except BaseException as error:
+                self._error = error
+                until.set()
+            with self._changed:
+                self._busy -= 1
+                self._waiting += halves
+                self._changed.notify_all()
+
+    def _take(self, deadline: Deadline, until: threading.Event) -> Boxes | None:
+        """Take a batch; wait for one while other threads may leave some.  None where there is nothing left to do."""
+        with self._changed:
+            while not self._waiting and self._busy and not until.is_set():
+                self._changed.wait()
+            if not self._waiting or self._stuck is not None or until.is_set() or deadline.has_passed:
+                return None
             batch = take(self._waiting, self._branching.most)
-            self._count += len(batch)
-            cuts = self._branching.bound(batch, deadline)
-            if not len(cuts.boxes):
-                continue
-            if not cuts.is_possible:
-                # A point that is not proved cannot be cut.
-                self._stuck = cuts.boxes
-            else:
-                self._waiting.append(halve(cuts.boxes, cuts.element, cuts.at))
+            self._busy, self._count = self._busy + 1, self._count + len(batch)
+            return batch
 
 
 def _cut_out(program: Program) -> tuple[tuple[Tensor, Tensor] | None, ...]:

@@ -11,7 +11,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from ranum_falsify.domain.error_bounds import unit
+from ranum_falsify.domain.error_bounds import tiny, unit
 from ranum_falsify.domain.interval import Interval, dtype_range
 from ranum_falsify.domain.kernels.envelopes import Envelope
 from ranum_falsify.domain.rounding import round_bounds, round_outward
@@ -204,7 +204,8 @@ def shrink(site: Site, x: Interval) -> Interval:
     low, high = x.doubles()
     # ONNX Runtime computes in float32, whatever the type is.
     error = 0.0 if x.dtype is torch.float32 else 2 * unit(torch.float32)
-    near = max(error, 2 * unit(x.dtype) if x.dtype.itemsize == 2 and x.is_floating else 0.0) * abs(lambd)
+    lost = tiny(torch.float32) if x.dtype is torch.float64 else 0.0
+    near = max(error, 2 * unit(x.dtype) if x.dtype.itemsize == 2 and x.is_floating else 0.0) * abs(lambd) + lost
     if x.is_floating and abs(lambd) > torch.finfo(x.dtype).max:
         near = math.inf  # PyTorch compares with infinity, which no infinity exceeds
     pieces = (
@@ -213,7 +214,7 @@ def shrink(site: Site, x: Interval) -> Interval:
     )
     least, greatest = torch.full_like(low, math.inf), torch.full_like(high, -math.inf)
     for has, begin, end, shift in pieces:
-        begin, end = (_shift(bound, shift, way * error) for bound, way in ((begin, -1.0), (end, 1.0)))
+        begin, end = (_shift(bound, shift, way * error) + way * lost for bound, way in ((begin, -1.0), (end, 1.0)))
         least = torch.where(has, torch.minimum(least, begin), least)
         greatest = torch.where(has, torch.maximum(greatest, end), greatest)
     flat = (high >= -abs(lambd) - near) & (low <= abs(lambd) + near)

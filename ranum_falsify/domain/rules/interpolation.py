@@ -126,6 +126,7 @@ def _read_between(
     size = torch.maximum(low.abs(), high.abs()).amax(dims, keepdim=True)
     # Along each axis, places off by `doubt` read up to twice the largest element times it elsewhere.
     error = size * (_CUBIC if mode == "cubic" else 1.0) * (len(dims) * 4 * doubt + 64 * unit(x.dtype))
+    error = error + _find_lost(mode, len(dims), x.dtype) * (size > 0)
     if mode == "cubic":
         centre, radius = low + (high - low) / 2, ((high - low) / 2).amax(dims, keepdim=True) * _CUBIC
         least = greatest = sample(centre, places)
@@ -154,12 +155,18 @@ def _places_near(places: Tensor, doubt: float, sizes: tuple[int, ...]) -> Iterat
         yield places + torch.tensor(signs, dtype=torch.float64) * steps
 
 
+def _find_lost(mode: str, axes: int, dtype: torch.dtype) -> float:
+    """Return the most that sums of weighted neighbours, along all axes, lose to underflow."""
+    return float(4 * (4 if mode == "cubic" else 2) ** axes * tiny(accumulation(dtype)))
+
+
 def _anywhere(x: Interval, shape: tuple[int, ...], mode: str, zero: bool, dims: tuple[int, ...]) -> Interval:
     if mode != "cubic":
         return average_anywhere(x, shape, terms=1 if mode == "nearest" else 2 ** len(dims), zero=zero, dims=dims)
     whole = collapse(x, *dims)
     low, high = whole.doubles()
-    size = torch.maximum(low.abs(), high.abs()) * (_CUBIC * 1.001)
+    size = torch.maximum(low.abs(), high.abs())
+    size = size * (_CUBIC * 1.001) + _find_lost(mode, len(dims), x.dtype) * (size > 0)
     y = round_outward(-size, size, x.dtype, shape)
     # Along the way, rows of opposite infinite sums may cancel.
     return replace(y, nan=y.may_be_infinite, overflows=y.may_be_infinite)

@@ -169,6 +169,7 @@ def _einsum_bounds(site: Site, *inputs: Interval) -> Interval:
         for label, size in zip(x.labels, x.bounds.shape, strict=True):
             sizes[label] = max(sizes.get(label, 1), size)
     terms = math.prod(size for label, size in sizes.items() if label not in output)
+    operands = [_leave_repeated(x, sizes) for x in operands]
     if len(operands) == 1:
         return _contract(operands, output, sizes, terms).bounds
     alone = [set(x.labels).difference(other.labels, output) for x, other in permutations(operands, 2)]
@@ -201,6 +202,15 @@ def _label(equation: str, inputs: Sequence[Interval]) -> tuple[list[_Labelled], 
         output = "..." + "".join(sorted(label for label in set(used) if used.count(label) == 1))
     operands = [_Labelled(_split_repeated(x, part), part) for x, part in zip(inputs, labels, strict=True)]
     return operands, output.replace("...", letters)
+
+
+def _leave_repeated(x: _Labelled, sizes: dict[str, int]) -> _Labelled:
+    """Return an operand without the labels along which its only element is repeated: it is as if it lacked them."""
+    once = [dim for dim, label in enumerate(x.labels) if x.bounds.shape[dim] < sizes[label]]
+    if not once:
+        return x
+    labels = "".join(label for dim, label in enumerate(x.labels) if dim not in once)
+    return _Labelled(_split_repeated(x.bounds.move(lambda bound: bound.squeeze(once)), labels), labels)
 
 
 def _sum(x: _Labelled, over: Collection[str], sizes: dict[str, int], terms: int) -> _Labelled:

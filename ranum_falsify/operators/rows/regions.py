@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -32,9 +32,13 @@ _FAR, _MANY = 2.0**30, 1 << 20
 # means and maxima between elements ------------------------------------------------------------------------------
 
 
+def _is_half_pixel(op: Operation) -> bool:
+    return bool(getattr(op, "coordinate_transformation_mode", "output_half_pixel") == "half_pixel")
+
+
 def _extents(op: Operation, rois: Tensor) -> tuple[Tensor, Tensor]:
     """Return starts and sizes of regions on the feature map, `(regions, 2)`, the second axis first."""
-    half_pixel = getattr(op, "coordinate_transformation_mode", "output_half_pixel") == "half_pixel"
+    half_pixel = _is_half_pixel(op)
     corners = rois * op.spatial_scale - (0.5 if half_pixel else 0.0)
     start, end = corners[:, :2], corners[:, 2:4]
     return start, end - start if half_pixel else (end - start).clamp(min=1.0)
@@ -112,13 +116,23 @@ def _roi_align_bounds(site: Site, x: Interval, rois: Interval, batch_indices: In
     samples = max(op.sampling_ratio, 0) ** 2
     if not samples:
         samples = math.prod(math.ceil(min(2 * far, _FAR) / bins) + 1 for bins in shape[2:])
-    if far > _FAR or samples > _MANY:
+    if far > _FAR or samples > _MANY or _may_be_backward(op, rois, shape[2:]):
         return bound_anything(shape, x.dtype)
     if batch_indices.is_point:
         maps = take(x, 0, torch.remainder(batch_indices.expand()[0], x.shape[0]))
     else:
         maps = replace(collapse(x, 0), shape=(shape[0], *x.shape[1:]))
     return average_anywhere(maps, shape, terms=4 * samples, zero=True, dims=(2, 3))
+
+
+def _may_be_backward(op: Operation, rois: Interval, bins: Sequence[int]) -> bool:
+    """Tell whether regions may end before they start, of which kernels would take a negative number of samples."""
+    if op.sampling_ratio > 0 or not _is_half_pixel(op):
+        return False
+    low, high = (end * op.spatial_scale for end in rois.doubles())
+    low, high = (end.expand(end.shape[0], 4) for end in (torch.minimum(low, high), torch.maximum(low, high)))
+    # They take none down to minus one element for each bin.
+    return bool((low[:, 2:] - high[:, :2] <= -0.5 * torch.tensor(bins[::-1])).any())
 
 
 _SAMPLES = WithinLimits(

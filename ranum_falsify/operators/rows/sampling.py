@@ -44,7 +44,7 @@ def _base(sizes: list[int], aligned: bool, like: Tensor) -> Tensor:
 
 def _affine_grid(op: Operation, theta: Tensor, size: np.ndarray) -> Tensor:
     count, _, *sizes = ints(size) or []
-    if theta.shape[0] % max(count, 1):
+    if theta.shape[0] != count:
         raise UnsupportedAttributeError("theta and size differ in the size of the batch")
     base = _base(sizes, bool(op.align_corners), theta)
     return (base @ theta.mT).reshape(theta.shape[0], *sizes, len(sizes))
@@ -53,9 +53,9 @@ def _affine_grid(op: Operation, theta: Tensor, size: np.ndarray) -> Tensor:
 def _affine_grid_bounds(site: Site, theta: Interval, size: np.ndarray) -> Interval:
     count, _, *sizes = ints(size) or []
     alone = bool(site.op.align_corners) and 1 in sizes
-    if theta.shape[0] != count or (alone and theta.dtype not in _NATIVE):
+    if alone and theta.dtype not in _NATIVE:
         # For half precision ONNX Runtime has the definition, which divides by 0 where an element is alone.
-        return replace(Interval.top((theta.shape[0], *sizes, len(sizes)), theta.dtype), nan=True, overflows=True)
+        return replace(Interval.top((count, *sizes, len(sizes)), theta.dtype), nan=True, overflows=True)
     base = _base(sizes, bool(site.op.align_corners), torch.zeros((), dtype=torch.float64))
     # Kernels compute the places with a few roundings.
     error = 8 * unit(theta.dtype) * (1 + base.abs())

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ranum_falsify.errors import DeviceError
 from ranum_falsify.network import Graph
+from ranum_falsify.network.tensors import torch_threads, use_processors
 
 _SMALL_BATCH = 4 << 20
 """Batches below this size in bytes run on one thread: handing work to others costs more than it saves."""
@@ -47,11 +48,8 @@ def settings(seed: int, processors: int | None, device: torch.device, batch_byte
         if devices:
             torch.cuda.manual_seed_all(seed)
         wanted = threads if processors is None else processors
-        torch.set_num_threads(1 if batch_bytes < _SMALL_BATCH else wanted)
-        try:
+        with use_processors(wanted), torch_threads(1 if batch_bytes < _SMALL_BATCH else wanted):
             yield
-        finally:
-            torch.set_num_threads(threads)
 
 
 _SHARE = 0.5

@@ -264,14 +264,12 @@ def _integers(
         ]
     pairs = list(product((a.lower.long(), a.upper.long()), seconds))
     exact = [function(p, q) for p, q in pairs]
-    least_value, greatest_value = (int(end) for end in dtype_range(dtype))
-    limit = 2.0**_SAFE_BITS
-    real = [function(p.double(), q.double()) for p, q in pairs]
-    fits = reduce(
-        torch.logical_and,
-        [(r >= max(least_value, -limit)) & (r <= min(greatest_value, limit)) for r in real],
-    )
-    return fit_type(reduce(torch.minimum, exact), reduce(torch.maximum, exact), fits, dtype, shape)
+    low, high = reduce(torch.minimum, exact), reduce(torch.maximum, exact)
+    least_value, greatest_value = (min(int(end), dtype_range(torch.int64)[1]) for end in dtype_range(dtype))
+    # In float64, products show whether they wrap in int64; what does not is compared as it is.
+    sizes = [function(p.double(), q.double()).abs() for p, q in pairs]
+    fits = (reduce(torch.maximum, sizes) <= 2.0**_SAFE_BITS) & (low >= least_value) & (high <= greatest_value)
+    return fit_type(low, high, fits, dtype, shape)
 
 
 def fit_type(low: Tensor, high: Tensor, fits: Tensor, dtype: torch.dtype, shape: tuple[int, ...]) -> Interval:

@@ -397,10 +397,12 @@ def _include_infinities(
     falling = product(up_a, negative_b, down_c) + product(down_a, positive_b, None)
     falling = (falling + product(negative_a, up_b, None) + product(positive_a, down_b, None)) > 0
     lost = (product(up_a + down_a, zero_b, None) + product(zero_a, up_b + down_b, None)) > 0
-    # A window may multiply infinite weights with its padding, and tensor cores infinities with what counts as 0.
-    nan = plain.nan or b.may_be_infinite or rounding.cuts or bool((rising & falling).any()) or bool(lost.any())
     low = torch.where(falling, -math.inf, plain.lower)
     high = torch.where(rising, math.inf, plain.upper)
+    # An infinity of another sign may be that of an operand, or a sum that overflows.
+    meets = (rising & (low == -math.inf)) | (falling & (high == math.inf))
+    # A window may multiply infinite weights with its padding, and tensor cores infinities with what counts as 0.
+    nan = plain.nan or b.may_be_infinite or rounding.cuts or bool(meets.any()) or bool(lost.any())
     return replace(Interval.of(low, high, shape), nan=nan)
 
 

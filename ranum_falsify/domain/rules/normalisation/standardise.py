@@ -13,7 +13,7 @@ from torch import Tensor
 from ranum_falsify.domain.error_bounds import STATISTICS_ROUNDINGS, accumulation, sum_error, tiny, unit
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.kernels import updates_statistics
-from ranum_falsify.domain.rounding import round_outward
+from ranum_falsify.domain.rounding import round_bounds, round_outward
 from ranum_falsify.domain.rules.normalisation.statistics import (
     Standardised,
     cancellation,
@@ -39,11 +39,19 @@ _HUGE = 1e300
 
 
 def scale_and_shift(
-    z: Ends, scale: Ends | None, bias: Ends | None, dtype: torch.dtype, shape: tuple[int, ...], most: Tensor | float = 0
+    z: Ends,
+    scale: Ends | None,
+    bias: Ends | None,
+    dtype: torch.dtype,
+    shape: tuple[int, ...],
+    most: Tensor | float = 0,
+    *,
+    stash: torch.dtype | None = None,
 ) -> Interval:
     """Return bounds of z * scale + bias, with each result rounded a few times to the dtype.
 
-    Kernels may divide the scale by the deviation before they multiply it by a number of at most `most`.
+    Kernels may divide the scale by the deviation before they multiply it by a number of at most `most`; they compute
+    z in the type `stash`, if that is another.
     """
     low, high = (end.clamp(-_HUGE, _HUGE) for end in z)
     lost: Tensor | float = 2 * tiny(dtype)
@@ -52,7 +60,7 @@ def scale_and_shift(
         low, high = _least(points), _greatest(points)
         # Either factor may have underflowed.
         limits = torch.finfo(dtype)
-        lost = lost + max(tiny(accumulation(dtype)), limits.tiny * limits.eps) * (size_of(scale) + most)
+        lost = lost + max(tiny(accumulation(stash or dtype)), limits.tiny * limits.eps) * (size_of(scale) + most)
     size = torch.maximum(low.abs(), high.abs())
     error = 6 * unit(dtype) * size + lost * (size > 0)
     if bias is not None:
@@ -186,9 +194,10 @@ def group_normalisation(site: Site, x: Interval, scale: Interval, bias: Interval
 
 def _group_rows(op: Operation, apart: Interval) -> Sections:
     """Return the groups, in float32 if a runtime computes them so, as the standard says, whatever their type is."""
-    rows = sections(apart, range(2, len(apart.shape)))
-    single = rows.dtype is torch.float64 and is_stashed_single(op)
-    return replace(rows, dtype=torch.float32) if single else rows
+    if apart.dtype is torch.float64 and is_stashed_single(op):
+        # In real numbers and rounded, which loses what float32 is too coarse or too small for.
+        apart = round_bounds(*apart.doubles(), torch.float32, apart.shape)
+    return sections(apart, range(2, len(apart.shape)))
 
 
 def group(x: Interval, groups: int) -> Interval:
@@ -209,7 +218,8 @@ def finish(
     rows: Sections, z: Standardised, scale: Ends | None, bias: Ends | None, x: Interval, reach: Tensor | float = 0
 ) -> Interval:
     """Return the bounds of standardised rows, scaled and shifted, in the shape of the operand."""
-    y = scale_and_shift((rows.restore(z.lower), rows.restore(z.upper)), scale, bias, x.dtype, x.shape, reach)
+    ends = rows.restore(z.lower), rows.restore(z.upper)
+    y = scale_and_shift(ends, scale, bias, x.dtype, x.shape, reach, stash=rows.dtype)
     return replace(y, nan=True) if z.nan else y
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from dnnv.nn import Operation
 from torch import Tensor
@@ -104,8 +105,19 @@ def _global_average_pool(
     op: Operation, x: Tensor, x_scale: Tensor, x_zero: Tensor, y_scale: Tensor, y_zero: Tensor
 ) -> Tensor:
     values = _channels_second(op, dequantise(x, x_scale, x_zero))
+    _check_ratio(op, math.prod(values.shape[2:]))
     means = values.mean(tuple(range(2, x.ndim)), keepdim=True)
     return _channels_back(op, round_to_steps(means / y_scale.double(), y_zero, x.dtype))
+
+
+def _check_ratio(op: Operation, count: int) -> None:
+    """Refuse scales that ONNX Runtime refuses when it runs, or that inputs compute, which may be such."""
+    if isinstance(op.x_scale, Operation) or isinstance(op.y_scale, Operation):
+        raise UnsupportedAttributeError("scales that are computed are not supported; store them")
+    with np.errstate(all="ignore"):
+        ratio = np.ravel(op.x_scale)[:1] / (np.ravel(op.y_scale)[:1] * np.float32(count))
+    if not np.all((ratio >= 2.0**-32) & (ratio < 256)):
+        raise UnsupportedAttributeError("x_scale / y_scale over the number of positions is not in [2**-32, 256)")
 
 
 @between_grids

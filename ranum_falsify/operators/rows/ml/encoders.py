@@ -93,12 +93,19 @@ def _hull(op: LabelEncoder, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
     else:
         # Every integer between the bounds may be a key.
         distinct = torch.unique(op.keys)
-        others = ((low <= distinct) & (high >= distinct)).sum(1, keepdim=True) <= high.double() - low.double()
+        others = ~_are_all(((low <= distinct) & (high >= distinct)).sum(1, keepdim=True), low, high)
     possible = torch.cat([inside, others], 1)
     values = op.values.expand(possible.shape)
     lowest, highest = _limits(values.dtype)
     least = torch.where(possible, values, highest).amin(1)
     return least, torch.where(possible, values, lowest).amax(1)
+
+
+def _are_all(count: Tensor, low: Tensor, high: Tensor) -> Tensor:
+    """Tell where so many different integers between two are all that lie there."""
+    # Not in float64, which does not tell large integers apart; a distance beyond the type wraps below 0.
+    distance = high - low
+    return (distance >= 0) & (count > distance)
 
 
 def _limits(dtype: torch.dtype) -> tuple[float | int, float | int]:
@@ -151,23 +158,28 @@ def _last_of_each(op: Operation) -> Tensor:
 @infinity_aware
 def _one_hot_bounds(site: Site, x: Interval) -> Interval:
     categories = _last_of_each(site.op)
-    low, high = (end[..., None] for end in _whole_ends(x))
-    # Beyond integers of 64 bits, kernels may make any number of them.
-    wild = (low.double().abs() >= 2.0**62) | (high.double().abs() >= 2.0**62)
+    low, high, wild = (end[..., None] for end in _whole_ends(x))
     inside = ((low <= categories) & (high >= categories)) | wild
     surely = inside & (low == high) & ~wild
     return Interval.of(surely.float(), inside.float(), (*x.shape, len(categories)))
 
 
-def _whole_ends(x: Interval) -> tuple[Tensor, Tensor]:
-    """Return the least and the greatest integer that kernels make of numbers within bounds."""
-    return (x.lower.trunc(), x.upper.trunc()) if x.is_floating else (x.lower, x.upper)
+_WILD = 2**62
+"""Beyond integers of 64 bits, of which this leaves some out, kernels may make any number of a float."""
+
+
+def _whole_ends(x: Interval) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the least and the greatest integer that kernels make of numbers, int64, and where they may make any."""
+    low, high = (
+        (end.double().trunc().clamp(-_WILD, _WILD) if x.is_floating else end).long() for end in (x.lower, x.upper)
+    )
+    return low, high, (low <= -_WILD) | (high >= _WILD)
 
 
 def _count_categories(op: Operation, low: Tensor, high: Tensor) -> Tensor:
     """Return how many categories lie between integers."""
     categories = torch.tensor(sorted(set(op.cats_int64s or ())))
-    return ((low[..., None] <= categories) & (high[..., None] >= categories)).sum(-1).double()
+    return ((low[..., None] <= categories) & (high[..., None] >= categories)).sum(-1)
 
 
 @dataclass(frozen=True)
@@ -195,14 +207,17 @@ class _KnownCategory(Constraint):
         x = operands[self.operand]
         if op.zeros or not x.size:
             return True
-        low, high = _whole_ends(x)
+        low, high, wild = _whole_ends(x)
         # Every integer between the bounds may come.
-        return bool((_count_categories(op, low, high) >= high.double() - low.double() + 1).all())
+        return bool((~wild & _are_all(_count_categories(op, low, high), low, high)).all())
 
     def fails(self, op: Operation, operands: Bounds) -> bool:
         """See :meth:`Constraint.fails`."""
         x = operands[self.operand]
-        return not op.zeros and bool(x.size) and bool((_count_categories(op, *_whole_ends(x)) == 0).any())
+        if op.zeros or not x.size:
+            return False
+        low, high, wild = _whole_ends(x)
+        return bool((~wild & (_count_categories(op, low, high) == 0)).any())
 
     def describe(self) -> str:
         """See :meth:`Constraint.describe`."""

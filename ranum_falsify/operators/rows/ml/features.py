@@ -49,8 +49,6 @@ def _scale_bounds(site: Site, x: Interval) -> Interval:
     offset, factor = (_by_feature(v, x.shape).double() for v in (site.op.offset, site.op.scale))
     u, lost = unit(torch.float32), tiny(torch.float32)
     low, high = x.doubles()
-    if bool((factor == 0).any()) and x.may_be_infinite:
-        return replace(Interval.fill(-math.inf, math.inf, x.shape, torch.float32), nan=True)
     ends = []
     for end, direction in ((low, -1.0), (high, 1.0)):
         difference = end - offset
@@ -58,7 +56,10 @@ def _scale_bounds(site: Site, x: Interval) -> Interval:
         moved = _stray(difference, direction * (converted + 2 * u * difference.abs() + lost))
         # Where the difference overflows in float32, so does what follows.
         ends.append(_overflow(moved) if x.dtype is not torch.float64 else moved)
-    products = [torch.where(factor == 0, 0.0, end * factor) for end in ends]
+    # A factor of 0 makes NaN of an infinite difference, whether the operand is infinite or the difference overflows.
+    if any(bool(((factor == 0) & ~end.isfinite()).any()) for end in ends):
+        return replace(Interval.fill(-math.inf, math.inf, x.shape, torch.float32), nan=True)
+    products = [end * factor for end in ends]
     least, greatest = torch.minimum(*products), torch.maximum(*products)
     return round_outward(
         _stray(least, -2 * u * least.abs() - lost),
