@@ -44,9 +44,9 @@ def _base(sizes: list[int], aligned: bool, like: Tensor) -> Tensor:
 
 def _affine_grid(op: Operation, theta: Tensor, size: np.ndarray) -> Tensor:
     count, _, *sizes = ints(size) or []
+    base = _base(sizes, bool(op.align_corners), theta)
     if theta.shape[0] != count:
         raise UnsupportedAttributeError("theta and size differ in the size of the batch")
-    base = _base(sizes, bool(op.align_corners), theta)
     return (base @ theta.mT).reshape(theta.shape[0], *sizes, len(sizes))
 
 
