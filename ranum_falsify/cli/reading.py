@@ -37,7 +37,7 @@ def load_files(
         dims: Sizes of symbolic dimensions.
         strict: Whether operators that are not supported are refused.
         dtype: Half precision that the networks are converted to, None to leave them as they are.
-        memory: Bytes that this may take beyond what the files' sizes explain, None for 0.35 GB.
+        memory: Bytes that this may take beyond what the files' sizes explain, None for 0.5 GB.
 
     Raises:
         PropertyError: The property cannot be read, or does not fit the networks.

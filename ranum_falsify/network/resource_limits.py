@@ -17,7 +17,7 @@ import psutil
 
 from ranum_falsify.file_content import is_compressed
 
-_MEMORY = 350 * 10**6  # bytes; proofs take twice as much for constants
+_MEMORY = 500 * 10**6  # bytes; proofs take twice as much for constants
 
 TOO_MUCH_MEMORY = "needs more memory than reading may take; make its tensors smaller, or allow more with --memory GB"
 """How an error message about something that does not fit ends."""
@@ -73,7 +73,7 @@ def memory_limit(memory: int | None = None) -> Iterator[None]:
     Code that asks for more gets a `MemoryError`, or whatever error a library raises instead.
 
     Args:
-        memory: Bytes beyond what the process has, and beyond what `allow_for` adds; None for 0.35 GB.
+        memory: Bytes beyond what the process has, and beyond what `allow_for` adds; None for 0.5 GB.
     """
     used = _data_bytes()
     if used is None:

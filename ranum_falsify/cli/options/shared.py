@@ -61,7 +61,7 @@ class MemoryOptions:
     """What reading may cost.
 
     Attributes:
-        memory: Extra memory for loading, beyond the size of the files; by default 0.35.
+        memory: Extra memory for loading, beyond the size of the files; by default 0.5.
     """
 
     memory: Annotated[int | None, Option(metavar="GB", parse=parse_gigabytes)] = None
