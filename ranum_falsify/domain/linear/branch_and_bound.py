@@ -187,6 +187,7 @@ class _Search:
         self._count = self._busy = 0
         self._changed = threading.Condition()
         self._error: BaseException | None = None
+        self._is_torn = False
 
     def run(self, deadline: Deadline, keep: int) -> SplitResult:
         """Cut until nothing is open or time is up, from where the last run ended."""
@@ -199,6 +200,9 @@ class _Search:
         return SplitResult(not found, self._count, self._branching.cut_out(join(parts), keep))
 
     def _cut(self, deadline: Deadline) -> None:
+        if self._is_torn:  # an error or an interrupt may have lost boxes that were being cut
+            self._waiting, self._busy = [self._branching.root], 0
+        self._is_torn = True
         until, is_light = threading.Event(), self._branching.is_light
         count = processors() if is_light else 1
         crew = [threading.Thread(target=self._work, args=(deadline, until)) for _ in range(count - 1)]
@@ -216,9 +220,8 @@ class _Search:
                 thread.join()
         failed, self._error = self._error, None
         if failed is not None:
-            # Boxes that were being cut may be lost.
-            self._waiting = [self._branching.root]
             raise failed
+        self._is_torn = False
 
     def _work(self, deadline: Deadline, until: threading.Event) -> None:
         while (batch := self._take(deadline, until)) is not None:
