@@ -47,8 +47,6 @@ CASES = [
     ),
     ("Pad", "(float[4] x, int64[2] k) => (y) { [node] v = Pad(x, k) y = Log(v) }", {"k": (0, 2)}),
     ("Split", "(float[6] x, int64[2] k) => (y, w) { [node] v, w = Split<axis = 0>(x, k) y = Log(v) }", {"k": (0, 6)}),
-    ("NonZero", "(float[6] x, bool[6] k) => (y) { [node] n = NonZero(k) v = Gather(x, n) y = Log(v) }", {"k": (0, 1)}),
-    ("Compress", "(float[6] x, bool[6] k) => (y) { [node] v = Compress(x, k) y = Log(v) }", {"k": (0, 1)}),
     ("CenterCropPad", "(float[8] x, int64[1] k) => (y) { [node] v = CenterCropPad(x, k) y = Log(v) }", {"k": (4, 9)}),
     (
         "ReduceSum",
