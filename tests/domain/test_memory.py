@@ -9,10 +9,17 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from ranum_falsify.domain import Interval, IntervalAnalysis
+from ranum_falsify.domain.rules.support import building
 from ranum_falsify.network import read
+from tests.domain.soundness import check_case
 from tests.network.building import parse
+from tests.operators.test_operators import CASES
 
 SHAPE = (1, 32, 160, 160)
+CUT = (
+    *("Sigmoid", "Tanh", "Erf", "Softplus", "Softsign", "Mish", "Gelu", "HardSwish", "Swish", "QuickGelu", "BiasGelu"),
+    *("Exp", "Log", "Sqrt", "Reciprocal", "Cosh", "Acosh", "Atanh", "Softmax", "LogSoftmax", "Celu", "Elu", "Selu"),
+)
 NUMBERS = (
     "three = Constant<value_float = 3.0>() six = Constant<value_float = 6.0>() zero = Constant<value_float = 0.0>()"
 )
@@ -57,3 +64,10 @@ def test_a_rule_in_float64_holds_little_besides_its_result(operator: str) -> Non
 def test_the_rule_of_a_function_in_several_operators_holds_little_besides_its_result() -> None:
     gate = "up = Add(x, three) gate = Clip(up, zero, six) product = Mul(x, gate)"
     assert find_peak(f"{NUMBERS} {gate} y = Div(product, six)") < 16
+
+
+@pytest.mark.few(12)
+@pytest.mark.parametrize("case", [case for case in CASES if case.op_type in CUT], ids=lambda case: str(case.id))
+def test_rules_that_go_part_by_part_enclose_what_runtimes_compute(case: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(building, "_PART", 1)
+    check_case(case, seed=1, samples=8)

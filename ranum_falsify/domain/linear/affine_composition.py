@@ -64,6 +64,7 @@ class _Condenser:
     def __init__(self, program: Program, order: Sequence[int], targets: Sequence[int]) -> None:
         self._program, self._order = program, order
         self._made = Program(variables=list(program.variables), inputs=program.inputs, numbers=program.numbers)
+        self._whole, self._whole_made = BoxBatch(program, {}), BoxBatch(self._made, {})
         steps = [program.steps[i] for i in order]
         self._curves = {i: self._bend(step) for i in order if isinstance(step := program.steps[i], CurveStep)}
         others = {v for step in steps if not isinstance(step, AffineStep | CurveStep) for v in step.reads}
@@ -125,8 +126,7 @@ class _Condenser:
         offset, error = torch.cat([of for _, of, _ in parts]), torch.cat([of for _, _, of in parts])
         terms = max(largest, *(self._size(v) for v in atoms)) if atoms else largest
         for v, matrix in zip(atoms, matrices, strict=True):
-            low, high = self._made.variables[v].box
-            sizes = torch.maximum(low.abs(), high.abs()).flatten()
+            sizes = self._whole_made.size(v).flatten()
             error = error + double_share(terms) * (matrix.abs() @ sizes) + vanishing(terms) * sizes.sum()
         error = error * (1 + double_share(terms))
         shapes = [self._made.variables[v].shape for v in atoms]
@@ -145,7 +145,7 @@ class _Condenser:
 
     def _pass(self, start: int, elements: Tensor, passed: Sequence[int]) -> tuple[dict[int, Tensor], Tensor, Tensor]:
         """Follow elements of a variable back; return coefficients `(1, rows, *shape)`, the constant and its error."""
-        count, region = len(elements), BoxBatch(self._program, {})
+        count = len(elements)
         rows = torch.nn.functional.one_hot(elements, self._size(start)).double()
         weights = {start: rows.reshape(1, count, *self._program.variables[start].shape)}
         offset, error = torch.zeros(2, 1, count, dtype=torch.float64)
@@ -162,7 +162,7 @@ class _Condenser:
             offset, error = offset + constant, error + stray + TOTALS_SHARE * constant.abs()
             for v, weight in zip(step.reads, found, strict=True):
                 weights[v] = weights[v] + weight if v in weights else weight
-                error = error + TOTALS_SHARE * region.loss(v)
+                error = error + TOTALS_SHARE * self._whole.loss(v)
         return weights, offset[0], error[0]
 
     def _pass_curve(

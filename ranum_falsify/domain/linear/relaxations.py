@@ -219,6 +219,10 @@ class Stretched(Relaxation):
     height: float
     rate: float
 
+    def select(self, shape: Sequence[int], elements: Tensor) -> Relaxation:
+        """See :meth:`Relaxation.select`."""
+        return replace(self, inner=self.inner.select(shape, elements))
+
     def lines(self, low: Tensor, high: Tensor) -> Lines:
         """See :meth:`Relaxation.lines`."""
         return self._stretch(self.inner.lines(*self._widen(low, high)), low, high)
@@ -368,6 +372,10 @@ class Mirrored(Relaxation):
 
     def __init__(self, negative: Relaxation) -> None:
         self._negative = negative
+
+    def select(self, shape: Sequence[int], elements: Tensor) -> Relaxation:
+        """See :meth:`Relaxation.select`."""
+        return Mirrored(self._negative.select(shape, elements))
 
     def lines(self, low: Tensor, high: Tensor) -> Lines:
         """See :meth:`Relaxation.lines`."""
