@@ -1,7 +1,7 @@
 """Decide the instances of a VNN-COMP benchmark folder and compare with the known verdicts.
 
     python scripts/bench_vnncomp.py FOLDER [--family acasxu ...] [--expected sat] [--timeout 60] [--count 24] [--cpu]
-        [--record]
+        [--table robustness] [--record]
 
 FOLDER holds one folder per family, each with `expected.csv` (columns onnx, vnnlib, expected) and the files that it
 names, gzipped or not.  Seconds count from opening the files to the confirmed counterexample or the proof; starting
@@ -63,6 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments.add_argument(
         "--cpu", action="store_true", help="measure processor time, for a machine that others use too"
     )
+    arguments.add_argument("--table", default="vnncomp", help="the table of the record (default: %(default)s)")
     add_record_option(arguments)
     given = arguments.parse_args(argv)
     try:
@@ -77,7 +78,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         rows.setdefault((instance.family, instance.expected), []).append((verdict, seconds))
         print(f"{instance.family} {instance.name}: {verdict} ({instance.expected}) {seconds:.2f} s", flush=True)
     print()
-    name = "vnncomp, search" if given.prove_timeout == 0 else "vnncomp"
+    name = "vnncomp, search" if given.prove_timeout == 0 else given.table
     wrong = _tabulate(rows, Table(name, _COLUMNS, keys=2, command=command_of(__file__, argv)))
     print(f"\nwrong: {wrong} of {sum(map(len, rows.values()))}")
     return 1 if wrong else 0

@@ -119,6 +119,16 @@ def test_models_for_other_verifiers(capsys: pytest.CaptureFixture[str]) -> None:
     assert "no model has such a name" in refusal(capsys, "bench_lowering", "--match", "there is none")
     if not importlib.import_module("lab.bench.lirpa").is_installed():
         assert "nothing is measured: auto_LiRPA is not installed" in refusal(capsys, "bench_lowering")
+        assert "nothing is measured: auto_LiRPA is not installed" in refusal(capsys, "bench_bounds")
+
+
+def test_questions_of_robustness(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    robustness = importlib.import_module("make_robustness")
+    assert robustness.main([str(tmp_path), "--family", "dense_50x3", "--pictures", "1"]) == 0
+    assert "dense_50x3: 2 questions" in capsys.readouterr().out
+    bench = importlib.import_module("bench_vnncomp")
+    assert bench.main([str(tmp_path), "--timeout", "20", "--count", "1"]) == 0
+    assert "wrong: 0 of 1" in capsys.readouterr().out
 
 
 def test_defects_of_the_zoo(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -75,6 +75,38 @@ def gamma(terms: int, dtype: torch.dtype) -> float:
     return share / (1 - share) if share < 1 else math.inf
 
 
+def partial_sum_shares(terms: int, dtype: torch.dtype, steps: int) -> tuple[float, float]:
+    """Return the error of a sum of n products, as shares of the sum of magnitudes and of all partial sums together.
+
+    Each addition strays by u of what it adds up, some of the terms, whose errors count in second order: less than
+    2 gamma_n^2 of the sum of magnitudes in all.
+
+    Args:
+        terms: How many products.
+        dtype: That of the additions.
+        steps: How many roundings of the factors, of each product and of the result there are besides.
+    """
+    added = gamma(terms + steps, dtype)
+    return 2 * added * added + gamma(steps, dtype) * (1 + added), added / (terms + steps)
+
+
+def bound_partial_sums(least: Tensor, greatest: Tensor) -> Tensor:
+    """Return the most that all partial sums of some terms come to together, in whatever order and tree they are added.
+
+    Of n - 1 additions, at most n - k + 1 add up k terms or more: by induction over the tree.  So they come to no more
+    than those in a row would, the k-th of the terms that are worst for k of them or fewer.
+
+    Args:
+        least: Bounds of the terms `(sums, terms)`; terms of 0 count as none.
+        greatest: Likewise.
+    """
+    is_term = (least != 0) | (greatest != 0)
+    terms = is_term.to(torch.uint8).topk(int(is_term.sum(1).amax()), 1).indices
+    up, down = (x.gather(1, terms).sort(1, descending=True).values.cumsum(1) for x in (greatest, -least))
+    worst = torch.maximum(up, down).cummax(1).values
+    return worst[:, 1:].sum(1) * (1 + double_share(terms.shape[1]))
+
+
 def growth(terms: int, dtype: torch.dtype, *, stepwise: bool = False) -> float:
     """Return the relative error of n rounded operations in a row, in the accumulator of a floating dtype.
 

@@ -111,3 +111,38 @@ def test_gelu_rounded_correctly_far_below_zero(approximate: str) -> None:
                 "tanh": x / (1 + mpmath.exp(-2 * mpmath.sqrt(2 / mpmath.pi) * cubic)),
             }[approximate]
             assert low[i] <= value <= high[i], x
+
+
+def _add_up(terms: list[Fraction], rng: np.random.Generator) -> tuple[Fraction, Fraction]:
+    """Return the sum of terms, added in a random tree, and the magnitudes of all partial sums together."""
+    if len(terms) == 1:
+        return terms[0], Fraction(0)
+    order = [terms[i] for i in rng.permutation(len(terms))]
+    cut = 1 if rng.random() < 0.5 else int(rng.integers(1, len(terms)))
+    (left, first), (right, second) = _add_up(order[:cut], rng), _add_up(order[cut:], rng)
+    return left + right, abs(left + right) + first + second
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_partial_sums_of_any_tree_come_to_no_more_than_is_bounded(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    count = int(rng.integers(1, 12))
+    ends = np.sort(rng.normal(rng.normal(), 1.0, (2, count)), axis=0)
+    none = np.zeros((2, int(rng.integers(3))))
+    bound = float(error_bounds.bound_partial_sums(*torch.from_numpy(np.concatenate([none, ends], 1)).unsqueeze(1)))
+    for _ in range(200):
+        terms = [Fraction(rng.choice([low, high, rng.uniform(low, high)])) for low, high in ends.T]
+        # All of one sign one after another is about the worst that there is.
+        ordered = sorted(terms, reverse=bool(rng.integers(2)))
+        running = [sum(ordered[: k + 1], Fraction(0)) for k in range(1, count)]
+        assert _add_up(terms, rng)[1] <= bound
+        assert sum(map(abs, running), Fraction(0)) <= bound
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("terms", [1, 30, 1000, 100_000])
+def test_a_sum_strays_by_its_partial_sums_and_roundings(dtype: torch.dtype, terms: int) -> None:
+    share, partial = error_bounds.partial_sum_shares(terms, dtype, 8)
+    # Of terms of one sign, n additions that each add up nearly all of them: as much as of any sum.
+    most = (1 + gamma(terms, dtype)) * (1 + compound(8, dtype)) - 1
+    assert share + partial * terms >= most * NEARLY

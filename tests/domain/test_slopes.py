@@ -10,7 +10,7 @@ import ranum_falsify.operators  # noqa: F401 - fills the registry
 from ranum_falsify.domain import Interval
 from ranum_falsify.domain.linear.backsubstitution import BoxBatch, descend
 from ranum_falsify.domain.linear.bounds import LinearAnalysis
-from ranum_falsify.domain.linear.slope_optimisation import ascend
+from ranum_falsify.domain.linear.slope_optimisation import SlopeRecord, ascend
 from ranum_falsify.model_builder import ModelBuilder, Tensor
 from ranum_falsify.network import Graph, read
 from ranum_falsify.network.optimised import optimise
@@ -100,3 +100,45 @@ def test_only_operands_of_what_is_asked_for_are_narrowed() -> None:
     operands = [analysis.operands(ops[name])[0] for name in ("asked", "ignored")]
     asked, ignored = (_width(x) for x in operands if isinstance(x, Interval))
     assert asked < 1e-3 < 1 < ignored
+
+
+def _attention(seed: int = 0) -> Graph:
+    """Return a head of attention over five numbers of four channels, and its projections."""
+    rng = np.random.default_rng(seed)
+    g = ModelBuilder()
+    x = g.input("x", (1, 5, 4))
+    q, k, v = (x @ g.constant(rng.normal(size=(4, 4)).astype(np.float32)) for _ in range(3))
+    g.output(g.Softmax(q @ g.Transpose(k, perm=[0, 2, 1]), axis=-1) @ v, (1, 5, 4))
+    return read(g.build())
+
+
+def test_planes_of_products_are_chosen_term_by_term() -> None:
+    graph = _attention()
+    (end,) = graph.output_operations
+    middle = np.random.default_rng(1).normal(size=(1, 5, 4)).astype(np.float32)
+    box = Interval.box(middle - np.float32(0.1), middle + np.float32(0.1))
+    found = []
+    for ascent in (0.0, 1e10):
+        analysis = LinearAnalysis(graph, ascent=ascent)
+        analysis.run([box])
+        found.append(analysis.tighten(end))
+    assert _width(found[1]) < 0.9 * _width(found[0])
+    low, high = found[1].doubles()
+    rng = np.random.default_rng(2)
+    for _ in range(200):
+        x = middle + rng.choice([-0.1, 0.1, rng.uniform(-0.1, 0.1)], middle.shape).astype(np.float32)
+        y = torch.from_numpy(np.asarray(graph(np.clip(x, middle - np.float32(0.1), middle + np.float32(0.1))))).double()
+        assert bool((low <= y).all()) and bool((y <= high).all())
+
+
+@pytest.mark.parametrize("graph", [_residual_network("Relu"), _residual_network("SiLU")])
+def test_an_analysis_begins_with_what_another_one_chose(graph: Graph) -> None:
+    executed = optimise(graph).graph
+    assert executed is not None
+    slopes, widths = SlopeRecord(), []
+    # The third one has room for one pass from each element, which is all that it needs.
+    for each, ascent, record in ((graph, 1e10, slopes), (executed, 1e10, None), (executed, 1e7, slopes)):
+        analysis = LinearAnalysis(each, ascent=ascent, slopes=record)
+        analysis.run([Interval.box(np.zeros(_SHAPE, np.float32), np.ones(_SHAPE, np.float32))])
+        widths.append(_width(analysis.tighten(each.output_operations[0])))
+    assert widths[2] == pytest.approx(widths[1], rel=0.02)

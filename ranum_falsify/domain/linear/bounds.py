@@ -28,7 +28,7 @@ from ranum_falsify.domain.linear.builder import ProgramBuilder
 from ranum_falsify.domain.linear.declarations import Affine, AffineThenCurve, DecomposedRows, UnivariateOf, form_of
 from ranum_falsify.domain.linear.functionals import Functional, LinearBounds, find_known
 from ranum_falsify.domain.linear.relaxations import Lines, Relaxation
-from ranum_falsify.domain.linear.slope_optimisation import ASCENT_PASSES, ascend
+from ranum_falsify.domain.linear.slope_optimisation import NARROWING_PASSES, SlopeRecord, ascend
 from ranum_falsify.domain.linear.steps import CurveStep
 from ranum_falsify.domain.rounding import round_outward
 from ranum_falsify.network import Graph, spec_of
@@ -99,6 +99,7 @@ class LinearAnalysis(IntervalAnalysis):
         ascent: float = 0.0,
         speed: float | None = None,
         towards: Collection[int] | None = None,
+        slopes: SlopeRecord | None = None,
         tick: Callable[[], None] = lambda: None,
     ) -> None:
         """Prepare.
@@ -112,9 +113,11 @@ class LinearAnalysis(IntervalAnalysis):
                 what those before it have left.
             speed: Multiplications that a second counts for, where time is spent in place of them.
             towards: The operations, by `id`, for which operands are narrowed; all of them if not given.
+            slopes: What another analysis of much the same graph chose, and what this one chooses.
             tick: Called before every pass; may raise to end the run.
         """
         super().__init__(graph, runtimes=runtimes, keep=True)
+        self._slopes = SlopeRecord() if slopes is None else slopes
         self.uses_cells = True
         self._work, self._ascent, self._speed, self._tick = work, ascent, speed, tick
         self._watched = _find_watched(graph, towards)
@@ -129,6 +132,7 @@ class LinearAnalysis(IntervalAnalysis):
         self._builder = ProgramBuilder(self, self._narrow)
         self.program = self._builder.program
         self._grant()
+        self._slopes.rewind()
         self._seen = set[int]()
         self._pending: Operation | None = None
         self._region = BoxBatch(self.program, {})
@@ -219,9 +223,19 @@ class LinearAnalysis(IntervalAnalysis):
         if not order or not len(chosen):
             return known
         cost, sizes = 2 * sum(self.program.steps[i].work for i in order), self._sizes(order)
-        known = self._bound_elements(number, known, chosen, _descend, cost, self._level, most=2 * max(sizes))
-        chosen, cost, most = self._find_elements(number, curves), cost * ASCENT_PASSES, 2 * self._count_choices(order)
-        return self._bound_elements(number, known, chosen, ascend, cost, self._uphill, most=most, share=0.5)
+        known = self._bound_elements(number, known, chosen, self._descend, cost, self._level, most=2 * max(sizes))
+        if not self._ascent:
+            return known
+        chosen, slopes = self._find_elements(number, curves), self._slopes.follow(tuple(known.shape))
+        cost, most = cost * (1 if slopes.knows(chosen) else NARROWING_PASSES), 2 * self._count_choices(order)
+
+        def climb(elements: Tensor, weights: dict[int, Tensor]) -> Tensor:
+            return slopes.ascend(elements, weights, self._region)
+
+        return self._bound_elements(number, known, chosen, climb, cost, self._uphill, most=most, share=0.5)
+
+    def _descend(self, elements: Tensor, weights: dict[int, Tensor]) -> Tensor:
+        return descend(weights, self._region)[0][0]
 
     def _find_elements(self, number: int, curves: list[Relaxation] | None) -> Tensor:
         """Return the elements of a variable that narrower bounds would help."""
@@ -245,7 +259,7 @@ class LinearAnalysis(IntervalAnalysis):
         number: int,
         known: Interval,
         chosen: Tensor,
-        bound: Callable[[dict[int, Tensor], BoxBatch], Tensor],
+        bound: Callable[[Tensor, dict[int, Tensor]], Tensor],
         cost: float,
         allowance: Allowance,
         *,
@@ -258,7 +272,7 @@ class LinearAnalysis(IntervalAnalysis):
             number: The variable.
             known: What is known of it.
             chosen: The elements.
-            bound: A pass.
+            bound: A pass, given some of the elements and their coefficients.
             cost: What it is estimated to take for one element.
             allowance: What all of them may take.
             most: The most coefficients that it keeps for one element.
@@ -273,7 +287,7 @@ class LinearAnalysis(IntervalAnalysis):
             rows = torch.zeros(len(part), low.numel(), dtype=torch.float64)
             rows[torch.arange(len(part)), part] = 1.0
             with allowance.spend(cost * len(part)):
-                lower = bound({number: torch.cat([rows, -rows]).reshape(1, -1, *known.shape)}, self._region)
+                lower = bound(part, {number: torch.cat([rows, -rows]).reshape(1, -1, *known.shape)})
             low[part], high[part] = lower[: len(part)], -lower[len(part) :]
             count += len(part)
         return self._set_bounds(number, known, low, high) if count else known
@@ -302,10 +316,6 @@ class LinearAnalysis(IntervalAnalysis):
 
 def _sides(y: Lines) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
     return (y.lower_slope, y.lower_offset), (y.upper_slope, y.upper_offset)
-
-
-def _descend(weights: dict[int, Tensor], region: BoxBatch) -> Tensor:
-    return descend(weights, region)[0][0]
 
 
 def _find_watched(graph: Graph, towards: Collection[int] | None) -> dict[int, list[Relaxation] | None]:

@@ -18,8 +18,10 @@ from ranum_falsify.domain.error_bounds import (
     FUSED_ROUNDINGS,
     GATED_ROUNDINGS,
     accumulation,
+    bound_partial_sums,
     double_share,
     gamma,
+    partial_sum_shares,
     tiny,
     unit,
 )
@@ -42,14 +44,18 @@ from ranum_falsify.domain.linear.declarations import (
     form_of,
 )
 from ranum_falsify.domain.linear.extremes import ExtremeStep, find_places
+from ranum_falsify.domain.linear.products import ProductStep
 from ranum_falsify.domain.linear.relaxations import Relaxation
 from ranum_falsify.domain.linear.rows import Rows, RowStep
 from ranum_falsify.domain.linear.standardised import squares_of_rows
-from ranum_falsify.domain.linear.steps import AffineStep, Box, CurveStep, ProductStep, Step
+from ranum_falsify.domain.linear.steps import AffineStep, Box, CurveStep
 from ranum_falsify.network import spec_of
 
 _MOST_CHOICES = 1 << 24
 """Elements of all windows of an extreme, counted as often as they are read."""
+
+_MOST_TERMS = 1 << 22
+"""Coefficients of results in operands, zeros among them, above which partial sums are not looked at one by one."""
 
 Narrow = Callable[[int, Interval, list[Relaxation] | None], Interval]
 """Narrows a variable, given what its bounds are, and the curves that read it."""
@@ -328,12 +334,15 @@ class ProgramBuilder:
         # What infinite operands are part of is infinite too.
         call = call.without_infinities() if gone else call
         length = call.terms + FUSED_ROUNDINGS
-        share = gamma(length, dtype)
-        if call.is_product:
-            beyond = product_rounding(call.terms, dtype, self._analysis.runtimes).beyond(length, dtype)
-            share += beyond * (1 + share)
+        share, partial = gamma(length, dtype), 0.0
         if not math.isfinite(share):
             return
+        if call.is_product:
+            beyond = product_rounding(call.terms, dtype, self._analysis.runtimes).beyond(length, dtype)
+            if beyond:
+                share += beyond * (1 + share)
+            else:
+                share, partial = partial_sum_shares(call.terms, dtype, FUSED_ROUNDINGS)
         spare = tiny(dtype) / share
         sizes = [(_size_of_kept(x.box) if gone else _size(x.box))[0] + spare for x in variables]
         if not all(bool(size.isfinite().all()) for size in sizes):
@@ -342,22 +351,30 @@ class ProgramBuilder:
         least = length * 2 * tiny(dtype)
 
         # A coefficient of an operand is a sum over all results that read it.
-        own = double_share(max(call.terms, *(math.prod(self.program.variables[x].shape) for x in writes)))
+        elements = sum(math.prod(self.program.variables[x].shape) for x in writes)
+        own = double_share(max(call.terms, elements))
 
         def errors() -> list[Tensor]:
             magnitudes = call.magnitudes(sizes, spare, together=len(factors) == 2)
-            return [(share + own) * size + least for size in magnitudes]
+            strays = [(share + own) * size + least for size in magnitudes]
+            if partial:
+                sums = length * _bound_partial_sum(magnitudes[0], results[0])
+                if isinstance(step, AffineStep) and not gone and step.coefficients <= _MOST_TERMS:
+                    boxes = [(low[0] - spare, high[0] + spare) for low, high in (x.box for x in variables)]
+                    sums = torch.minimum(sums, bound_partial_sums(*step.bound_terms(boxes)).reshape(sums.shape))
+                strays[0] = strays[0] + partial * sums
+            return strays
 
-        elements = sum(math.prod(self.program.variables[x].shape) for x in writes)
         shapes = [variable.shape for variable in variables]
         if len(factors) < 2:
-            step: Step = AffineStep(reads, writes, call, shapes, errors, gone)
+            step: AffineStep | ProductStep = AffineStep(reads, writes, call, shapes, errors, gone)
             step.work = elements * call.terms
             self.program.append(step)
         elif len(reads) == 2 and not gone:
             pair, work = (reads[0], reads[1]), 2 * elements * call.terms
             product = call.product_of_sizes
-            self.program.append(ProductStep(pair, writes[0], call.first, shapes, product, errors()[0], work))
+            step = ProductStep(pair, writes[0], call.first, shapes, product, lambda: errors()[0], work)
+            self.program.append(step)
 
     # facts ------------------------------------------------------------------------------------------------------
 
@@ -381,6 +398,16 @@ def _double(x: Tensor) -> Tensor:
 
 def _size(box: Box) -> Tensor:
     return torch.maximum(box[0].abs(), box[1].abs())
+
+
+def _bound_partial_sum(size: Tensor, box: Box) -> Tensor:
+    """Return the most that some terms come to: all positive ones or all negative ones.
+
+    Args:
+        size: The sum of the magnitudes of all terms.
+        box: Bounds of their sum.
+    """
+    return (size + torch.minimum(_size(box)[0], size)) / 2
 
 
 def _size_of_kept(box: Box) -> Tensor:

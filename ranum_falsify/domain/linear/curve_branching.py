@@ -126,7 +126,7 @@ class CurveBranching(Branching):
 
         first = not bool(is_part.any())
         rounds, rate = (_ROOT_ROUNDS, _ROOT_RATE) if first else (_ROUNDS, _RATE)
-        lower = climb(weights, region, rounds=rounds, rate=rate, is_enough=is_enough)
+        lower = climb(weights, region, rounds=rounds, rate=rate, goes_on=True, is_enough=is_enough)
         region = _Seeing(region)
         last, ends = descend(weights, region)
         lower = torch.maximum(lower, last[:, 0]) + constant

@@ -12,7 +12,6 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import cast
 
 import torch
 from torch import Tensor
@@ -40,12 +39,12 @@ def minimise(weights: Tensor, box: Box) -> Tensor:
     """
     low, high = (bound.unsqueeze(1) for bound in box)
     if bool(low.isfinite().all()) and bool(high.isfinite().all()):
-        return _dot(weights.clamp(min=0), box[0]) + _dot(weights.clamp(max=0), box[1])
+        return dot(weights.clamp(min=0), box[0]) + dot(weights.clamp(max=0), box[1])
     worst = weights * torch.where(weights > 0, low, high)
     return _flatten(torch.where(weights == 0, 0.0, worst)).sum(-1)
 
 
-def _dot(weights: Tensor, values: Tensor) -> Tensor:
+def dot(weights: Tensor, values: Tensor) -> Tensor:
     """Return the products `(boxes, rows)` of `(boxes, rows, *shape)` with `(boxes or 1, *shape)`."""
     flat = _flatten(weights)
     if values.shape[0] == 1:
@@ -150,6 +149,31 @@ class AffineStep(Step):
         results = self._traced[1]
         return [error.expand(y.shape) for error, y in zip(self._errors_of(), results, strict=True)]
 
+    @property
+    def coefficients(self) -> int:
+        """How many coefficients its results have in the elements of the operands, zeros among them."""
+        zeros, results = self._traced
+        return sum(y.numel() for y in results) * sum(x.numel() for x in zeros)
+
+    def bound_terms(self, boxes: Sequence[Box]) -> Box:
+        """Return bounds of what each element of the operands, and the constant, adds to each element of the result.
+
+        Args:
+            boxes: Bounds of the operands, of their own shapes.
+
+        Returns:
+            Lower and upper bounds, `(results, elements + 1)`.
+        """
+        zeros, (result,) = self._traced
+        rows = torch.eye(result.numel(), dtype=torch.float64).reshape(-1, *result.shape)
+        matrices = [x.reshape(result.numel(), -1) for x in pull_back([result], zeros, [rows])]
+        ends = [[matrix * end.reshape(-1) for end in box] for matrix, box in zip(matrices, boxes, strict=True)]
+        offset = result.detach().reshape(-1, 1)
+        return (
+            torch.cat([*(torch.minimum(*pair) for pair in ends), offset], 1),
+            torch.cat([*(torch.maximum(*pair) for pair in ends), offset], 1),
+        )
+
     def back(self, weights: Sequence[Tensor], known: object) -> tuple[tuple[Tensor, ...], Tensor]:
         """See :meth:`Step.back`."""
         passed, (offset, error) = self.parts(weights)
@@ -161,15 +185,15 @@ class AffineStep(Step):
         constant, stray = torch.zeros(2, count, rows, dtype=torch.float64)
         zeros, results = self._traced
         for weight, offset, error in zip(weights, results, self._errors, strict=True):
-            constant = constant + _dot(weight, offset.detach().unsqueeze(0))
-            stray = stray + _dot(weight.abs(), error.unsqueeze(0))
+            constant = constant + dot(weight, offset.detach().unsqueeze(0))
+            stray = stray + dot(weight.abs(), error.unsqueeze(0))
         for weight, gone in zip(weights, self.gone, strict=False):
             constant = constant.masked_fill(_flatten((weight != 0) & gone).any(-1), -math.inf)
-        pulled = _pull_back(results, zeros, [weight.flatten(0, 1) for weight in weights])
+        pulled = pull_back(results, zeros, [weight.flatten(0, 1) for weight in weights])
         return tuple(x.unflatten(0, (count, rows)) for x in pulled), (constant, stray)
 
 
-def _pull_back(results: Sequence[Tensor], operands: Sequence[Tensor], weights: Sequence[Tensor]) -> Sequence[Tensor]:
+def pull_back(results: Sequence[Tensor], operands: Sequence[Tensor], weights: Sequence[Tensor]) -> Sequence[Tensor]:
     """Return the products `(rows, *operand)` of coefficients `(rows, *result)` with the derivatives of results."""
     computed = [(y, w) for y, w in zip(results, weights, strict=True) if y.requires_grad]
     if not computed:
@@ -263,8 +287,8 @@ class CurveStep(Step):
         y, weight = known, weights[0]
         size = weight.abs()
         # w+ a + w- b = w (a + b) / 2 + |w| (a - b) / 2
-        constant = _dot(weight, (y.lower_offset + y.upper_offset) / 2)
-        constant += _dot(size, (y.lower_offset - y.upper_offset) / 2)
+        constant = dot(weight, (y.lower_offset + y.upper_offset) / 2)
+        constant += dot(size, (y.lower_offset - y.upper_offset) / 2)
         passed = weight * ((y.lower_slope + y.upper_slope) / 2).unsqueeze(1)
         return (passed.addcmul_(size, ((y.lower_slope - y.upper_slope) / 2).unsqueeze(1)),), constant
 
@@ -308,58 +332,3 @@ class MatrixStep(Step):
         constant = weight @ self.offset - weight.abs() @ self.error
         parts = zip(self.matrices, self.shapes, strict=True)
         return tuple((weight @ matrix).reshape(*weight.shape[:2], *shape) for matrix, shape in parts), constant
-
-
-class ProductStep(Step):
-    """A function of two operands that is linear in each, expanded around the centres of their boxes.
-
-    With f = g + constant, centres c and radii r, g(x, y) = g(x, cy) + g(cx, y) - g(cx, cy) + g(x - cx, y - cy), and
-    the last is at most |g|(rx, ry): the mean of McCormick's two planes on either side.
-
-    Source: G. McCormick, Computability of Global Solutions to Factorable Nonconvex Programs, 1976.
-    """
-
-    def __init__(
-        self,
-        reads: tuple[int, int],
-        write: int,
-        function: Callable[[Tensor, Tensor], Tensor],
-        shapes: Sequence[tuple[int, ...]],
-        magnitude: Callable[[Tensor, Tensor], Tensor],
-        error: Tensor,
-        work: int,
-    ) -> None:
-        """Prepare.
-
-        Args:
-            reads: Variables of the operands.
-            write: Variable of the result.
-            function: The function, constant included.
-            shapes: Shapes of the operands.
-            magnitude: The part that depends on both operands, given their magnitudes, with all terms of one sign.
-            error: The most by which results may stray from it.
-            work: See :class:`Step`.
-        """
-        self.reads, self.writes, self.watched = reads, (write,), reads
-        self._function, self._magnitude, self._error = function, magnitude, error
-        self._offset = function(*(torch.zeros(shape, dtype=torch.float64) for shape in shapes)).unsqueeze(0)
-        self.work = work
-
-    def back(self, weights: Sequence[Tensor], known: object) -> tuple[tuple[Tensor, ...], Tensor]:
-        """See :meth:`Step.back`."""
-        weight = weights[0]
-        boxes = cast(Sequence[Box], known)
-        (a_low, a_high), (b_low, b_high) = boxes
-        centres = ((a_low + a_high) / 2, (b_low + b_high) / 2)
-        own = double_share(1)
-        radii = [torch.maximum(high - c, c - low) * (1 + own) for c, (low, high) in zip(centres, boxes, strict=True)]
-        count = weight.shape[0]
-        sized = [c.expand(count, *c.shape[1:]).clone().requires_grad_() for c in centres]
-        with torch.enable_grad():
-            middle = torch.func.vmap(self._function)(*sized)
-        # Boxes do not mix, so that one product with the derivative serves all of them.
-        pulled = tuple(x.transpose(0, 1) for x in _pull_back([middle], sized, [weight.transpose(0, 1)]))
-        middle = middle.detach()
-        spare = torch.func.vmap(self._magnitude)(*(r.expand(count, *r.shape[1:]) for r in radii))
-        constant = _dot(weight, 2 * self._offset - middle) - _dot(weight.abs(), spare + self._error)
-        return pulled, constant

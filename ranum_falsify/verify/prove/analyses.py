@@ -13,6 +13,7 @@ from ranum_falsify.config import CUDA, Runtime, library_of
 from ranum_falsify.domain import Interval, IntervalAnalysis
 from ranum_falsify.domain.kernels import sums_in_half
 from ranum_falsify.domain.linear.bounds import LinearAnalysis
+from ranum_falsify.domain.linear.slope_optimisation import SlopeRecord
 from ranum_falsify.network import Graph
 from ranum_falsify.network.nesting import black_boxes_of
 from ranum_falsify.network.optimised import Optimised, optimise
@@ -271,6 +272,7 @@ def make_linear(
     ascent: float,
     tick: Callable[[], None],
     speed: float | None = None,
+    slopes: SlopeRecord | None = None,
 ) -> Analyses:
     """Return the same analyses with backward linear bounds.
 
@@ -281,7 +283,9 @@ def make_linear(
         ascent: Likewise.
         tick: Likewise.
         speed: Likewise.
+        slopes: Likewise; the second analysis begins with what the first one chose.
     """
+    shared = SlopeRecord() if slopes is None else slopes
 
     def make(analysis: IntervalAnalysis, ends: Collection[int] | None) -> LinearAnalysis:
         return LinearAnalysis(
@@ -291,6 +295,7 @@ def make_linear(
             ascent=ascent,
             speed=speed,
             towards=ends,
+            slopes=shared,
             tick=tick,
         )
 

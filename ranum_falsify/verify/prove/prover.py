@@ -13,6 +13,7 @@ from torch import Tensor
 
 from ranum_falsify.config import ProveConfig, Runtime
 from ranum_falsify.domain import Interval, IntervalAnalysis
+from ranum_falsify.domain.linear.slope_optimisation import SlopeRecord
 from ranum_falsify.lazy import cached_property
 from ranum_falsify.network import Graph, spec_of
 from ranum_falsify.network.nesting import black_boxes_of
@@ -58,6 +59,12 @@ _TELLING = 0.1
 
 _FEW = 8
 """Regions of which all boxes that wait to be cut are kept for the next turn."""
+
+_PASSES = 4
+"""How many times as long as linear bounds of the whole box there must be time for, for slopes inside the network."""
+
+_INSIDE_SHARE = 0.75
+"""Share of the time for a property that these may take."""
 
 _SLOPES_SHARE = 0.25
 """Share of the time for open operators that goes into slopes, where cutting the box may close them, too."""
@@ -107,6 +114,7 @@ class Prover:
         self._deadline = NEVER
         self._analyses: dict[int, Analyses] = {}
         self._regions: list[_Region] = []
+        self._slopes: dict[int, dict[int, SlopeRecord]] = {}
 
     def analyse(self) -> Proof:
         """Prove by interval analysis alone, which costs about as much as an inference."""
@@ -119,7 +127,10 @@ class Prover:
     def _analyse_regions(self) -> None:
         boxes = [(case, variables) for case in self.problem.each_case for variables in case.regions]
         decided = decide_together(self.problem, lambda box: self.apply(self.problem, box))
-        self._regions = [_Region(self, boxes[i], known, keep=i == 0) for i, known in enumerate(decided)]
+        self._regions = [
+            _Region(self, boxes[i], known, self._slopes.setdefault(i, {}), keep=i == 0)
+            for i, known in enumerate(decided)
+        ]
 
     def describe_rest(self) -> str:
         """Return how far `analyse` had come when its time was up, and how much more it needs where that tells."""
@@ -137,7 +148,7 @@ class Prover:
 
     def for_runtimes(self, runtimes: tuple[Runtime, ...]) -> Prover:
         """Return what proves the same for other runtimes, none of which is here to be watched."""
-        return Prover(
+        other = Prover(
             self.problem,
             self.config,
             self.graphs,
@@ -146,6 +157,8 @@ class Prover:
             runtimes=runtimes,
             watches=False,
         )
+        other._slopes = self._slopes
+        return other
 
     def forget_bounds(self) -> None:
         """Free what only more work on this proof needs: one for other runtimes takes as much memory again."""
@@ -207,21 +220,30 @@ class Prover:
         return Applications(problem, self.graphs, self.analyses_of, box, self.tick)
 
     def linear_analyses_of(
-        self, call: NetworkCall, deadline: Deadline, towards: Collection[int] | None = None
+        self,
+        call: NetworkCall,
+        deadline: Deadline,
+        towards: Collection[int] | None = None,
+        slopes: SlopeRecord | None = None,
+        passes: float = 0.0,
     ) -> Analyses:
         """Return analyses with backward linear bounds.
 
         Args:
             call: The application.
             deadline: When to stop.
-            towards: The operators, by `id`, whose operands get the best bounds that there is time for; if not given,
-                all get those of one pass.
+            towards: The operators, by `id`, whose operands are narrowed; all if not given.
+            slopes: What was chosen before for the same box; if given, operands get the best bounds that there is time
+                for, in place of those of one pass.
+            passes: Seconds that those of one pass took before, where that is known.
         """
         plain = self.analyses_of(call)
         work = _WORK_SHARE * deadline.left / len(plain.all) * _WORK_PER_SECOND
-        ascent = 0.0 if towards is None else _ASCENT_SHARE * work
+        # What one pass takes must not be missing in the end.
+        least = _SLACK * passes / len(plain.all) * _WORK_PER_SECOND
+        ascent = 0.0 if slopes is None else min(_ASCENT_SHARE * work, work - least)
         tick, speed = self.tick_until(deadline), _WORK_PER_SECOND
-        return make_linear(plain, towards, work=work - ascent, ascent=ascent, speed=speed, tick=tick)
+        return make_linear(plain, towards, work=work - ascent, ascent=ascent, speed=speed, slopes=slopes, tick=tick)
 
     def tick_until(self, deadline: Deadline) -> Callable[[], None]:
         """Return what does nothing while there is time until a deadline that may be earlier; see `tick`."""
@@ -293,13 +315,21 @@ class _Region:
     """What is proved about one of the problem's boxes."""
 
     def __init__(
-        self, prover: Prover, box: tuple[Problem, tuple[InputVariable, ...]], decided: Decided | None, *, keep: bool
+        self,
+        prover: Prover,
+        box: tuple[Problem, tuple[InputVariable, ...]],
+        decided: Decided | None,
+        slopes: dict[int, SlopeRecord],
+        *,
+        keep: bool,
     ) -> None:
         self._prover, (self._problem, self._variables) = prover, box
         self.suspects: Sequence[Tensor] = ()
         self._linear: Analyses | None = None
         self.proofs: list[MarginProof] | None = None
-        self._seconds = 0.0
+        self._seconds = self._pass_seconds = 0.0
+        self._has_ascended = False
+        self.slopes = slopes
         self._holds = None if decided is None else decided[1]
         if decided is not None and decided[0] is not None:
             self.known = decided[0]
@@ -365,15 +395,43 @@ class _Region:
         if not self._holds and is_pure:
             self._close_operators(deadline, violated)
         elif not self._holds:
-            self._holds = self._margins_hold(deadline, cuts=cuts)
+            self._holds = self._margins_hold(deadline, cuts=cuts and not self._may_ascend)
+            if not self._holds and self._may_ascend:
+                self._ascend(deadline)
+                self._holds = self._margins_hold(deadline, cuts=cuts)
 
-    def _bound_whole(self, deadline: Deadline) -> None:
-        prover = self._prover
-        linear = {id(call): prover.linear_analyses_of(call, deadline) for call in self._problem.calls}
+    @property
+    def _may_ascend(self) -> bool:
+        """Whether better slopes inside the network are worth their time: not where all is bounded anew for each cut."""
+        return not (self._has_ascended or is_narrow(self.box)) and self.proofs != []
+
+    def _ascend(self, deadline: Deadline) -> None:
+        """Bound the whole box with slopes chosen for every operand, if there is time to choose many."""
+        self._has_ascended = True
+        if self._linear is None or self._linear.is_short or deadline.left < _PASSES * self._pass_seconds:
+            return
+        known, linear = self.known, self._linear
+        try:
+            self._bound_whole(deadline.share(_INSIDE_SHARE), ascends=True)
+        except OutOfTime:
+            self.known, self._linear, self.proofs = known, linear, None
+
+    def _slopes_of(self, call: NetworkCall) -> SlopeRecord:
+        return self.slopes.setdefault(self._problem.calls.index(call), SlopeRecord())
+
+    def _bound_whole(self, deadline: Deadline, *, ascends: bool = False) -> None:
+        prover, began = self._prover, time.monotonic()
+        linear = {
+            id(call): prover.linear_analyses_of(
+                call, deadline, None, self._slopes_of(call) if ascends else None, self._pass_seconds
+            )
+            for call in self._problem.calls
+        }
         known = Applications(self._problem, prover.graphs, lambda call: linear[id(call)], self.box, prover.tick)
         for call in self._problem.calls:
             known.check(call)
         self.known, self._linear, self.proofs = known, linear[id(self._problem.calls[0])], None
+        self._pass_seconds = time.monotonic() - began
 
     def _holds_on(self, known: Applications) -> bool:
         if self._problem.is_pure_validity:
@@ -434,7 +492,8 @@ class _Region:
         try:
             for call in self._problem.calls:
                 ends = {id(op) for own, op in self._find_open(failing) if own is call}
-                inputs, analyses = self.known.inputs(call), self._prover.linear_analyses_of(call, deadline, ends)
+                inputs = self.known.inputs(call)
+                analyses = self._prover.linear_analyses_of(call, deadline, ends, self._slopes_of(call))
                 if ends and inputs is not None:
                     checked = analyses.check(inputs, only=ends, tick=self._prover.tick_until(deadline))
                     self.known.closed.update((id(call), key) for key in ends if key not in checked.open)

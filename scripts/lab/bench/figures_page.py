@@ -25,6 +25,11 @@ _SECTIONS: Sequence[tuple[str, Mapping[str, str]]] = (
             "with the verdicts that the competition's tools agreed on: *wrong* are those that contradict them. "
             "Counterexamples replay on ONNX Runtime.",
             "vnncomp, search": "The search alone, without finer proofs:",
+            "robustness": "The same script decides questions of robustness about classifiers of handwritten digits "
+            "that `scripts/make_robustness.py` trains; nobody knows their answers beforehand:",
+            "bounds": "`scripts/bench_bounds.py` compares bounds of their margins over whole boxes with those of "
+            "auto_LiRPA 0.3, which optimises slopes of all layers by default (alpha-CROWN) and leaves rounding out; "
+            "both have one core. The width of a margin is the way from its value at the picture to its lower bound.",
         },
     ),
     (

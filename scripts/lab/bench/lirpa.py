@@ -21,7 +21,7 @@ import numpy as np
 import onnx
 import torch
 
-__all__ = ["INSTALL", "RefusedModelError", "is_installed", "load", "outputs_and_bounds"]
+__all__ = ["INSTALL", "RefusedModelError", "is_installed", "load", "lower_bounds", "outputs_and_bounds"]
 
 INSTALL = "pip install appdirs tqdm && pip install --no-deps auto_LiRPA==0.3 onnx2pytorch==0.6.0"
 _NEEDED = ("auto_LiRPA", "onnx2pytorch", "appdirs", "tqdm")
@@ -52,7 +52,19 @@ def load() -> tuple[Any, Any]:
     _put_stubs()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return importlib.import_module("auto_LiRPA"), importlib.import_module("onnx2pytorch")
+        modules = importlib.import_module("auto_LiRPA"), importlib.import_module("onnx2pytorch")
+    _let_list_members(modules[0].BoundedModule)
+    return modules
+
+
+def _let_list_members(module: Any) -> None:
+    """Have the list of a module's parameters take the argument that PyTorch gives it by now."""
+    members = module._named_members
+
+    def list_members(self: Any, get: Any, prefix: str = "", recurse: bool = True, **_: Any) -> Iterator[Any]:
+        yield from members(self, get, prefix, recurse)
+
+    module._named_members = list_members
 
 
 def _put_stubs() -> None:
@@ -113,3 +125,25 @@ def outputs_and_bounds(model: onnx.ModelProto, x: np.ndarray, radius: float) -> 
             why = f"does not know {named}" if named else f"fails with {type(error).__name__}"
             raise RefusedModelError(why) from error
     return tuple(part.detach().numpy() for part in (output, *bounds))
+
+
+def lower_bounds(network: torch.nn.Module, box: tuple[torch.Tensor, torch.Tensor], rows: torch.Tensor) -> torch.Tensor:
+    """Return lower bounds of linear functionals of a network's outputs over a box, by alpha-CROWN as it is set up.
+
+    Args:
+        network: The network.
+        box: Bounds of its input, of a batch of 1.
+        rows: The functionals, `(count, outputs)`.
+
+    Returns:
+        The bounds `(count,)`.
+    """
+    bounding, _ = load()
+    low, high = box
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        bounded = bounding.BoundedModule(network, low, device="cpu")
+        norm = bounding.PerturbationLpNorm(norm=float("inf"), x_L=low, x_U=high)
+        x = bounding.BoundedTensor((low + high) / 2, norm)
+        found = bounded.compute_bounds(x=(x,), C=rows.unsqueeze(0), method="CROWN-Optimized", bound_upper=False)
+    return torch.as_tensor(found[0]).detach()[0]
