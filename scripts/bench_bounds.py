@@ -61,7 +61,7 @@ def compare(question: Question) -> tuple[float, float, float]:
     middle = time.perf_counter()
     theirs = lirpa.lower_bounds(question.network, question.box, margins(question))
     end = time.perf_counter()
-    values = margins(question) @ question.network(question.picture)[0]
+    values = margins(question) @ question.network(question.picture)[0].detach()
     return float((values - ours).mean() / (values - theirs).mean()), middle - began, end - middle
 
 

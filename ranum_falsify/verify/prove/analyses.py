@@ -28,6 +28,9 @@ from ranum_falsify.verify.prove.varying import find_varying
 REWRITING: Runtime = "onnxruntime"
 """The runtime that does not run a network as it is written."""
 
+FOLLOWING = 1 / 3
+"""Share of what the first analysis' ascents may take for those of the second, which begin with what these chose."""
+
 _executions: WeakKeyDictionary[Graph, OptimisedGraph | None] = WeakKeyDictionary()
 
 
@@ -280,7 +283,7 @@ def make_linear(
         plain: The analyses of a network.
         towards: The written operators, by `id`, whose operands are narrowed; all of them if not given.
         work: See :class:`LinearAnalysis`; for each analysis.
-        ascent: Likewise.
+        ascent: Likewise; for the first analysis.
         tick: Likewise.
         speed: Likewise.
         slopes: Likewise; the second analysis begins with what the first one chose.
@@ -292,7 +295,7 @@ def make_linear(
             analysis.graph,
             runtimes=analysis.runtimes,
             work=work,
-            ascent=ascent,
+            ascent=ascent * (1 if analysis is plain.written else FOLLOWING),
             speed=speed,
             towards=ends,
             slopes=shared,

@@ -21,6 +21,7 @@ from ranum_falsify.process.deadline import NEVER, Deadline, OutOfTime
 from ranum_falsify.properties.formula.terms import NetworkCall, ValidityGoal
 from ranum_falsify.properties.problem.problem import InputVariable, Problem
 from ranum_falsify.verify.prove.analyses import (
+    FOLLOWING,
     REWRITING,
     Analyses,
     analyses_of,
@@ -237,13 +238,20 @@ class Prover:
                 for, in place of those of one pass.
             passes: Seconds that those of one pass took before, where that is known.
         """
-        plain = self.analyses_of(call)
-        work = _WORK_SHARE * deadline.left / len(plain.all) * _WORK_PER_SECOND
+        plain, speed = self.analyses_of(call), _WORK_PER_SECOND
+        count, ascents = len(plain.all), 1 + FOLLOWING * (len(plain.all) - 1)
+        work = _WORK_SHARE * deadline.left * speed
         # What one pass takes must not be missing in the end.
-        least = _SLACK * passes / len(plain.all) * _WORK_PER_SECOND
-        ascent = 0.0 if slopes is None else min(_ASCENT_SHARE * work, work - least)
-        tick, speed = self.tick_until(deadline), _WORK_PER_SECOND
-        return make_linear(plain, towards, work=work - ascent, ascent=ascent, speed=speed, slopes=slopes, tick=tick)
+        ascent = 0.0 if slopes is None else min(_ASCENT_SHARE * work, work - _SLACK * passes * speed)
+        return make_linear(
+            plain,
+            towards,
+            work=(work - ascent) / count,
+            ascent=ascent / ascents,
+            speed=speed,
+            slopes=slopes,
+            tick=self.tick_until(deadline),
+        )
 
     def tick_until(self, deadline: Deadline) -> Callable[[], None]:
         """Return what does nothing while there is time until a deadline that may be earlier; see `tick`."""
