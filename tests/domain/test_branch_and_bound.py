@@ -172,6 +172,27 @@ def test_a_point_that_is_not_proved_ends_the_search() -> None:
     assert result.boxes == 1
 
 
+def test_parts_are_analysed_anew_where_the_rounding_of_large_numbers_hides_the_bound() -> None:
+    g = ModelBuilder()
+    x = g.input("x", (1, 2))
+    h = g.Relu(x @ g.constant(np.array([[1, -1, 0, 0], [0, 0, 1, -1]], np.float32)))
+    half = g.constant(np.full((2, 1), 0.5, np.float32))
+    g.output(h @ g.constant(np.ones((4, 1), np.float32)) - x @ half, (1, 1))
+    analysis = _analysis(read(g.build()), 1000.0)
+    one = torch.ones(1, 1, dtype=torch.float64)
+    functional = Functional.of(analysis, analysis.program, analysis.graph.output_operations, one)
+    nothing = torch.zeros(1, 1, 2, dtype=torch.float64)
+    assert float(functional.bound(BoxBatch(analysis.program, {0: (nothing, nothing)})).lower) < -1e-5
+
+    def is_nearly_positive(bounds: LinearBounds) -> torch.Tensor:
+        return bounds.lower[:, 0] > -1e-5
+
+    result = split_and_bound(
+        analysis, analysis.graph.output_operations, one, is_nearly_positive, deadline=Deadline.after(60)
+    )
+    assert result.proved
+
+
 @pytest.mark.parametrize("activation", ["Relu", "Softplus"])
 def test_inputs_of_one_value_are_not_cut(activation: str) -> None:
     graph = _network(0, activation)

@@ -11,6 +11,7 @@ https://arxiv.org/abs/1811.00866 (CROWN).
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
@@ -24,7 +25,7 @@ from ranum_falsify.domain.analysis import IntervalAnalysis, Visited
 from ranum_falsify.domain.error_bounds import TOTALS_SHARE
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.linear.backsubstitution import Allowance, BoundedTensor, BoxBatch, descend
-from ranum_falsify.domain.linear.builder import ProgramBuilder
+from ranum_falsify.domain.linear.builder import Functions, ProgramBuilder
 from ranum_falsify.domain.linear.declarations import Affine, AffineThenCurve, DecomposedRows, UnivariateOf, form_of
 from ranum_falsify.domain.linear.functionals import Functional, LinearBounds, find_known
 from ranum_falsify.domain.linear.relaxations import Lines, Relaxation
@@ -88,6 +89,7 @@ class LinearAnalysis(IntervalAnalysis):
 
     Attributes:
         program: The steps of the graph.
+        seconds: How long the last run took.
     """
 
     def __init__(
@@ -121,6 +123,7 @@ class LinearAnalysis(IntervalAnalysis):
         self.uses_cells = True
         self._work, self._ascent, self._speed, self._tick = work, ascent, speed, tick
         self._watched = _find_watched(graph, towards)
+        self._larger: Functions = {}
 
     def run(
         self,
@@ -129,16 +132,37 @@ class LinearAnalysis(IntervalAnalysis):
         given: Mapping[int, Interval] | None = None,
     ) -> tuple[Interval | None, ...]:
         """Analyse the graph over a box; see :meth:`IntervalAnalysis.run`."""
-        self._builder = ProgramBuilder(self, self._narrow)
+        self._builder = ProgramBuilder(self, self._narrow, self._larger)
         self.program = self._builder.program
         self._grant()
         self._slopes.rewind()
         self._seen = set[int]()
         self._pending: Operation | None = None
         self._region = BoxBatch(self.program, {})
+        began = time.perf_counter()
         outputs = super().run(inputs, observe, given)
         self._settle()
+        self.seconds = time.perf_counter() - began
         return outputs
+
+    def over(self, low: Tensor, high: Tensor) -> LinearAnalysis:
+        """Return the same analysis of a part of the box, without ascents.
+
+        Args:
+            low: Flat lower bounds in float64 of the inputs that are variables, one after another.
+            high: The upper bounds.
+        """
+        part = LinearAnalysis(self.graph, runtimes=self.runtimes, work=self._work, speed=self._speed)
+        part._watched, part._larger = self._watched, self._builder.functions
+        sizes = [0 if v is None else x.size for v, x in zip(self.program.inputs, self.inputs, strict=True)]
+        ends = zip(low.split(sizes), high.split(sizes), strict=True)
+        # An input of one value would be no variable.
+        boxes = [
+            _widen(round_outward(first.reshape(x.shape), last.reshape(x.shape), x.dtype, x.shape)) if size else x
+            for x, size, (first, last) in zip(self.inputs, sizes, ends, strict=True)
+        ]
+        part.run(boxes)
+        return part
 
     def visit(self, operation: Operation) -> tuple[Interval, ...] | None:
         """Return the bounds of a node's outputs, narrowed where it is worth the work."""
@@ -312,6 +336,12 @@ class LinearAnalysis(IntervalAnalysis):
         low, high = narrow.doubles()
         self.program.variables[number] = BoundedTensor(known.shape, (low.unsqueeze(0), high.unsqueeze(0)))
         return narrow
+
+
+def _widen(x: Interval) -> Interval:
+    """Return an interval that has more than one value."""
+    low, high = x.expand()
+    return Interval(low.nextafter(torch.full_like(low, -math.inf)), high, x.shape) if x.is_point else x
 
 
 def _sides(y: Lines) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -74,6 +75,7 @@ class BranchAndBound:
                 bounds to prove it, `(2 rows,)`; if not given, no slopes are chosen.
         """
         self._analysis, self._is_proved, self._find_open = analysis, is_proved, find_open
+        self._ops, self._rows = ops, rows
         self._functional = Functional.of(analysis, analysis.program, ops, rows)
         self._whole: LinearBounds | None = None
         self._is_sharp = False
@@ -101,7 +103,16 @@ class BranchAndBound:
 
     @cached_property
     def _search(self) -> _Search:
-        return _Search(self._find_curves() or InputBranching(self._analysis.program, self._functional, self._is_proved))
+        began, curves = time.perf_counter(), self._find_curves()
+        branching = curves or InputBranching(self._analysis.program, self._functional, self._is_proved)
+        cost = self._analysis.seconds + time.perf_counter() - began
+        return _Search(branching, cost, self._deepen if curves is None else None)
+
+    def _deepen(self, low: Tensor, high: Tensor) -> InputBranching:
+        """Return how to cut a part of the box, given its flat bounds: by an analysis of that part alone."""
+        analysis = self._analysis.over(low, high)
+        functional = Functional.of(analysis, analysis.program, self._ops, self._rows)
+        return InputBranching(analysis.program, functional, self._is_proved)
 
     def _find_curves(self) -> CurveBranching | None:
         """Return how to cut along operands of curves; None where inputs are few or sides do not decide on their own."""
@@ -177,14 +188,69 @@ def _flatten(bound: Tensor) -> Tensor:
     return bound.reshape(len(bound), -1)
 
 
-class _Search:
-    """Batches of boxes, bounded and cut until none is left: in a thread for each processor where batches are small."""
+_WORN = 1
+"""How many times as long as an analysis of it takes boxes of a part are cut, before parts of it are analysed anew."""
 
-    def __init__(self, branching: Branching) -> None:
-        self._branching = branching
-        self._waiting = [branching.root]
+_MANY = 300
+"""How many boxes are cut before that, at least."""
+
+_GROUP = 256
+"""Boxes that are analysed anew together, at most."""
+
+Deepen = Callable[[Tensor, Tensor], Branching]
+
+
+@dataclass(eq=False)
+class _Level:
+    """Boxes that wait, of one part of the box, which one analysis bounds.
+
+    Attributes:
+        branching: Bounds and cuts them.
+        hull: The bounds of the part's inputs, one box.
+        waiting: The boxes.
+        cost: Seconds that the analysis took.
+        spent: Seconds that its boxes have taken.
+        busy: Threads that have boxes of it in hand.
+        count: How many boxes have been bounded.
+    """
+
+    branching: Branching
+    hull: Boxes
+    waiting: list[Boxes]
+    cost: float
+    spent: float = 0.0
+    busy: int = 0
+    count: int = 0
+
+    @property
+    def is_worn(self) -> bool:
+        """Whether new analyses of what waits are worth their time."""
+        return self.spent > _WORN * self.cost and self.count > _MANY
+
+    def is_no_more_than(self, boxes: Boxes) -> bool:
+        """Tell whether there is one box, which is all of the part."""
+        return len(boxes) == 1 and torch.equal(self.hull.low, boxes.low) and torch.equal(self.hull.high, boxes.high)
+
+
+class _Search:
+    """Batches of boxes, bounded and cut until none is left: in a thread for each processor where batches are small.
+
+    Where inputs are cut, boxes that stay open are analysed anew, some neighbours together: in a small part, numbers are
+    smaller, and so is their rounding, and fewer curves are bent.
+    """
+
+    def __init__(self, branching: Branching, cost: float, deepen: Deepen | None) -> None:
+        """Prepare.
+
+        Args:
+            branching: Cuts the whole box.
+            cost: Seconds that its analysis took.
+            deepen: Returns what cuts a part of the box, given its flat bounds; None where there is only one analysis.
+        """
+        self._branching, self._cost, self._deepen = branching, cost, deepen
+        self._levels = [self._begin()]
         self._stuck: Boxes | None = None
-        self._count = self._busy = 0
+        self._count = 0
         self._changed = threading.Condition()
         self._error: BaseException | None = None
         self._is_torn = False
@@ -192,16 +258,17 @@ class _Search:
     def run(self, deadline: Deadline, keep: int) -> SplitResult:
         """Cut until nothing is open or time is up, from where the last run ended."""
         self._cut(deadline)
-        found, parts = len(self._stuck or ()), [self._stuck or self._branching.root[:0]]
-        for part in reversed(self._waiting if self._stuck is None else ()):
-            if found >= keep:
-                break
-            parts, found = [*parts, part], found + len(part)
-        return SplitResult(not found, self._count, self._branching.cut_out(join(parts), keep))
+        parts = [] if self._stuck is None else [self._stuck]
+        for level in reversed(self._levels if self._stuck is None else []):
+            for part in reversed(level.waiting):
+                if sum(map(len, parts)) < keep:
+                    parts.append(self._branching.strip(part))
+        left = join([*parts, self._branching.strip(self._branching.root[:0])])
+        return SplitResult(not len(left), self._count, self._branching.cut_out(left, keep))
 
     def _cut(self, deadline: Deadline) -> None:
         if self._is_torn:  # an error or an interrupt may have lost boxes that were being cut
-            self._waiting, self._busy = [self._branching.root], 0
+            self._levels = [self._begin()]
         self._is_torn = True
         until, is_light = threading.Event(), self._branching.is_light
         count = processors() if is_light else 1
@@ -224,34 +291,74 @@ class _Search:
         self._is_torn = False
 
     def _work(self, deadline: Deadline, until: threading.Event) -> None:
-        while (batch := self._take(deadline, until)) is not None:
-            halves: list[Boxes] = []
+        while (task := self._take(deadline, until)) is not None:
+            began, (level, boxes, deepens) = time.perf_counter(), task
+            left: list[Boxes] = []
+            deeper: _Level | None = None
             try:
                 with torch.no_grad():
-                    cuts = self._branching.bound(batch, deadline)
-                if len(cuts.boxes) and not cuts.is_possible:
-                    # A point that is not proved cannot be cut.
-                    self._stuck = cuts.boxes
-                elif len(cuts.boxes):
-                    halves = [halve(cuts.boxes, cuts.element, cuts.at)]
+                    if deepens:
+                        deeper = self._analyse(level, boxes)
+                    else:
+                        left, deeper = self._halve(level, boxes, deadline)
             except BaseException as error:
                 self._error = error
                 until.set()
             with self._changed:
-                self._busy -= 1
-                self._waiting += halves
+                level.busy -= 1
+                level.spent += time.perf_counter() - began
+                level.waiting += left
+                self._levels += [] if deeper is None else [deeper]
                 self._changed.notify_all()
 
-    def _take(self, deadline: Deadline, until: threading.Event) -> Boxes | None:
-        """Take a batch; wait for one while other threads may leave some.  None where there is nothing left to do."""
+    def _take(self, deadline: Deadline, until: threading.Event) -> tuple[_Level, Boxes, bool] | None:
+        """Take boxes of a level, and tell whether they are analysed anew; None where there is nothing left to do.
+
+        Waits for boxes while other threads may leave some.
+        """
         with self._changed:
-            while not self._waiting and self._busy and not until.is_set():
+            while True:
+                self._levels = [of for of in self._levels if of.waiting or of.busy]
+                ready = [of for of in self._levels if of.waiting]
+                if (not ready and not self._levels) or self._stuck is not None or until.is_set() or deadline.has_passed:
+                    return None
+                if ready:
+                    break
                 self._changed.wait()
-            if not self._waiting or self._stuck is not None or until.is_set() or deadline.has_passed:
-                return None
-            batch = take(self._waiting, self._branching.most)
-            self._busy, self._count = self._busy + 1, self._count + len(batch)
-            return batch
+            level = ready[-1]
+            deepens = self._deepen is not None and level.is_worn
+            batch = take(level.waiting, _GROUP if deepens else level.branching.most)
+            level.busy += 1
+            level.count += 0 if deepens else len(batch)
+            self._count += 0 if deepens else len(batch)
+            return level, batch, deepens
+
+    def _halve(self, level: _Level, batch: Boxes, deadline: Deadline) -> tuple[list[Boxes], _Level | None]:
+        """Bound boxes; return halves of those that stay open, or those that cannot be cut, some of them anew."""
+        cuts = level.branching.bound(batch, deadline)
+        if not len(cuts.boxes):
+            return [], None
+        if cuts.is_possible:
+            return [halve(cuts.boxes, cuts.element, cuts.at)], None
+        count = (len(cuts.boxes) + 1) // 2
+        inputs = self._branching.strip(cuts.boxes)
+        if self._deepen is None or level.is_no_more_than(inputs):
+            # A point that is not proved cannot be cut.
+            self._stuck = inputs
+            return [], None
+        return [cuts.boxes[count:]] * (count < len(cuts.boxes)), self._analyse(level, cuts.boxes[:count])
+
+    def _analyse(self, level: _Level, boxes: Boxes) -> _Level:
+        """Return boxes as a level of their own."""
+        assert self._deepen is not None, "there is an analysis for each part"
+        began, inputs = time.perf_counter(), level.branching.strip(boxes)
+        hull = Boxes(inputs.low.amin(0, keepdim=True), inputs.high.amax(0, keepdim=True))
+        branching = self._deepen(hull.low[0], hull.high[0])
+        return _Level(branching, hull, [branching.adopt(inputs)], time.perf_counter() - began)
+
+    def _begin(self) -> _Level:
+        root = self._branching.root
+        return _Level(self._branching, self._branching.strip(root), [root], self._cost)
 
 
 def _cut_out(program: Program) -> tuple[tuple[Tensor, Tensor] | None, ...]:

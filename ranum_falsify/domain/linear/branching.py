@@ -93,7 +93,7 @@ def _interleave(first: Tensor, second: Tensor) -> Tensor:
     return torch.stack([first, second], 1).flatten(0, 1)
 
 
-_COEFFICIENTS = 1 << 17
+_COEFFICIENTS = 1 << 20
 """Coefficients of one variable in one pass over many boxes: as many as the caches of a core hold."""
 
 _FEWEST = 32
@@ -186,6 +186,15 @@ class Branching(ABC):
         """Return the bounds of each input of the graph on the first of some boxes."""
         return tuple(None if v is None else self._box(v, boxes[:keep]) for v in self._program.inputs)
 
+    def strip(self, boxes: Boxes) -> Boxes:
+        """Return boxes with the bounds of inputs alone."""
+        return Boxes(boxes.low[:, : self._width], boxes.high[:, : self._width], boxes.own)
+
+    def adopt(self, boxes: Boxes) -> Boxes:
+        """Return boxes that have bounds of inputs alone with those that watched variables have in all of them."""
+        known = [end[:, self._width :].expand(len(boxes), -1) for end in (self.root.low, self.root.high)]
+        return Boxes(torch.cat([boxes.low, known[0]], 1), torch.cat([boxes.high, known[1]], 1), boxes.own)
+
     def _size(self, variable: int) -> int:
         return math.prod(self._program.variables[variable].shape)
 
@@ -217,7 +226,8 @@ class InputBranching(Branching):
     def __init__(self, program: Program, functional: Functional, is_proved: Decision) -> None:
         super().__init__(program, functional)
         self._is_proved = is_proved
-        self._rows = len(functional.constant)
+        bent = [self._find_bent(v, self._box(v, self.root)) for v in self._watched]
+        self._rows = max(len(functional.constant), *(2 * int(of.sum()) for of in bent), 1)
 
     @property
     def most(self) -> int:
@@ -235,9 +245,8 @@ class InputBranching(Branching):
 
     def bound_each(self, inputs: Sequence[tuple[Tensor, Tensor]], count: int) -> tuple[Tensor, Tensor]:
         """Return bounds `(count, rows)` of the functional on parts of the box, given flat bounds of the inputs."""
-        known = [end[:, self._width :].expand(count, -1) for end in (self.root.low, self.root.high)]
-        low, high = (torch.cat([*(part[side] for part in inputs), known[side]], dim=1) for side in (0, 1))
-        waiting, found = [Boxes(low, high)], []
+        low, high = (torch.cat([part[side] for part in inputs], dim=1) for side in (0, 1))
+        waiting, found = [self.adopt(Boxes(low, high))], []
         while waiting:
             bounds, _ = self._bound(take(waiting, self.most))
             found.append((bounds.lower, bounds.upper))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from typing import cast
 
@@ -48,7 +48,7 @@ from ranum_falsify.domain.linear.products import ProductStep
 from ranum_falsify.domain.linear.relaxations import Relaxation
 from ranum_falsify.domain.linear.rows import Rows, RowStep
 from ranum_falsify.domain.linear.standardised import squares_of_rows
-from ranum_falsify.domain.linear.steps import AffineStep, Box, CurveStep
+from ranum_falsify.domain.linear.steps import AffineFunction, AffineStep, Box, CurveStep
 from ranum_falsify.network import spec_of
 
 _MOST_CHOICES = 1 << 24
@@ -61,16 +61,30 @@ Narrow = Callable[[int, Interval, list[Relaxation] | None], Interval]
 """Narrows a variable, given what its bounds are, and the curves that read it."""
 
 
-class ProgramBuilder:
-    """Builds the steps of a graph while it is analysed."""
+FunctionKey = tuple[int, Callable[..., object], tuple[int, ...], tuple[bool, ...]]
+"""A node by its id, what is taken for its function, which of its outputs are read, and which operands are variables."""
 
-    def __init__(self, analysis: IntervalAnalysis, narrow: Narrow) -> None:
+Functions = Mapping[FunctionKey, AffineFunction]
+
+
+class ProgramBuilder:
+    """Builds the steps of a graph while it is analysed.
+
+    Attributes:
+        program: The steps.
+        functions: The affine functions that nodes compute.
+    """
+
+    def __init__(self, analysis: IntervalAnalysis, narrow: Narrow, larger: Functions) -> None:
         """Prepare.
 
         Args:
             analysis: Bounds the operations.
             narrow: Returns better bounds of a variable that a curve reads, given those that are known.
+            larger: The affine functions of an analysis of a larger box; of none if that is empty.
         """
+        self.functions: dict[FunctionKey, AffineFunction] = {}
+        self._larger = larger
         self._analysis, self._narrow = analysis, narrow
         self.program = Program()
         self._selected: dict[int, list[OutputSelect]] = {}
@@ -334,15 +348,9 @@ class ProgramBuilder:
         # What infinite operands are part of is infinite too.
         call = call.without_infinities() if gone else call
         length = call.terms + FUSED_ROUNDINGS
-        share, partial = gamma(length, dtype), 0.0
+        share, partial = self._shares(call, length)
         if not math.isfinite(share):
             return
-        if call.is_product:
-            beyond = product_rounding(call.terms, dtype, self._analysis.runtimes).beyond(length, dtype)
-            if beyond:
-                share += beyond * (1 + share)
-            else:
-                share, partial = partial_sum_shares(call.terms, dtype, FUSED_ROUNDINGS)
         spare = tiny(dtype) / share
         sizes = [(_size_of_kept(x.box) if gone else _size(x.box))[0] + spare for x in variables]
         if not all(bool(size.isfinite().all()) for size in sizes):
@@ -359,7 +367,7 @@ class ProgramBuilder:
             strays = [(share + own) * size + least for size in magnitudes]
             if partial:
                 sums = length * _bound_partial_sum(magnitudes[0], results[0])
-                if isinstance(step, AffineStep) and not gone and step.coefficients <= _MOST_TERMS:
+                if isinstance(step, AffineStep) and not gone and step.function.coefficients <= _MOST_TERMS:
                     boxes = [(low[0] - spare, high[0] + spare) for low, high in (x.box for x in variables)]
                     sums = torch.minimum(sums, bound_partial_sums(*step.bound_terms(boxes)).reshape(sums.shape))
                 strays[0] = strays[0] + partial * sums
@@ -367,7 +375,9 @@ class ProgramBuilder:
 
         shapes = [variable.shape for variable in variables]
         if len(factors) < 2:
-            step: AffineStep | ProductStep = AffineStep(reads, writes, call, shapes, errors, gone)
+            step: AffineStep | ProductStep = AffineStep(
+                reads, writes, AffineFunction(call, shapes) if gone else self._function(call, shapes), errors, gone
+            )
             step.work = elements * call.terms
             self.program.append(step)
         elif len(reads) == 2 and not gone:
@@ -375,6 +385,24 @@ class ProgramBuilder:
             product = call.product_of_sizes
             step = ProductStep(pair, writes[0], call.first, shapes, product, lambda: errors()[0], work)
             self.program.append(step)
+
+    def _shares(self, call: Call, length: int) -> tuple[float, float]:
+        """Return the error of sums of some length, as shares of all magnitudes and of all partial sums together."""
+        share = gamma(length, self._dtype)
+        if not call.is_product or not math.isfinite(share):
+            return share, 0.0
+        beyond = product_rounding(call.terms, self._dtype, self._analysis.runtimes).beyond(length, self._dtype)
+        if beyond:
+            return share + beyond * (1 + share), 0.0
+        return partial_sum_shares(call.terms, self._dtype, FUSED_ROUNDINGS)
+
+    def _function(self, call: Call, shapes: Sequence[tuple[int, ...]]) -> AffineFunction:
+        """Return an affine function, that of the analysis of a larger box if it is the same."""
+        # What is constant over a larger box is so here: where the same operands are, they are the same constants.
+        key = (id(call.op), call.function, call.outputs, tuple(isinstance(x, int) for x in call.operands))
+        known = self._larger.get(key)
+        self.functions[key] = AffineFunction(call, shapes) if known is None else known
+        return self.functions[key]
 
     # facts ------------------------------------------------------------------------------------------------------
 

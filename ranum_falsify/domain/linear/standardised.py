@@ -20,7 +20,7 @@ from ranum_falsify.domain.error_bounds import double_share, gamma, tiny
 from ranum_falsify.domain.linear.backsubstitution import BoundedTensor
 from ranum_falsify.domain.linear.curves import SQUARE
 from ranum_falsify.domain.linear.rows import Plane, RowFunction, RowLines, Rows
-from ranum_falsify.domain.linear.steps import AffineStep, Box, CurveStep, Step
+from ranum_falsify.domain.linear.steps import AffineFunction, AffineStep, Box, CurveStep, Step
 from ranum_falsify.domain.rules.normalisation.statistics import bound_scores
 from ranum_falsify.domain.rules.support.sections import Sections
 
@@ -202,7 +202,11 @@ def squares_of_rows(
         reach = own * torch.maximum(box[0].abs(), box[1].abs()).max()
         box = box[0] - _spread(rows, box[1]) - reach, box[1] - _spread(rows, box[0]) + reach
         found.append(BoundedTensor(shape, box))
-        steps.append(AffineStep((read,), (first,), lambda x: (x - _spread(rows, x),), [shape], lambda: [2 * reach]))
+        steps.append(
+            AffineStep(
+                (read,), (first,), AffineFunction(lambda x: (x - _spread(rows, x),), [shape]), lambda: [2 * reach]
+            )
+        )
         read, first = first, first + 1
     ends = box[0].square(), box[1].square()
     least = torch.where((box[0] < 0) & (box[1] > 0), 0.0, torch.minimum(*ends)) * (1 - own)
@@ -212,7 +216,9 @@ def squares_of_rows(
     error = own * squares[1].max()
     low, high = (rows.cut(end).mean(-1) for end in squares)
     found.append(BoundedTensor(tuple(low.shape[1:]), (low - error, high + error)))
-    steps.append(AffineStep((first,), (first + 1,), lambda x: (rows.cut(x).mean(-1),), [shape], lambda: [error]))
+    steps.append(
+        AffineStep((first,), (first + 1,), AffineFunction(lambda x: (rows.cut(x).mean(-1),), [shape]), lambda: [error])
+    )
     return steps, found
 
 

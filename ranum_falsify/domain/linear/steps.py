@@ -108,10 +108,68 @@ class Step(ABC):
         """
 
 
-class AffineStep(Step):
-    """A linear function and a constant; the results stray from it by at most `error`.
+_FEW_COEFFICIENTS = 1 << 16
+"""Coefficients of an affine function up to which it is kept as matrices."""
+
+
+class AffineFunction:
+    """An affine function of some tensors, whose linear part is its derivative.
 
     Attributes:
+        sizes: The numbers of elements of its operands.
+    """
+
+    def __init__(self, function: Function, shapes: Sequence[tuple[int, ...]]) -> None:
+        """Prepare; nothing is computed before it is asked for.
+
+        Args:
+            function: The function, constant included.
+            shapes: Shapes of the operands.
+        """
+        self._function, self._shapes = function, shapes
+        self.sizes = [math.prod(shape) for shape in shapes]
+
+    @cached_property
+    def results(self) -> tuple[Tensor, ...]:
+        """The constants, each of the shape of one result."""
+        return tuple(y.detach() for y in self._traced[1])
+
+    @property
+    def coefficients(self) -> int:
+        """How many coefficients the results have in the elements of the operands, zeros among them."""
+        return sum(y.numel() for y in self.results) * sum(self.sizes)
+
+    @cached_property
+    def matrices(self) -> list[Tensor]:
+        """The coefficients `(elements of all results, elements)` of each operand."""
+        counts = [y.numel() for y in self.results]
+        rows = torch.eye(sum(counts), dtype=torch.float64).split(counts, 1)
+        weights = [row.reshape(-1, *y.shape) for row, y in zip(rows, self.results, strict=True)]
+        return [x.reshape(len(x), -1) for x in self._pull(weights)]
+
+    def pull(self, weights: Sequence[Tensor]) -> Sequence[Tensor]:
+        """Return the coefficients `(rows, *operand)` of functionals of the results, given theirs `(rows, *result)`."""
+        if self.coefficients > _FEW_COEFFICIENTS:
+            return self._pull(weights)
+        rows = torch.cat([weight.reshape(len(weight), -1) for weight in weights], 1)
+        return [(rows @ matrix).reshape(-1, *shape) for matrix, shape in zip(self.matrices, self._shapes, strict=True)]
+
+    @cached_property
+    def _traced(self) -> tuple[list[Tensor], tuple[Tensor, ...]]:
+        zeros = [torch.zeros(shape, dtype=torch.float64, requires_grad=True) for shape in self._shapes]
+        with torch.enable_grad():
+            return zeros, self._function(*zeros)
+
+    def _pull(self, weights: Sequence[Tensor]) -> Sequence[Tensor]:
+        zeros, results = self._traced
+        return pull_back(results, zeros, weights)
+
+
+class AffineStep(Step):
+    """An affine function; the results stray from it by at most `error`.
+
+    Attributes:
+        function: The function.
         gone: Where results are infinite, by result; nothing bounds what reads them there.
     """
 
@@ -119,8 +177,7 @@ class AffineStep(Step):
         self,
         reads: tuple[int, ...],
         writes: tuple[int, ...],
-        function: Function,
-        shapes: Sequence[tuple[int, ...]],
+        function: AffineFunction,
         errors: Callable[[], Sequence[Tensor]],
         gone: Sequence[Tensor] = (),
     ) -> None:
@@ -129,31 +186,16 @@ class AffineStep(Step):
         Args:
             reads: See :class:`Step`.
             writes: See :class:`Step`.
-            function: The function, constant included.
-            shapes: Shapes of the operands.
+            function: The function.
             errors: Returns the most by which each output may stray.
             gone: Where outputs are infinite; none are if not given.
         """
         self.reads, self.writes, self.gone = reads, writes, gone
-        self._function, self._shapes, self._errors_of = function, shapes, errors
-
-    @cached_property
-    def _traced(self) -> tuple[list[Tensor], tuple[Tensor, ...]]:
-        """Operands and results whose derivative is the linear part."""
-        zeros = [torch.zeros(shape, dtype=torch.float64, requires_grad=True) for shape in self._shapes]
-        with torch.enable_grad():
-            return zeros, self._function(*zeros)
+        self.function, self._errors_of = function, errors
 
     @cached_property
     def _errors(self) -> list[Tensor]:
-        results = self._traced[1]
-        return [error.expand(y.shape) for error, y in zip(self._errors_of(), results, strict=True)]
-
-    @property
-    def coefficients(self) -> int:
-        """How many coefficients its results have in the elements of the operands, zeros among them."""
-        zeros, results = self._traced
-        return sum(y.numel() for y in results) * sum(x.numel() for x in zeros)
+        return [error.expand(y.shape) for error, y in zip(self._errors_of(), self.function.results, strict=True)]
 
     def bound_terms(self, boxes: Sequence[Box]) -> Box:
         """Return bounds of what each element of the operands, and the constant, adds to each element of the result.
@@ -164,11 +206,9 @@ class AffineStep(Step):
         Returns:
             Lower and upper bounds, `(results, elements + 1)`.
         """
-        zeros, (result,) = self._traced
-        rows = torch.eye(result.numel(), dtype=torch.float64).reshape(-1, *result.shape)
-        matrices = [x.reshape(result.numel(), -1) for x in pull_back([result], zeros, [rows])]
-        ends = [[matrix * end.reshape(-1) for end in box] for matrix, box in zip(matrices, boxes, strict=True)]
-        offset = result.detach().reshape(-1, 1)
+        of = zip(self.function.matrices, boxes, strict=True)
+        ends = [[matrix * end.reshape(-1) for end in box] for matrix, box in of]
+        offset = self.function.results[0].reshape(-1, 1)
         return (
             torch.cat([*(torch.minimum(*pair) for pair in ends), offset], 1),
             torch.cat([*(torch.maximum(*pair) for pair in ends), offset], 1),
@@ -183,13 +223,12 @@ class AffineStep(Step):
         """Pass coefficients back; the constant and the most that may be subtracted from it are returned separately."""
         count, rows = weights[0].shape[0], weights[0].shape[1]
         constant, stray = torch.zeros(2, count, rows, dtype=torch.float64)
-        zeros, results = self._traced
-        for weight, offset, error in zip(weights, results, self._errors, strict=True):
-            constant = constant + dot(weight, offset.detach().unsqueeze(0))
+        for weight, offset, error in zip(weights, self.function.results, self._errors, strict=True):
+            constant = constant + dot(weight, offset.unsqueeze(0))
             stray = stray + dot(weight.abs(), error.unsqueeze(0))
         for weight, gone in zip(weights, self.gone, strict=False):
             constant = constant.masked_fill(_flatten((weight != 0) & gone).any(-1), -math.inf)
-        pulled = pull_back(results, zeros, [weight.flatten(0, 1) for weight in weights])
+        pulled = self.function.pull([weight.flatten(0, 1) for weight in weights])
         return tuple(x.unflatten(0, (count, rows)) for x in pulled), (constant, stray)
 
 
