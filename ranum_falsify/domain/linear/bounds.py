@@ -145,14 +145,15 @@ class LinearAnalysis(IntervalAnalysis):
         self.seconds = time.perf_counter() - began
         return outputs
 
-    def over(self, low: Tensor, high: Tensor) -> LinearAnalysis:
+    def over(self, low: Tensor, high: Tensor, tick: Callable[[], None]) -> LinearAnalysis:
         """Return the same analysis of a part of the box, without ascents.
 
         Args:
             low: Flat lower bounds in float64 of the inputs that are variables, one after another.
             high: The upper bounds.
+            tick: See :class:`LinearAnalysis`.
         """
-        part = LinearAnalysis(self.graph, runtimes=self.runtimes, work=self._work, speed=self._speed)
+        part = LinearAnalysis(self.graph, runtimes=self.runtimes, work=self._work, speed=self._speed, tick=tick)
         part._watched, part._larger = self._watched, self._builder.functions
         sizes = [0 if v is None else x.size for v, x in zip(self.program.inputs, self.inputs, strict=True)]
         ends = zip(low.split(sizes), high.split(sizes), strict=True)

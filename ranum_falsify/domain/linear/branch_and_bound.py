@@ -23,7 +23,7 @@ from ranum_falsify.domain.linear.curve_branching import CurveBranching, find_thr
 from ranum_falsify.domain.linear.functionals import Functional, LinearBounds
 from ranum_falsify.lazy import cached_property
 from ranum_falsify.network.tensors import processors, torch_threads
-from ranum_falsify.process.deadline import Deadline
+from ranum_falsify.process.deadline import Deadline, OutOfTime
 
 _FEW_INPUTS = 32
 """Input elements that vary, at most, where cutting them one after another decides more than cutting inside."""
@@ -108,9 +108,9 @@ class BranchAndBound:
         cost = self._analysis.seconds + time.perf_counter() - began
         return _Search(branching, cost, self._deepen if curves is None else None)
 
-    def _deepen(self, low: Tensor, high: Tensor) -> InputBranching:
+    def _deepen(self, low: Tensor, high: Tensor, deadline: Deadline) -> InputBranching:
         """Return how to cut a part of the box, given its flat bounds: by an analysis of that part alone."""
-        analysis = self._analysis.over(low, high)
+        analysis = self._analysis.over(low, high, deadline.check)
         functional = Functional.of(analysis, analysis.program, self._ops, self._rows)
         return InputBranching(analysis.program, functional, self._is_proved)
 
@@ -191,13 +191,16 @@ def _flatten(bound: Tensor) -> Tensor:
 _WORN = 1
 """How many times as long as an analysis of it takes boxes of a part are cut, before parts of it are analysed anew."""
 
+_SPARE = 2
+"""How many times as long as the last one the time that is left must be for another analysis."""
+
 _MANY = 300
 """How many boxes are cut before that, at least."""
 
 _GROUP = 256
 """Boxes that are analysed anew together, at most."""
 
-Deepen = Callable[[Tensor, Tensor], Branching]
+Deepen = Callable[[Tensor, Tensor, Deadline], Branching]
 
 
 @dataclass(eq=False)
@@ -227,6 +230,11 @@ class _Level:
         """Whether new analyses of what waits are worth their time."""
         return self.spent > _WORN * self.cost and self.count > _MANY
 
+    def count_for(self, deadline: Deadline) -> int:
+        """Return how many boxes make a batch that is done in time."""
+        seconds = self.spent / self.count if self.count else 0.0
+        return max(1, int(min(self.branching.most, deadline.left / seconds if seconds else math.inf)))
+
     def is_no_more_than(self, boxes: Boxes) -> bool:
         """Tell whether there is one box, which is all of the part."""
         return len(boxes) == 1 and torch.equal(self.hull.low, boxes.low) and torch.equal(self.hull.high, boxes.high)
@@ -245,7 +253,8 @@ class _Search:
         Args:
             branching: Cuts the whole box.
             cost: Seconds that its analysis took.
-            deepen: Returns what cuts a part of the box, given its flat bounds; None where there is only one analysis.
+            deepen: Returns what cuts a part of the box, given its flat bounds and until when; None where there is only
+                one analysis.
         """
         self._branching, self._cost, self._deepen = branching, cost, deepen
         self._levels = [self._begin()]
@@ -298,7 +307,7 @@ class _Search:
             try:
                 with torch.no_grad():
                     if deepens:
-                        deeper = self._analyse(level, boxes)
+                        left, deeper = self._analyse(level, boxes, deadline)
                     else:
                         left, deeper = self._halve(level, boxes, deadline)
             except BaseException as error:
@@ -326,8 +335,8 @@ class _Search:
                     break
                 self._changed.wait()
             level = ready[-1]
-            deepens = self._deepen is not None and level.is_worn
-            batch = take(level.waiting, _GROUP if deepens else level.branching.most)
+            deepens = self._deepen is not None and level.is_worn and deadline.left > _SPARE * level.cost
+            batch = take(level.waiting, _GROUP if deepens else level.count_for(deadline))
             level.busy += 1
             level.count += 0 if deepens else len(batch)
             self._count += 0 if deepens else len(batch)
@@ -346,15 +355,19 @@ class _Search:
             # A point that is not proved cannot be cut.
             self._stuck = inputs
             return [], None
-        return [cuts.boxes[count:]] * (count < len(cuts.boxes)), self._analyse(level, cuts.boxes[:count])
+        left, deeper = self._analyse(level, cuts.boxes[:count], deadline)
+        return [*left, cuts.boxes[count:]] if count < len(cuts.boxes) else left, deeper
 
-    def _analyse(self, level: _Level, boxes: Boxes) -> _Level:
-        """Return boxes as a level of their own."""
+    def _analyse(self, level: _Level, boxes: Boxes, deadline: Deadline) -> tuple[list[Boxes], _Level | None]:
+        """Return boxes as a level of their own; as they are if time is up."""
         assert self._deepen is not None, "there is an analysis for each part"
         began, inputs = time.perf_counter(), level.branching.strip(boxes)
         hull = Boxes(inputs.low.amin(0, keepdim=True), inputs.high.amax(0, keepdim=True))
-        branching = self._deepen(hull.low[0], hull.high[0])
-        return _Level(branching, hull, [branching.adopt(inputs)], time.perf_counter() - began)
+        try:
+            branching = self._deepen(hull.low[0], hull.high[0], deadline)
+        except OutOfTime:
+            return [boxes], None
+        return [], _Level(branching, hull, [branching.adopt(inputs)], time.perf_counter() - began)
 
     def _begin(self) -> _Level:
         root = self._branching.root
