@@ -315,7 +315,7 @@ class _Search:
                 until.set()
             with self._changed:
                 level.busy -= 1
-                level.spent += time.perf_counter() - began
+                level.spent += 0.0 if deepens else time.perf_counter() - began
                 level.waiting += left
                 self._levels += [] if deeper is None else [deeper]
                 self._changed.notify_all()
@@ -326,14 +326,13 @@ class _Search:
         Waits for boxes while other threads may leave some.
         """
         with self._changed:
-            while True:
-                self._levels = [of for of in self._levels if of.waiting or of.busy]
-                ready = [of for of in self._levels if of.waiting]
-                if (not ready and not self._levels) or self._stuck is not None or until.is_set() or deadline.has_passed:
+            while not (ready := [of for of in self._levels if of.waiting]) and not until.is_set():
+                if not any(of.busy for of in self._levels):
                     return None
-                if ready:
-                    break
                 self._changed.wait()
+            if self._stuck is not None or until.is_set() or deadline.has_passed:
+                return None
+            self._levels = [of for of in self._levels if of.waiting or of.busy]
             level = ready[-1]
             deepens = self._deepen is not None and level.is_worn and deadline.left > _SPARE * level.cost
             batch = take(level.waiting, _GROUP if deepens else level.count_for(deadline))
