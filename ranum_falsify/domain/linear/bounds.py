@@ -11,7 +11,6 @@ https://arxiv.org/abs/1811.00866 (CROWN).
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
@@ -89,7 +88,6 @@ class LinearAnalysis(IntervalAnalysis):
 
     Attributes:
         program: The steps of the graph.
-        seconds: How long the last run took.
     """
 
     def __init__(
@@ -139,10 +137,8 @@ class LinearAnalysis(IntervalAnalysis):
         self._seen = set[int]()
         self._pending: Operation | None = None
         self._region = BoxBatch(self.program, {})
-        began = time.perf_counter()
         outputs = super().run(inputs, observe, given)
         self._settle()
-        self.seconds = time.perf_counter() - began
         return outputs
 
     def over(self, low: Tensor, high: Tensor, tick: Callable[[], None]) -> LinearAnalysis:

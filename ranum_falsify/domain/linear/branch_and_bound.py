@@ -103,10 +103,9 @@ class BranchAndBound:
 
     @cached_property
     def _search(self) -> _Search:
-        began, curves = time.perf_counter(), self._find_curves()
+        curves = self._find_curves()
         branching = curves or InputBranching(self._analysis.program, self._functional, self._is_proved)
-        cost = self._analysis.seconds + time.perf_counter() - began
-        return _Search(branching, cost, self._deepen if curves is None else None)
+        return _Search(branching, self._deepen if curves is None else None)
 
     def _deepen(self, low: Tensor, high: Tensor, deadline: Deadline) -> InputBranching:
         """Return how to cut a part of the box, given its flat bounds: by an analysis of that part alone."""
@@ -188,16 +187,13 @@ def _flatten(bound: Tensor) -> Tensor:
     return bound.reshape(len(bound), -1)
 
 
-_WORN = 1
-"""How many times as long as an analysis of it takes boxes of a part are cut, before parts of it are analysed anew."""
+_LONGER = 2
+"""How many times as long as one for which there was no time an analysis is expected to take."""
 
-_SPARE = 2
-"""How many times as long as the last one the time that is left must be for another analysis."""
+_MANY = 50
+"""How many boxes of a part are cut, at least, before parts of it are analysed anew, and for as long as that takes."""
 
-_MANY = 300
-"""How many boxes are cut before that, at least."""
-
-_GROUP = 256
+_GROUP = 64
 """Boxes that are analysed anew together, at most."""
 
 Deepen = Callable[[Tensor, Tensor, Deadline], Branching]
@@ -211,7 +207,6 @@ class _Level:
         branching: Bounds and cuts them.
         hull: The bounds of the part's inputs, one box.
         waiting: The boxes.
-        cost: Seconds that the analysis took.
         spent: Seconds that its boxes have taken.
         busy: Threads that have boxes of it in hand.
         count: How many boxes have been bounded.
@@ -220,15 +215,13 @@ class _Level:
     branching: Branching
     hull: Boxes
     waiting: list[Boxes]
-    cost: float
     spent: float = 0.0
     busy: int = 0
     count: int = 0
 
-    @property
-    def is_worn(self) -> bool:
-        """Whether new analyses of what waits are worth their time."""
-        return self.spent > _WORN * self.cost and self.count > _MANY
+    def is_worn(self, price: float) -> bool:
+        """Tell whether new analyses of what waits are worth the seconds that one takes."""
+        return self.spent > price and self.count > _MANY
 
     def count_for(self, deadline: Deadline) -> int:
         """Return how many boxes make a batch that is done in time."""
@@ -247,19 +240,19 @@ class _Search:
     smaller, and so is their rounding, and fewer curves are bent.
     """
 
-    def __init__(self, branching: Branching, cost: float, deepen: Deepen | None) -> None:
+    def __init__(self, branching: Branching, deepen: Deepen | None) -> None:
         """Prepare.
 
         Args:
             branching: Cuts the whole box.
-            cost: Seconds that its analysis took.
             deepen: Returns what cuts a part of the box, given its flat bounds and until when; None where there is only
                 one analysis.
         """
-        self._branching, self._cost, self._deepen = branching, cost, deepen
+        self._branching, self._deepen = branching, deepen
         self._levels = [self._begin()]
         self._stuck: Boxes | None = None
         self._count = 0
+        self._price = 0.0  # seconds that an analysis of a part takes
         self._changed = threading.Condition()
         self._error: BaseException | None = None
         self._is_torn = False
@@ -334,7 +327,7 @@ class _Search:
                 return None
             self._levels = [of for of in self._levels if of.waiting or of.busy]
             level = ready[-1]
-            deepens = self._deepen is not None and level.is_worn and deadline.left > _SPARE * level.cost
+            deepens = self._deepen is not None and level.is_worn(self._price) and deadline.left > self._price
             batch = take(level.waiting, _GROUP if deepens else level.count_for(deadline))
             level.busy += 1
             level.count += 0 if deepens else len(batch)
@@ -365,12 +358,14 @@ class _Search:
         try:
             branching = self._deepen(hull.low[0], hull.high[0], deadline)
         except OutOfTime:
+            self._price = _LONGER * (time.perf_counter() - began)
             return [boxes], None
-        return [], _Level(branching, hull, [branching.adopt(inputs)], time.perf_counter() - began)
+        self._price = time.perf_counter() - began
+        return [], _Level(branching, hull, [branching.adopt(inputs)])
 
     def _begin(self) -> _Level:
         root = self._branching.root
-        return _Level(self._branching, self._branching.strip(root), [root], self._cost)
+        return _Level(self._branching, self._branching.strip(root), [root])
 
 
 def _cut_out(program: Program) -> tuple[tuple[Tensor, Tensor] | None, ...]:
