@@ -101,7 +101,8 @@ def bound_partial_sums(least: Tensor, greatest: Tensor) -> Tensor:
         greatest: Likewise.
     """
     is_term = (least != 0) | (greatest != 0)
-    terms = is_term.to(torch.uint8).topk(int(is_term.sum(1).amax()), 1).indices
+    most = int(is_term.sum(1).amax()) if len(is_term) else 0
+    terms = is_term.to(torch.uint8).topk(most, 1).indices
     up, down = (x.gather(1, terms).sort(1, descending=True).values.cumsum(1) for x in (greatest, -least))
     worst = torch.maximum(up, down).cummax(1).values
     return worst[:, 1:].sum(1) * (1 + double_share(terms.shape[1]))

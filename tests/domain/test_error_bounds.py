@@ -139,6 +139,12 @@ def test_partial_sums_of_any_tree_come_to_no_more_than_is_bounded(seed: int) -> 
         assert sum(map(abs, running), Fraction(0)) <= bound
 
 
+def test_sums_of_nothing_have_no_partial_sums() -> None:
+    nothing = torch.zeros(3, 4, dtype=torch.float64)
+    assert error_bounds.bound_partial_sums(nothing, nothing).tolist() == [0.0, 0.0, 0.0]
+    assert not len(error_bounds.bound_partial_sums(nothing[:0], nothing[:0]))
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("terms", [1, 30, 1000, 100_000])
 def test_a_sum_strays_by_its_partial_sums_and_roundings(dtype: torch.dtype, terms: int) -> None:

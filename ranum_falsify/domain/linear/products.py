@@ -167,7 +167,8 @@ class ProductStep(Step):
         at = (2 * known.shares - 1).unsqueeze(1)
         each = weight.reshape(*weight.shape[:2], -1)[..., of.results] * of.factors
         x, y = first + at * reach, second + torch.where(each < 0, -at, at) * span
-        rounding = 4 * double_share(len(of.factors))
+        # Factors, too, are known but for their rounding.
+        rounding = 4 * (double_share(len(of.factors)) + _ROUNDING)
         size = (first.abs() + reach) * (second.abs() + span)
         lost = each.abs() * (reach * span * (1 - at.square()) + rounding * size)
         constant = dot(weight, self._offset) - dot(weight.abs(), self._error)
