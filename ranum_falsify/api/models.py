@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,7 @@ from ranum_falsify.errors import ModelError, RanumFalsifyError, ShapesError, Uns
 from ranum_falsify.network import Graph, find_assumed_dims, read, read_inputs
 from ranum_falsify.network.fingerprint import Fingerprint, fingerprint
 from ranum_falsify.network.nesting import has_unfit_branches
+from ranum_falsify.network.runs import ModelRunner, RunError, find_size
 from ranum_falsify.verify.prove.assumptions import Rewriting
 
 _IN_MEMORY = "<in memory>"
@@ -114,10 +116,11 @@ def _read(
     source: Path | onnx.ModelProto, dims: Mapping[str, int] | None, find_samples: FindSamples | None, *, strict: bool
 ) -> Graph:
     """Read a model on zeros; if it, or a branch, cannot run on these, on what the question allows; in other sizes."""
+    runs = partial(_runs, find_samples)
     try:
         graph = read(source, dims=dims, strict=strict)
-        if graph.is_too_small and graph.assumed_dims:
-            sizes = find_assumed_dims(source, dims=dims, strict=strict)
+        if graph.assumed_dims and (graph.is_too_small or not runs(graph)):
+            sizes = find_assumed_dims(source, dims=dims, strict=strict, runs=runs)
             graph = read(source, dims=dims, assumed=sizes, strict=strict)
         return graph if find_samples is None else _fit_branches(graph, source, find_samples)
     except ModelError as error:
@@ -128,13 +131,37 @@ def _read(
         except ModelError as error:
             first = first if number else error
     if isinstance(first, ShapesError):
-        sizes = find_assumed_dims(source, dims=dims, strict=strict)
+        sizes = find_assumed_dims(source, dims=dims, strict=strict, runs=runs)
         with suppress(ModelError):
             graph = read(source, dims=dims, assumed=sizes, strict=strict)
             return graph if find_samples is None else _fit_branches(graph, source, find_samples)
     if find_samples is None or isinstance(first, UnsupportedOperatorError):
         raise first
     raise type(first)(f"{first}{_advise(source, dims)}") from first
+
+
+_LARGE = 2**26
+"""Bytes of a model, or of its tensors, that is not run only to find out whether its sizes do."""
+
+
+def _runs(find_samples: FindSamples | None, graph: Graph) -> bool:
+    """Tell whether ONNX Runtime runs a network on zeros or another point that the question allows, if that is known."""
+    assert graph.source is not None, "a whole model is read from one"
+    if max(graph.source.ByteSize(), find_size(graph)) > _LARGE:
+        return True
+    inputs = zip(graph.input_names, graph.input_details, strict=True)
+    points = [{name: np.zeros(details.shape, details.dtype) for name, details in inputs}]
+    with suppress(RanumFalsifyError):  # what is wrong with the question is said where it is asked
+        points += () if find_samples is None else find_samples(graph)
+    with ModelRunner(graph) as runner:
+        for point in points:
+            try:
+                refusal = runner.run([point]).refusal
+            except RunError as error:
+                refusal = error
+            if refusal is None or refusal.is_limit:
+                return True
+    return False
 
 
 def _sample(

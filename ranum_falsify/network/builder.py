@@ -18,7 +18,13 @@ from dnnv.nn import Operation
 from dnnv.nn.operations import OutputSelect
 from dnnv.nn.utils import TensorDetails
 
-from ranum_falsify.errors import ModelError, SmallOperandError, UnsupportedAttributeError, UnsupportedOperatorError
+from ranum_falsify.errors import (
+    ModelError,
+    ShapesError,
+    SmallOperandError,
+    UnsupportedAttributeError,
+    UnsupportedOperatorError,
+)
 from ranum_falsify.network.blackbox import describe_domain, is_bounded, make_engine, spec_of_black_box, title_of
 from ranum_falsify.network.construction import Construction, NotUnrolledError, TooLargeError
 from ranum_falsify.network.error_context import explain_errors
@@ -246,6 +252,7 @@ class GraphBuilder(Construction):
                 run.outputs.append(None)
         if spec_of(op).is_conditioned(op):
             scope.conditioned += sources[:1]
+        self.is_too_small |= _is_refused(op, operands)
         run.keep(values)
 
     def _find_known_details(self, node: onnx.NodeProto, scope: Scope) -> list[TensorDetails] | None:
@@ -274,6 +281,11 @@ class GraphBuilder(Construction):
     # subgraphs --------------------------------------------------------------------------------------------------
 
     def _unroll(self, node: onnx.NodeProto, scope: Scope) -> None:
+        """Add the nodes of all iterations, or the loop as one node.
+
+        Raises:
+            ShapesError: Neither can be: ONNX Runtime knows loops, but takes no operands of these shapes.
+        """
         folded, notices, names = len(self.folded), len(self.notices), self.names.copy()
         conditioned = len(scope.conditioned)
         try:
@@ -284,7 +296,10 @@ class GraphBuilder(Construction):
             del self.folded[folded:], self.notices[notices:], scope.conditioned[conditioned:]
             self.names = names
             why, body = self._build_body(node, scope, error)
-            self._add_black_box(node, scope, why, body)
+            try:
+                self._add_black_box(node, scope, why, body)
+            except UnsupportedOperatorError as refusal:
+                raise ShapesError(str(refusal)) from refusal
 
     def _build_body(self, node: onnx.NodeProto, scope: Scope, error: NotUnrolledError) -> tuple[str, Graph | None]:
         """Return why a loop is not unrolled, and what it repeats; None where that says nothing of the loop."""
@@ -334,6 +349,23 @@ def _check_outputs(node: onnx.NodeProto, title: str, results: int) -> None:
 def _has_fixed_shape(spec: OperatorSpec, operands: Sequence[Traced | None]) -> bool:
     folded = [None if t is None else t.is_constant for t in operands]
     return all(t is None or t.fixed_shape for t in operands) and spec.has_fixed_shape(folded)
+
+
+def _is_refused(op: Operation, operands: Sequence[Traced | None]) -> bool:
+    """Tell whether shapes and constants alone violate a condition of ONNX Runtime's."""
+    spec = spec_of(op)
+    given = {name: t for name, t in zip(spec.operands, operands, strict=False) if t is not None}
+    decided = [
+        condition
+        for condition in spec.valid
+        if condition.refuses
+        and condition.decided_by
+        and all(given[x].is_constant for x in condition.decided_by if x in given)
+    ]
+    if not decided:
+        return False
+    tensors = {name: (t if t.is_constant else t.make_placeholder()).tensor() for name, t in given.items()}
+    return any(bool((condition.margin(op, tensors) < 0).any()) for condition in decided)
 
 
 def _stand_in(states: Sequence[Traced], written: Sequence[TensorDetails]) -> tuple[torch.Tensor, ...]:

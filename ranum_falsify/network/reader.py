@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -82,14 +82,19 @@ def read(
 
 
 def find_assumed_dims(
-    source: Path | str | onnx.ModelProto, *, dims: Mapping[str, int] | None = None, strict: bool = False
+    source: Path | str | onnx.ModelProto,
+    *,
+    dims: Mapping[str, int] | None = None,
+    strict: bool = False,
+    runs: Callable[[Graph], bool] = lambda graph: True,
 ) -> dict[str, int]:
-    """Return sizes with which a model can be read, found by trying, for the symbolic dimensions that have none.
+    """Return sizes with which a model can be read and run, found by trying, for the symbolic dimensions that have none.
 
     Args:
-        source: A file or a loaded model that cannot be read with sizes of 1.
+        source: A file or a loaded model for which sizes of 1 do not do.
         dims: See `read`.
         strict: See `read`.
+        runs: Tells whether ONNX Runtime runs what was read.
 
     Returns:
         Sizes for the `assumed` of `read`; where none help, those with which most can be read.
@@ -106,7 +111,9 @@ def find_assumed_dims(
             graph = reader.graph()
         except ModelError:
             return len(reader.scope.tensors)
-        return len(reader.scope.tensors) + 0.5 if graph.is_too_small else math.inf
+        if not graph.is_too_small and runs(graph):
+            return math.inf
+        return len(reader.scope.tensors) + 0.5
 
     return find_sizes(model, [*read_inputs(model, dims=dims).assumed_dims], progress)
 

@@ -38,6 +38,9 @@ class RowConstraint(Protocol):
     def describe(self) -> str:
         """Return the condition as text for people."""
 
+    def margin(self, op: Operation, operands: Mapping[str, Tensor]) -> Tensor:
+        """Return how far tensors are from violating it, below 0 where they do."""
+
     def holds(self, op: Operation, operands: Mapping[str, Any]) -> bool:
         """Tell whether no tensors within the bounds violate the condition."""
 

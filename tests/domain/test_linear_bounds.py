@@ -240,6 +240,23 @@ def test_a_difference_of_equals_is_nothing() -> None:
     assert float(bounds.lower.min()) > -1e-4
 
 
+def test_parts_without_elements_take_nothing_from_the_others() -> None:
+    cut = [("first", "zero", "one"), ("rest", "one", "end"), ("before", "zero", "last")]
+    nodes = [
+        *(helper.make_node("Slice", ["x", start, end, "zero"], [name]) for name, start, end in cut),
+        helper.make_node("Sub", ["rest", "before"], ["differences"]),
+        helper.make_node("Concat", ["first", "differences"], ["all"], axis=-1),
+        helper.make_node("Mul", ["all", "all"], ["square"]),
+        helper.make_node("Sub", ["square", "all"], ["difference"]),
+        helper.make_node("Add", ["difference", "c"], ["y"]),
+    ]
+    whole = {"zero": 0, "one": 1, "end": 2**31, "last": -1}
+    graph = _graph(nodes, (1,), c=np.array(0.9), **{name: np.array([number]) for name, number in whole.items()})
+    plain = IntervalAnalysis(graph, keep=True)
+    plain.run([Interval.box(np.zeros(1, np.float32), np.ones(1, np.float32))])
+    assert 0.6499 < float(refine(plain, graph.output_operations[0]).lower.min()) <= 0.65
+
+
 def test_an_operand_is_narrowed_before_the_curve_that_reads_it() -> None:
     # On [0, 1] an interval of x^2 - x + 0.9 begins at -0.1, though x^2 >= x - 0.25.
     nodes = [

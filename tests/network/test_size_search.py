@@ -68,6 +68,26 @@ def test_a_pool_that_is_larger_than_its_operand_asks_for_more() -> None:
     assert rf.load_model(model).graph.assumed_dims == {"t": 4}
 
 
+def test_what_is_mirrored_asks_for_more() -> None:
+    body = '<int64[2] w = {5, 5}> { p = Pad<mode = "reflect">(x, w) y = Sqrt(p) }'
+    model = parser.parse_model(f"{HEAD} (float[t] x) => (float[n] y) {body}")
+    assert rf.check(model, box=(0, 1), self_check=False).verdict == "holds"
+    assert rf.load_model(model).graph.assumed_dims == {"t": 8}
+
+
+SCAN = """<int64[1] a = {0}, int64[1] b = {3}, int64[1] e = {2147483647}> {
+    p = Slice(x, a, b) r = Slice(x, b, e)
+    last, y = Scan<num_scan_inputs = 1, body = step (float[3] before, float now) => (float[3] after, float[k] found)
+        { after = Relu(before) s = ReduceSum(before) found = Add(s, now) }>(p, r)
+}"""
+
+
+def test_a_scan_without_an_iteration_asks_for_more() -> None:
+    model = parser.parse_model(f"{HEAD} (float[t] x) => (float[n] y) {SCAN}")
+    assert rf.load_model(model).graph.assumed_dims == {"t": 4}
+    assert rf.check(model, box=(0, 1), self_check=False).verdict == "holds"
+
+
 def test_what_no_size_helps_is_an_error_about_the_least() -> None:
     model = parser.parse_model(
         f"{HEAD} (float[t] x, float[3] z, float[4] w) => (float[n] y) {{ a = Add(z, w) y = Add(x, a) }}"

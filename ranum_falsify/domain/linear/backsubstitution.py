@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from ranum_falsify.domain.error_bounds import TOTALS_SHARE, double_share, vanishing
-from ranum_falsify.domain.linear.steps import Box, Step, minimise
+from ranum_falsify.domain.linear.steps import Box, Step, flatten, minimise
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class BoxBatch:
         """Return what may be lost where coefficients of a variable vanish, `(boxes or 1, 1)`, over `TOTALS_SHARE`."""
         if variable not in self._losses:
             size = self.size(variable)
-            size = size.reshape(len(size), -1)
+            size = flatten(size, 1)
             lost = vanishing(size.shape[1]) / TOTALS_SHARE
             self._losses[variable] = (1 + torch.where(size.isfinite(), size, 0.0).sum(1, keepdim=True)) * lost
         return self._losses[variable]

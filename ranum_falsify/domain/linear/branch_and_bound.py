@@ -21,6 +21,7 @@ from ranum_falsify.domain.linear.bounds import LinearAnalysis
 from ranum_falsify.domain.linear.branching import Boxes, Branching, Decision, InputBranching, halve, join, take
 from ranum_falsify.domain.linear.curve_branching import CurveBranching, find_thresholds
 from ranum_falsify.domain.linear.functionals import Functional, LinearBounds
+from ranum_falsify.domain.linear.steps import flatten
 from ranum_falsify.lazy import cached_property
 from ranum_falsify.network.tensors import processors, torch_threads
 from ranum_falsify.process.deadline import Deadline, OutOfTime
@@ -179,12 +180,8 @@ def bound_parts(
     branching = InputBranching(
         analysis.program, functional, lambda bounds: torch.zeros(len(bounds.lower), dtype=torch.bool)
     )
-    lower, upper = branching.bound_each([(_flatten(low), _flatten(high)) for low, high in chosen], len(parts[0][0]))
+    lower, upper = branching.bound_each([(flatten(low, 1), flatten(high, 1)) for low, high in chosen], len(parts[0][0]))
     return lower.nan_to_num(-math.inf, math.inf, -math.inf), upper.nan_to_num(math.inf, math.inf, -math.inf)
-
-
-def _flatten(bound: Tensor) -> Tensor:
-    return bound.reshape(len(bound), -1)
 
 
 _LONGER = 2

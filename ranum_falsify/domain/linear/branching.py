@@ -16,7 +16,7 @@ from torch import Tensor
 from ranum_falsify.domain.linear.affine_composition import condense
 from ranum_falsify.domain.linear.backsubstitution import BoxBatch, Program, descend
 from ranum_falsify.domain.linear.functionals import Functional, LinearBounds
-from ranum_falsify.domain.linear.steps import Box, CurveStep, MatrixStep
+from ranum_falsify.domain.linear.steps import Box, CurveStep, MatrixStep, flatten
 from ranum_falsify.lazy import cached_property
 from ranum_falsify.process.deadline import Deadline
 
@@ -216,7 +216,7 @@ class Branching(ABC):
         low, high = boxes.columns(0, self._width)
         size, width = torch.zeros_like(low), high - low
         for of in coefficients:
-            size += torch.cat([x.abs().sum(1).reshape(len(x), -1) for x in of if x is not None], dim=1)
+            size += torch.cat([flatten(x.abs().sum(1), 1) for x in of if x is not None], dim=1)
         return torch.where(width > 0, size * width + _WIDTH * width, -1.0)
 
 
@@ -269,8 +269,8 @@ class InputBranching(Branching):
 
     def _narrow(self, variable: int, region: BoxBatch, box: Box) -> Box:
         """Bound those elements of a watched variable whose bounds matter, for each box its own."""
-        low, high = (bound.reshape(len(bound), -1).clone() for bound in box)
-        bent = self._find_bent(variable, box).reshape(len(low), -1)
+        low, high = (flatten(bound, 1).clone() for bound in box)
+        bent = flatten(self._find_bent(variable, box), 1)
         most = int(bent.sum(1).amax())
         if not most:
             return box

@@ -24,7 +24,7 @@ from ranum_falsify.domain.linear.branching import Boxes, Branching, Cuts, Decisi
 from ranum_falsify.domain.linear.functionals import Functional, LinearBounds
 from ranum_falsify.domain.linear.relaxations import Lines
 from ranum_falsify.domain.linear.slope_optimisation import ChosenBox, Multipliers, Planes, climb
-from ranum_falsify.domain.linear.steps import CurveStep
+from ranum_falsify.domain.linear.steps import CurveStep, flatten
 from ranum_falsify.process.deadline import Deadline
 
 _COEFFICIENTS = 1 << 18
@@ -176,15 +176,15 @@ class CurveBranching(Branching):
             part = region.kept(v)
             if part is not None:
                 start = self._start[v] - self._width
-                multipliers[:, start : start + self._size(v)] = part.detach().reshape(len(batch), -1)
+                multipliers[:, start : start + self._size(v)] = flatten(part.detach(), 1)
         shares: list[Tensor] = []
         for number, count in self._plane_steps:
             shares += [x.detach() for x in region.shares_of(number)] or rest[:count]
             rest = rest[count:]
         corners = [
-            torch.where(ends[v][:, 0] > 0, *self._box(v, batch)).reshape(len(batch), -1)
+            flatten(torch.where(ends[v][:, 0] > 0, *self._box(v, batch)), 1)
             if v in ends
-            else self._box(v, batch)[0].reshape(len(batch), -1)
+            else flatten(self._box(v, batch)[0], 1)
             for v in self._inputs
         ]
         return batch.own[0], torch.ones_like(batch.own[1]), torch.cat(corners, 1), multipliers, *shares
@@ -201,8 +201,8 @@ class CurveBranching(Branching):
             cut, part = step.find_cut(box), slice(self._start[v], self._start[v] + self._size(v))
             gap = ((y.upper_slope - y.lower_slope) * cut + y.upper_offset - y.lower_offset).clamp(min=0)
             score = torch.where(step.find_bent(box), region.seen[number].abs() * gap, -1.0)
-            scores[:, part] = torch.maximum(scores[:, part], score.reshape(len(batch), -1))
-            at[:, part] = cut.reshape(len(cut), -1)
+            scores[:, part] = torch.maximum(scores[:, part], flatten(score, 1))
+            at[:, part] = flatten(cut, 1)
         return scores, at
 
     def _score_ends(self, ends: Mapping[int, Tensor], batch: Boxes) -> Tensor:

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from ranum_falsify.domain.error_bounds import double_share, tiny, unit
-from ranum_falsify.domain.linear.steps import Box, PlaneChoice, Step
+from ranum_falsify.domain.linear.steps import Box, PlaneChoice, Step, flatten
 
 _FEWEST = 2
 """Numbers that decide the bound from above."""
@@ -128,7 +128,7 @@ class ExtremeStep(Step):
         return offset, self._error * (sizes.amax(-1) + offset.abs()) + self._lost + own
 
     def _join(self, bounds: Sequence[Tensor], count: int) -> Tensor:
-        parts = [x.reshape(len(x), -1).expand(count, -1) for x in bounds]
+        parts = [flatten(x, 1).expand(count, -1) for x in bounds]
         return torch.cat([*parts, self._constants.expand(count, -1)], 1)[:, self._places]
 
     def back(self, weights: Sequence[Tensor], known: object) -> tuple[tuple[Tensor, ...], Tensor]:

@@ -58,7 +58,7 @@ class _Terms:
         if not 0 < first * size <= _MOST_TRIED:
             return None
         nothing = function(*(torch.zeros(shape, dtype=torch.float64) for shape in shapes))
-        alone = torch.eye(first, dtype=torch.float64).reshape(-1, *shapes[0])
+        alone = torch.eye(first, dtype=torch.float64).reshape(first, *shapes[0])
 
         def multiply(second: Tensor) -> Tensor:
             return (torch.func.vmap(function, (0, None))(alone, second.reshape(shapes[1])) - nothing).reshape(first, -1)

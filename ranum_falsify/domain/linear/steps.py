@@ -41,20 +41,20 @@ def minimise(weights: Tensor, box: Box) -> Tensor:
     if bool(low.isfinite().all()) and bool(high.isfinite().all()):
         return dot(weights.clamp(min=0), box[0]) + dot(weights.clamp(max=0), box[1])
     worst = weights * torch.where(weights > 0, low, high)
-    return _flatten(torch.where(weights == 0, 0.0, worst)).sum(-1)
+    return flatten(torch.where(weights == 0, 0.0, worst), 2).sum(-1)
 
 
 def dot(weights: Tensor, values: Tensor) -> Tensor:
     """Return the products `(boxes, rows)` of `(boxes, rows, *shape)` with `(boxes or 1, *shape)`."""
-    flat = _flatten(weights)
+    flat = flatten(weights, 2)
     if values.shape[0] == 1:
         return flat @ values.reshape(-1)
     return (flat @ values.reshape(len(values), -1, 1)).squeeze(-1)
 
 
-def _flatten(weights: Tensor) -> Tensor:
-    """Return coefficients as `(boxes, rows, elements)`."""
-    return weights.reshape(weights.shape[0], weights.shape[1], -1)
+def flatten(x: Tensor, axis: int) -> Tensor:
+    """Return a tensor whose axes from one on, which may be none or without elements, are one."""
+    return x.unsqueeze(-1).flatten(axis)
 
 
 @dataclass(frozen=True)
@@ -144,15 +144,16 @@ class AffineFunction:
         """The coefficients `(elements of all results, elements)` of each operand."""
         counts = [y.numel() for y in self.results]
         rows = torch.eye(sum(counts), dtype=torch.float64).split(counts, 1)
-        weights = [row.reshape(-1, *y.shape) for row, y in zip(rows, self.results, strict=True)]
-        return [x.reshape(len(x), -1) for x in self._pull(weights)]
+        weights = [row.reshape(len(row), *y.shape) for row, y in zip(rows, self.results, strict=True)]
+        return [flatten(x, 1) for x in self._pull(weights)]
 
     def pull(self, weights: Sequence[Tensor]) -> Sequence[Tensor]:
         """Return the coefficients `(rows, *operand)` of functionals of the results, given theirs `(rows, *result)`."""
         if self.coefficients > _FEW_COEFFICIENTS:
             return self._pull(weights)
-        rows = torch.cat([weight.reshape(len(weight), -1) for weight in weights], 1)
-        return [(rows @ matrix).reshape(-1, *shape) for matrix, shape in zip(self.matrices, self._shapes, strict=True)]
+        rows = torch.cat([flatten(weight, 1) for weight in weights], 1)
+        of = zip(self.matrices, self._shapes, strict=True)
+        return [(rows @ matrix).reshape(len(rows), *shape) for matrix, shape in of]
 
     @cached_property
     def _traced(self) -> tuple[list[Tensor], tuple[Tensor, ...]]:
@@ -227,7 +228,7 @@ class AffineStep(Step):
             constant = constant + dot(weight, offset.unsqueeze(0))
             stray = stray + dot(weight.abs(), error.unsqueeze(0))
         for weight, gone in zip(weights, self.gone, strict=False):
-            constant = constant.masked_fill(_flatten((weight != 0) & gone).any(-1), -math.inf)
+            constant = constant.masked_fill(flatten((weight != 0) & gone, 2).any(-1), -math.inf)
         pulled = self.function.pull([weight.flatten(0, 1) for weight in weights])
         return tuple(x.unflatten(0, (count, rows)) for x in pulled), (constant, stray)
 
@@ -367,7 +368,7 @@ class MatrixStep(Step):
 
     def back(self, weights: Sequence[Tensor], known: object) -> tuple[tuple[Tensor, ...], Tensor]:
         """See :meth:`Step.back`."""
-        weight = _flatten(weights[0])
+        weight = flatten(weights[0], 2)
         constant = weight @ self.offset - weight.abs() @ self.error
         parts = zip(self.matrices, self.shapes, strict=True)
         return tuple((weight @ matrix).reshape(*weight.shape[:2], *shape) for matrix, shape in parts), constant

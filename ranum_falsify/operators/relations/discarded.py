@@ -62,9 +62,17 @@ def takes_no_nan(site: Site, field: object) -> bool:
     condition, when, otherwise = spec_of(op).operands_of(op)
     taken = [truth for branch, truth in ((when, True), (otherwise, False)) if branch is field]
     return field is not condition and all(
-        _rules_out_nan(condition, field, truth) or is_number_given(site, condition, field, truth=truth)
+        _is_never(site, condition, truth)
+        or _rules_out_nan(condition, field, truth)
+        or is_number_given(site, condition, field, truth=truth)
         for truth in taken
     )
+
+
+def _is_never(site: Site, condition: Operation | np.ndarray, truth: bool) -> bool:
+    """Tell whether bounds say that a condition is nowhere true, or nowhere false."""
+    known = site.find_known(condition)
+    return known is not None and not bool((known.upper if truth else ~known.lower).any())
 
 
 def _rules_out_nan(condition: object, field: object, truth: bool) -> bool:

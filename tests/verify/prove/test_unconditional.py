@@ -85,6 +85,18 @@ SHOWN = {
         f"<{ATTENTION}> {{ {MASKED} q = IsNaN(p) r = Where(q, p, z) y = MatMul(r, w) }}",
         False,
     ),
+    "a test that nothing passes": (
+        f"<{ONE}, float most = {{2}}> {{ p = Log(x) g = Greater(x, most) y = Where(g, p, z) }}",
+        True,
+    ),
+    "a test that everything passes": (
+        f"<{ONE}, float most = {{2}}> {{ p = Log(x) g = Less(x, most) y = Where(g, z, p) }}",
+        True,
+    ),
+    "a test that some may pass": (
+        f"<{ONE}, float most = {{-0.5}}> {{ p = Log(x) g = Less(x, most) y = Where(g, p, z) }}",
+        False,
+    ),
     "infinity is no NaN": (f"<{ONE}> {{ p = Log(x) q = IsNaN(p) r = Where(q, z, p) y = Add(r, one) }}", False),
     "a limit on both sides": (
         f"<{ONE}> {{ p = Log(x) q = IsNaN(p) r = Where(q, z, p) lo = Neg(one) c = Max(r, lo) y = Min(c, one) }}",
