@@ -69,6 +69,12 @@ WRONG = [
     form("Scaler", Spread((1, 3)), scale=[1.0, 2.0, 3.0], offset=[float("nan")] * 3, domain=LEARNED),
     # differences that overflow before a factor of 0
     form("Scaler", Spread((1, 2), low=-1e33, high=-1e32), scale=[0.0, 1.0], offset=[MOST, 0.0], domain=LEARNED),
+    # exponentials that overflow before a small factor
+    form("Celu", Spread((8,), low=-5.6, high=-5.55), alpha=-0.0627, opset=12),
+    # thresholds that half precision does not have
+    form("ThresholdedRelu", np.array([np.inf, 1], np.float16), alpha=MOST, opset=10),
+    # sums of no terms
+    form("TransposeMatMul", np.zeros((1, 3, 0), np.float32), np.zeros((3, 0, 1), np.float32), domain=MICROSOFT),
     # sums that overflow beside a bias that is infinite
     form(
         *("ConvTranspose", np.full((1, 1, 2), 300, np.float16), np.full((1, 1, 2), -300, np.float16)),

@@ -155,7 +155,9 @@ def celu(site: Site, x: Interval) -> Interval:
         error = _bound_rounding(torch.float32, 2).relative * below[0].abs() / abs(alpha)
         low, high = _scale(below, 1 / alpha)
         inner = torch.expm1(low - error).clamp(min=0), torch.expm1(high + error)
-        inner = _widen_by_exponential(inner, site.own_envelope(1))
+        low, high = _widen_by_exponential(inner, site.own_envelope(1))
+        # The exponential overflows before a small alpha makes it smaller, in some kernels a little earlier.
+        inner = low, torch.where(high > torch.finfo(torch.float32).max / 2, math.inf, high)
     return round_bounds(*_join(x, _widen(site, _scale(inner, alpha)), above), site.dtype, x.shape)
 
 
@@ -189,9 +191,9 @@ def thresholded_relu(site: Site, x: Interval) -> Interval:
     """Bound x above alpha, else 0."""
     alpha = float(site.op.alpha)
     thresholds = alpha, torch.tensor(alpha, dtype=x.dtype).item()
-    low, high = x.lower, x.upper
+    low, high = x.doubles()
     passes, blocked = high > min(thresholds), low <= max(thresholds)
-    kept = torch.maximum(low, torch.tensor(min(thresholds), dtype=x.dtype))
+    kept = low.clamp(min=min(thresholds))
     least = torch.where(passes, torch.where(blocked, kept.clamp(max=0), low), 0.0)
     greatest = torch.where(passes, torch.where(blocked, high.clamp(min=0), high), 0.0)
     return Interval.of(least.to(x.dtype), greatest.to(x.dtype), x.shape)

@@ -178,8 +178,9 @@ class Softsign(Operation):
     """https://onnx.ai/onnx/operators/onnx__Softsign.html."""
 
 
+# PyTorch would round a threshold that half precision does not have.
 @exact(
-    torch=parametrised(lambda x, alpha: torch.where(x > alpha, x, torch.zeros_like(x)), "alpha"),
+    torch=parametrised(lambda x, alpha: torch.where(x.double() > alpha, x, torch.zeros_like(x)), "alpha"),
     interval=thresholded_relu,
 )
 class ThresholdedRelu(Operation):

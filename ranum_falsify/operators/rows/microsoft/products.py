@@ -18,6 +18,7 @@ from ranum_falsify.domain.rules.arithmetic.pairs import add
 from ranum_falsify.domain.rules.matrix.matmul import largest_finite, matrix_product, overflows_in_parts, sum_scaled
 from ranum_falsify.domain.rules.support.building import infinity_aware
 from ranum_falsify.domain.site import IntervalRule, Site
+from ranum_falsify.errors import UnsupportedAttributeError
 from ranum_falsify.operators.relations.fused import is_beside_quantised
 from ranum_falsify.operators.relations.norm_bounds import product_of_rows
 from ranum_falsify.operators.relations.patterns import refined
@@ -188,6 +189,9 @@ def _turn_second(x: Tensor, op: Operation) -> Tensor:
 
 
 def _fused_matmul(op: Operation, a: Tensor, b: Tensor) -> Tensor:
+    # Of no terms, ONNX Runtime leaves the sums unwritten, of another shape; without elements, it may divide by zero.
+    if not a.numel() or not b.numel():
+        raise UnsupportedAttributeError("factors without elements are not supported")
     product = torch.matmul(_turn_first(a, op, b.ndim), _turn_second(b, op))
     return product if op.alpha == 1 else product * op.alpha
 
@@ -197,9 +201,6 @@ def _fused_matmul_bounds(site: Site, a: Interval, b: Interval) -> Interval:
     rank = len(b.shape)
     a, b = a.move(lambda t: _turn_first(t, site.op, rank)), b.move(lambda t: _turn_second(t, site.op))
     product, alpha = matrix_product(a, b), float(site.op.alpha)
-    # Of no terms, ONNX Runtime leaves the sums unwritten; without elements, it may divide by their number.
-    if not a.size or not b.size:
-        return replace(Interval.fill(-math.inf, math.inf, site.shape, site.dtype), nan=True, overflows=True)
     if alpha == 1:
         return product
     y = sum_scaled(product, alpha, None, 0.0)
