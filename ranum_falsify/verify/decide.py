@@ -19,7 +19,7 @@ from ranum_falsify.process.deadline import Deadline, OutOfTime
 from ranum_falsify.properties.formula.terms import NetworkCall
 from ranum_falsify.properties.problem.problem import InputVariable, Problem
 from ranum_falsify.verify.prove.assumptions import assumptions_of
-from ranum_falsify.verify.prove.elsewhere import prove_elsewhere
+from ranum_falsify.verify.prove.elsewhere import find_further, prove_elsewhere
 from ranum_falsify.verify.prove.proof import Proof
 from ranum_falsify.verify.prove.prover import Prover
 from ranum_falsify.verify.replay.confirmer import Confirmer
@@ -169,7 +169,12 @@ def _decide(
         context.report(Progress(stage="prove", done=0.0, text="interval analysis"))
         try:
             with budget.time_proof():
+                prover.further = find_further(prover) if elsewhere else ()
                 context.proof = prover.analyse()
+                if prover.further and context.problem.is_pure_validity and not context.proof.holds:
+                    prover.forget_bounds()
+                    prover.further = ()
+                    context.proof = prover.analyse()
         except OutOfTime:
             context.proof = replace(context.proof, notices=(prover.describe_rest(),))
             raise

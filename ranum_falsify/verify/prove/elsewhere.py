@@ -20,6 +20,19 @@ _MOST_NAMES = 2
 _FLOATS = (torch.float32, torch.float64, torch.float16)
 
 
+def find_further(prover: Prover) -> tuple[Runtime, ...]:
+    """Return runtimes of ARM64 whose kernels stray further, so that a proof that covers them as well spares another."""
+    left = tuple(there for there in _asked(prover).values() if there not in prover.runtimes)
+    runtimes, graphs = (*prover.runtimes, *left), prover.graphs.values()
+    if any(find_unknown_halves(graph, runtimes) for graph in graphs):
+        return ()
+    return left if any(_may_stray(graph, runtimes) for graph in graphs) else ()
+
+
+def _asked(prover: Prover) -> dict[Runtime, Runtime]:
+    return {lib: there for lib, there in ARM64.items() if lib in prover.runtimes and measured_versions(there)}
+
+
 def prove_elsewhere(prover: Prover, seconds: float) -> Mapping[Runtime, str]:
     """Prove for ARM64 what is proved for x86-64.
 
@@ -30,8 +43,9 @@ def prove_elsewhere(prover: Prover, seconds: float) -> Mapping[Runtime, str]:
     Returns:
         Why there is no proof, in a few words, or "" where there is one; by library that was measured there.
     """
-    asked = {lib: there for lib, there in ARM64.items() if lib in prover.runtimes and measured_versions(there)}
-    left = {library: there for library, there in asked.items() if there not in prover.runtimes}
+    asked = _asked(prover)
+    covered = (*prover.runtimes, *prover.further)
+    left = {library: there for library, there in asked.items() if there not in covered}
     # One analysis may do for all of them.
     together = len(left) > 1 and not _find_obstacle(prover, (*left, *left.values()), 0.0)
     return {

@@ -78,6 +78,7 @@ class Prover:
         proof: What is proved so far.
         is_exhausted: Whether more time for `refine` would change nothing.
         runtimes: Runtimes that it covers.
+        further: Runtimes that its bounds cover besides.
         watched: What ONNX Runtime did before a proof for it was to count; None where there was none.
     """
 
@@ -105,6 +106,7 @@ class Prover:
             watches: Whether ONNX Runtime runs what is proved for it, before that counts.
         """
         self.runtimes, self._watches = config.runtimes if runtimes is None else runtimes, watches
+        self.further: tuple[Runtime, ...] = ()
         self.problem, self.config, self.outputs_alone = problem, config, outputs_alone
         self.graphs = {id(call): (graphs or {}).get(id(call), call.graph) for call in problem.calls}
         self.proof = Proof(runtimes=self.runtimes)
@@ -212,7 +214,9 @@ class Prover:
         graph = self.graphs[id(call)]
         if id(graph) not in self._analyses:
             self._analyses[id(graph)] = analyses_of(
-                graph, self.runtimes, lambda graph, runtimes: IntervalAnalysis(graph, runtimes=runtimes)
+                graph,
+                (*self.runtimes, *self.further),
+                lambda graph, runtimes: IntervalAnalysis(graph, runtimes=runtimes),
             )
         return self._analyses[id(graph)]
 

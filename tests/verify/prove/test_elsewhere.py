@@ -30,6 +30,11 @@ HALF_MERGED = """g (float16[8, 4] x) => (float16[8, 4] y) {
     [steep] a = Mul(x, k) [gate] s = Sigmoid(a) [gated] y = Mul(x, s)
 }"""
 HALF_UNKNOWN = "g (float16[8, 4] x) => (float16[8, 1] y) { [squares] y = ReduceSumSquare<axes = [1]>(x) }"
+CLOSE = """
+from dnnv.properties import *
+N = Network("N")
+Forall(x, Implies(And(0 <= x <= 1), N(x)[0] - N(x)[1] <= 1.75))
+"""
 BRANCHES = """g (float[1] x, bool c) => (float[1] y) {
     [choice] y = If(c) <
         then_branch = t () => (float[1] a) { a = Exp(x) }, else_branch = e () => (float[1] b) { b = Neg(x) }
@@ -119,6 +124,15 @@ def test_the_verdict_says_where_it_holds() -> None:
     assert x86[0] == "holds for onnxruntime on x86-64; not proved on arm64 (Exp power, with sve)"
     (line,) = (line for line in x86 if line.startswith("kernels: "))
     assert "arm64 (" not in line and line.endswith(" or arm64 or GPUs")
+
+
+def test_one_analysis_does_for_all_processors_where_it_can(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_prove", None)
+    for result in (
+        rf.check(parse(EXP, 17), box=(0, 88), n_starts=1),
+        rf.falsify(parse(EXP, 17), CLOSE, n_starts=1),
+    ):
+        assert "on x86-64 and arm64" in str(result).splitlines()[0]
 
 
 def test_a_proof_may_be_asked_to_cover_arm64() -> None:
