@@ -150,7 +150,7 @@ def _runs(find_samples: FindSamples | None, graph: Graph) -> bool:
     if max(graph.source.ByteSize(), find_size(graph)) > _LARGE:
         return True
     inputs = zip(graph.input_names, graph.input_details, strict=True)
-    points = [{name: np.zeros(details.shape, details.dtype) for name, details in inputs}]
+    points: list[Mapping[str, np.ndarray]] = [{name: np.zeros(x.shape, x.dtype) for name, x in inputs}]
     with suppress(RanumFalsifyError):  # what is wrong with the question is said where it is asked
         points += () if find_samples is None else find_samples(graph)
     with ModelRunner(graph) as runner:
