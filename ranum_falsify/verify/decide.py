@@ -171,10 +171,8 @@ def _decide(
             with budget.time_proof():
                 prover.further = find_further(prover) if elsewhere else ()
                 context.proof = prover.analyse()
-                if prover.further and context.problem.is_pure_validity and not context.proof.holds:
-                    prover.forget_bounds()
-                    prover.further = ()
-                    context.proof = prover.analyse()
+                if context.problem.is_pure_validity and not context.proof.holds:
+                    context.proof = prover.analyse_without_further()
         except OutOfTime:
             context.proof = replace(context.proof, notices=(prover.describe_rest(),))
             raise

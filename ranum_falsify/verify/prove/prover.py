@@ -127,6 +127,15 @@ class Prover:
             self._seconds = time.thread_time() - began
             return self._conclude()
 
+    def analyse_without_further(self) -> Proof:
+        """Analyse again where further runtimes may be what stands against a proof."""
+        # What ONNX Runtime did against one stands, whatever the bounds are.
+        if not self.further or self.watched is not None:
+            return self.proof
+        self.forget_bounds()
+        self.further = ()
+        return self.analyse()
+
     def _analyse_regions(self) -> None:
         boxes = [(case, variables) for case in self.problem.each_case for variables in case.regions]
         decided = decide_together(self.problem, lambda box: self.apply(self.problem, box))

@@ -314,7 +314,7 @@ class _TensorComparison:
         for position, number in enumerate(dict.fromkeys((*several[:1], *numbers[_POINTS:], *numbers[:_POINTS]))):
             began = self._clock.left
             # On a slow machine, too, one point of a small model is analysed.
-            if began < seconds and (position or seconds > _PATIENCE):
+            if (not began or began < seconds) and (position or seconds > _PATIENCE):
                 return
             yield number
             seconds = began - self._clock.left

@@ -287,6 +287,16 @@ def test_bounds_of_a_point_show_what_those_of_a_box_hide(monkeypatch: pytest.Mon
     assert not prover.proof.holds and "is proved for this input alone" in notice
 
 
+def test_few_points_are_analysed_where_time_is_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    boxes = []
+    prover = Prover(valid_in_box(network(EXP), [(0.0, 1.0)]), ProveConfig())
+    apply = prover.apply
+    monkeypatch.setattr(prover, "apply", lambda case, box: boxes.append(box) or apply(case, box))
+    monkeypatch.setattr("ranum_falsify.verify.prove.watch._FLOOR", -1.0)
+    assert prover.analyse().holds
+    assert len(boxes) <= 4
+
+
 def test_the_graph_that_the_optimiser_makes_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     text = """
     (float[8] x) => (float[8] y) <float r = {1.41421354}, float one = {1}, float h = {0.5}, float tiny = {0}> {
