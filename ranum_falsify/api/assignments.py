@@ -14,8 +14,7 @@ from ranum_falsify.network import Graph
 from ranum_falsify.properties.formula.terms import NetworkCall, ValidityGoal
 from ranum_falsify.results.assignment import Assignment, read_assignment, write_assignment
 from ranum_falsify.results.counterexample import Saved, group_counterexamples
-from ranum_falsify.results.names import unique_names
-from ranum_falsify.results.places import SUFFIX
+from ranum_falsify.results.places import SUFFIX, unique_names
 from ranum_falsify.saving import Content, save_together
 from ranum_falsify.verify.replay.confirmer import Confirmer
 from ranum_falsify.verify.search.result import Answer, Counterexample

@@ -13,8 +13,8 @@ from ranum_falsify.api.replaying import ReplayRequest
 from ranum_falsify.api.runnable import Runnable
 from ranum_falsify.errors import RanumFalsifyError
 from ranum_falsify.network.resource_limits import memory_limit
-from ranum_falsify.suite.instance import Instance
 from ranum_falsify.suite.planning import plan
+from ranum_falsify.suite.record import Instance
 
 _NETWORK = "N"
 """What boxes and VNN-LIB call the only network."""

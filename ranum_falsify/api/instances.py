@@ -1,4 +1,4 @@
-"""Answers to a suite's instances, each in a process of its own: a module for `ranum_falsify.suite.server`."""
+"""Answers to a suite's instances, each in a process of its own: a module for `ranum_falsify.suite.worker`."""
 
 from __future__ import annotations
 
@@ -33,9 +33,8 @@ from ranum_falsify.network.resource_limits import memory_limit
 from ranum_falsify.results.places import SUFFIX, base_of
 from ranum_falsify.results.plain import as_json
 from ranum_falsify.results.run_report import make_report
-from ranum_falsify.suite.instance import Instance
-from ranum_falsify.suite.record import Status
-from ranum_falsify.suite.task import Answered, Task
+from ranum_falsify.suite.record import Instance, Status
+from ranum_falsify.suite.worker import Answered, Task
 
 _STATUS: Mapping[str, Status] = {"violated": "sat", "holds": "unsat", "unknown": "unknown"}
 _LEAST_PATIENCE = 0.5

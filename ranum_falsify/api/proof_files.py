@@ -5,9 +5,8 @@ from __future__ import annotations
 from ranum_falsify.api.loading import BoundProblem
 from ranum_falsify.config import SearchConfig
 from ranum_falsify.errors import UsageError
-from ranum_falsify.results.grounds import grounds_of
-from ranum_falsify.results.plain import as_json
-from ranum_falsify.results.versions import versions
+from ranum_falsify.results.plain import as_json, versions
+from ranum_falsify.results.run_report import grounds_of
 from ranum_falsify.verify.prove.proof_file import make_proof
 from ranum_falsify.verify.search.result import Answer
 

@@ -20,8 +20,7 @@ from ranum_falsify.network.model_file import free_model
 from ranum_falsify.network.string_inputs import string_inputs
 from ranum_falsify.properties.formula.terms import NetworkCall, ValidityGoal
 from ranum_falsify.results.arrays import check_arrays
-from ranum_falsify.results.iterations import describe_iterations, group_iterations
-from ranum_falsify.results.text import describe_kind, finding_lines
+from ranum_falsify.results.text import describe_iterations, describe_kind, finding_lines, group_iterations
 from ranum_falsify.validity import Constraint
 from ranum_falsify.verify.replay.broken import find_broken
 from ranum_falsify.verify.replay.confirmer import Confirmer, is_in_question

@@ -19,17 +19,15 @@ from ranum_falsify.escaping import escape
 from ranum_falsify.lazy import cached_property
 from ranum_falsify.network.source import Source
 from ranum_falsify.process.deadline import Deadline
-from ranum_falsify.results import precision, text
+from ranum_falsify.results import text
 from ranum_falsify.results.counterexample import Saved, save
 from ranum_falsify.results.explanation import explanation
 from ranum_falsify.results.forms import RUN_MAKERS, record_of
-from ranum_falsify.results.html import as_html
+from ranum_falsify.results.notebook import as_html, draw_layers
 from ranum_falsify.results.places import base_of
 from ranum_falsify.results.plain import as_json
-from ranum_falsify.results.plots import draw_layers
 from ranum_falsify.results.run_report import make_report
-from ranum_falsify.suite.instance import Instance
-from ranum_falsify.suite.record import InstanceRecord
+from ranum_falsify.suite.record import Instance, InstanceRecord
 from ranum_falsify.verify.prove.assumptions import Assumptions
 from ranum_falsify.verify.prove.explaining import histories, list_layers, list_varying
 from ranum_falsify.verify.prove.operand_bounds import OperandBounds, OperandRanges, operand_bounds
@@ -232,9 +230,8 @@ class Result:
             saved: What `save` returned, so that the report names the files.
         """
         count = 0 if self.read is None else len({call.network for call in self.read.problem.calls})
-        kept = () if self.kept is None else precision.as_text(self.kept)
         return _join_lines(
-            (*text.report(self.answer, saved or Saved(), verbosity=verbosity, network_count=count), *kept)
+            text.report(self.answer, saved or Saved(), verbosity=verbosity, network_count=count, kept=self.kept)
         )
 
     def __str__(self) -> str:

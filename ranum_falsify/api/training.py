@@ -17,7 +17,7 @@ from ranum_falsify.config import ConfirmConfig, TrainingConfig
 from ranum_falsify.errors import PropertyError
 from ranum_falsify.network.tensors import torch_threads
 from ranum_falsify.properties.formula.terms import Trainable
-from ranum_falsify.results.names import unique_names
+from ranum_falsify.results.places import unique_names
 from ranum_falsify.saving import Content
 from ranum_falsify.verify.search.search import Progress
 from ranum_falsify.witness.maker import Question, TestMaker

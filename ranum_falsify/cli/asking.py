@@ -24,16 +24,13 @@ from ranum_falsify.cli.usage import PROGRAM
 from ranum_falsify.process.starting import pause_for_imports
 from ranum_falsify.results import text
 from ranum_falsify.results.counterexample import Origin, Saved, save
-from ranum_falsify.results.explanation import explanation
+from ranum_falsify.results.explanation import explanation, list_operators
 from ranum_falsify.results.forms import record_of
-from ranum_falsify.results.listing import list_operators
 from ranum_falsify.results.places import Base
 from ranum_falsify.results.plain import as_json
-from ranum_falsify.results.precision import as_text
 from ranum_falsify.results.run_report import make_report
 from ranum_falsify.saving import save_together
-from ranum_falsify.suite.instance import Instance
-from ranum_falsify.suite.record import InstanceRecord
+from ranum_falsify.suite.record import Instance, InstanceRecord
 from ranum_falsify.verify.search.result import Answer
 
 if TYPE_CHECKING:
@@ -171,13 +168,10 @@ class _Reporter:
         if self.options.form == "text":
             count = 0 if loaded is None else len({call.network for call in loaded.problem.calls})
             with verdict_stands():
-                quiet = self.options.verbosity < 0
-                lines = text.report(result, saved, verbosity=self.options.verbosity, network_count=count)
+                lines = text.report(result, saved, verbosity=self.options.verbosity, network_count=count, kept=kept)
                 if self.gather is not None:
                     lines = chain((f"{self.asked.id}: {next(lines)}",), lines)
-                say(islice(lines, 1 if quiet else None))
-                if kept is not None and not quiet:
-                    say(as_text(kept))
+                say(islice(lines, 1 if self.options.verbosity < 0 else None))
 
     def _save(self, result: Answer, loaded: BoundProblem | None) -> Saved:
         """Write the counterexamples."""

@@ -19,8 +19,7 @@ from ranum_falsify.config import defaults_of_check
 from ranum_falsify.errors import RanumFalsifyError, UsageError
 from ranum_falsify.option_marks import MODELS
 from ranum_falsify.results.forms import error_record
-from ranum_falsify.suite.instance import Instance
-from ranum_falsify.suite.record import InstanceRecord
+from ranum_falsify.suite.record import Instance, InstanceRecord
 
 if TYPE_CHECKING:
     from ranum_falsify.api.check_request import ValidityQuestion

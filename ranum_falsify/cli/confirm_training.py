@@ -17,9 +17,9 @@ from ranum_falsify.cli.progress import show_progress
 from ranum_falsify.cli.streams import complain, verdict_stands
 from ranum_falsify.cli.usage import PROGRAM
 from ranum_falsify.escaping import json_text
+from ranum_falsify.results.plain import versions
 from ranum_falsify.results.run_report import FORMAT
 from ranum_falsify.results.text import plural
-from ranum_falsify.results.versions import versions
 from ranum_falsify.saving import Content, save_together
 from ranum_falsify.verify.search.result import KIND_NAMES
 from ranum_falsify.witness.training.optimisers import describe_training

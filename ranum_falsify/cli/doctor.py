@@ -18,7 +18,7 @@ from ranum_falsify.cli.progress import show_progress
 from ranum_falsify.config import library_of
 from ranum_falsify.domain.kernels import Record, families
 from ranum_falsify.network.resource_limits import limits_memory
-from ranum_falsify.results.versions import versions
+from ranum_falsify.results.plain import versions
 from ranum_falsify.selfcheck import LIBRARIES, Outcome, family_here, processor, release_of, unmeasured
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ranum_falsify.cli.asking import ask
 from ranum_falsify.cli.options.falsify import FalsifyOptions
 from ranum_falsify.cli.reading import load_files
-from ranum_falsify.suite.instance import Instance
+from ranum_falsify.suite.record import Instance
 
 if TYPE_CHECKING:
     from ranum_falsify.api.loading import BoundProblem

@@ -16,11 +16,9 @@ from ranum_falsify.cli.suite_groups import read_group
 from ranum_falsify.cli.suite_progress import SuiteDisplay, describe_counts
 from ranum_falsify.cli.usage import PROGRAM
 from ranum_falsify.errors import RanumFalsifyError, UsageError
-from ranum_falsify.suite.cluster.kinds import make_crew
-from ranum_falsify.suite.compare.reading import read_times
-from ranum_falsify.suite.crew import Crew
+from ranum_falsify.suite.comparison import read_times
+from ranum_falsify.suite.crew import Crew, LocalCrew, make_crew
 from ranum_falsify.suite.listing import list_instances
-from ranum_falsify.suite.local import LocalCrew
 from ranum_falsify.suite.planning import Planned, choose, override, plan
 from ranum_falsify.suite.results import ResultsFile, write_table
 from ranum_falsify.suite.running import InstanceLimits, SuiteStanding, run_suite

@@ -9,10 +9,9 @@ from ranum_falsify.cli.options.suite_compare import CompareOptions
 from ranum_falsify.cli.output import say
 from ranum_falsify.errors import UsageError
 from ranum_falsify.saving import save_together
-from ranum_falsify.suite.compare.cactus import cactus_plot
-from ranum_falsify.suite.compare.comparison import compare
-from ranum_falsify.suite.compare.reading import read_entries
-from ranum_falsify.suite.instance import Instance
+from ranum_falsify.suite.cactus import cactus_plot
+from ranum_falsify.suite.comparison import compare, read_entries
+from ranum_falsify.suite.record import Instance
 
 
 def run(options: CompareOptions) -> int:

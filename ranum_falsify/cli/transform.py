@@ -22,10 +22,15 @@ from ranum_falsify.escaping import json_text
 from ranum_falsify.network.functions import first_line
 from ranum_falsify.network.resource_limits import memory_limit
 from ranum_falsify.results.arrays import load_array
-from ranum_falsify.results.names import make_safe_name, unique_names
+from ranum_falsify.results.places import make_safe_name, unique_names
 from ranum_falsify.results.text import plural
-from ranum_falsify.results.transform_report import FORMAT, Failure, transform_report
-from ranum_falsify.results.transform_text import list_passes, report_pass, summarise
+from ranum_falsify.results.transform_report import (
+    FORMAT,
+    list_passes,
+    report_pass,
+    summarise,
+    transform_report,
+)
 from ranum_falsify.rewrite.catalogue import all_passes, import_passes
 from ranum_falsify.rewrite.checks.inputs import Box, input_specs
 from ranum_falsify.rewrite.config import Reference, TransformConfig
@@ -210,9 +215,9 @@ class _Transformation:
         self._write_json(
             transform_report(
                 done.reports,
-                output=self.output,
-                vnnlib=beside[0] if beside else None,
-                operators=counts,
+                output=str(self.output),
+                vnnlib=str(beside[0]) if beside else None,
+                operators=dict(counts),
                 outside=left,
                 notices=notices,
             )
@@ -247,7 +252,7 @@ class _Transformation:
         with verdict_stands():
             write_json(self.options.json, {"format": FORMAT, "model": str(self.options.model)} | report)
 
-    def _explain(self, error: PostconditionError) -> Failure:
+    def _explain(self, error: PostconditionError) -> dict[str, Any]:
         """Say what a pass did not keep; write the input that shows it, and the model before the pass."""
         cause, output = error.__cause__, self.output
         with verdict_stands():
@@ -261,12 +266,8 @@ class _Transformation:
             write_model(error.checkpoint, place)
             older = "; what is there is older" if output.exists() else ""
             self._say([f"checkpoint: {place} (the model before the pass); {output} is not written{older}"])
-        return Failure(
-            name=error.name,
-            why=str(cause),
-            inputs={name: path for name, (path, _) in files.items()},
-            checkpoint=place,
-        )
+        inputs = {name: str(path) for name, (path, _) in files.items()}
+        return {"name": error.name, "why": str(cause), "inputs": inputs, "checkpoint": str(place)}
 
 
 def _passes(options: TransformOptions | SimplifyOptions, file: FileConfig) -> Sequence[str]:

@@ -13,8 +13,8 @@ from ranum_falsify.cli.output import say
 from ranum_falsify.cli.progress import show_progress
 from ranum_falsify.cli.streams import verdict_stands
 from ranum_falsify.network.tensors import torch_threads
+from ranum_falsify.results.plain import versions
 from ranum_falsify.results.text import plural
-from ranum_falsify.results.versions import versions
 from ranum_falsify.saving import save_together
 from ranum_falsify.verify.search.search import Progress
 from ranum_falsify.zoo.model import Defect, ZooModel

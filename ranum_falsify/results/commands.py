@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ranum_falsify.results.grounds import Grounds
-from ranum_falsify.results.run_report import RunReport
+from ranum_falsify.results.run_report import Grounds, RunReport
 from ranum_falsify.suite.record import InstanceRecord
 
 _PROGRAM = "ranum-falsify"

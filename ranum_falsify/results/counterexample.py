@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -24,10 +23,8 @@ from ranum_falsify.errors import UsageError, reason_of
 from ranum_falsify.escaping import json_text
 from ranum_falsify.file_content import sha256
 from ranum_falsify.network.resource_limits import OversizeError, content_of
-from ranum_falsify.results.names import is_plain_name, unique_names
-from ranum_falsify.results.places import Base
-from ranum_falsify.results.plain import as_json
-from ranum_falsify.results.versions import versions
+from ranum_falsify.results.places import Base, is_plain_name, unique_names
+from ranum_falsify.results.plain import as_json, versions
 from ranum_falsify.saving import Content, save_together
 from ranum_falsify.verify.search.result import Answer, Counterexample, OperatorResult
 
@@ -107,11 +104,6 @@ class Description(Origin):
     """
 
     entries: Sequence[Entry]
-
-
-def number(value: float) -> float | str:
-    """Return a number as strict JSON can hold it: infinities and NaN as text."""
-    return value if math.isfinite(value) else str(value)
 
 
 def file_hash(path: Path) -> str:

@@ -16,7 +16,7 @@ from typing import Any
 
 from ranum_falsify.errors import UsageError, reason_of
 from ranum_falsify.file_content import is_compressed
-from ranum_falsify.suite.instance import Instance
+from ranum_falsify.suite.record import Instance
 
 _LARGEST = 64 * 2**20  # bytes
 _WANTED = "an instances.csv or a suite.toml"

@@ -14,7 +14,7 @@ from ranum_falsify.suite.crew import Crew
 from ranum_falsify.suite.planning import Planned, stem_of
 from ranum_falsify.suite.record import InstanceRecord, Status
 from ranum_falsify.suite.results import ResultsFile
-from ranum_falsify.suite.task import Answered, Task
+from ranum_falsify.suite.worker import Answered, Task
 
 _MOST_RUNS = 3
 _PATIENCE = 1.0  # seconds

@@ -54,7 +54,7 @@ def result(*operators: OperatorResult, **changes: object) -> Answer:
     return dataclasses.replace(Answer(verdict=verdict, operators=operators, counterexample=found), **changes)  # type: ignore[arg-type]
 
 
-def lines(value: Answer, saved: Saved | None = None, **options: int) -> list[str]:
+def lines(value: Answer, saved: Saved | None = None, **options: Any) -> list[str]:
     return list(text.report(value, saved or Saved(), **options))
 
 

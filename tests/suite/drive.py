@@ -3,9 +3,9 @@
 import sys
 from pathlib import Path
 
-from ranum_falsify.suite.instance import Instance
-from ranum_falsify.suite.local import LocalCrew
+from ranum_falsify.suite.crew import LocalCrew
 from ranum_falsify.suite.planning import plan
+from ranum_falsify.suite.record import Instance
 from ranum_falsify.suite.results import ResultsFile
 from ranum_falsify.suite.running import InstanceLimits, SuiteStanding, run_suite
 

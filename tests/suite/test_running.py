@@ -9,10 +9,9 @@ from typing import Any
 import psutil
 import pytest
 
-from ranum_falsify.suite.instance import Instance
-from ranum_falsify.suite.local import LocalCrew
+from ranum_falsify.suite.crew import LocalCrew
 from ranum_falsify.suite.planning import plan
-from ranum_falsify.suite.record import InstanceRecord
+from ranum_falsify.suite.record import Instance, InstanceRecord
 from ranum_falsify.suite.results import ResultsFile, read_records
 from ranum_falsify.suite.running import InstanceLimits, SuiteStanding, run_suite
 from ranum_falsify.suite.worker import Worker
@@ -103,7 +102,7 @@ def test_processes_end_with_the_worker(tmp_path: Path) -> None:
     crew = LocalCrew(RUNNER, 1)
     with crew:
         (planned,) = plan([make("hang", do="hang")])
-        from ranum_falsify.suite.task import Task
+        from ranum_falsify.suite.worker import Task
 
         crew.submit(Task(instance=planned.instance, stem="x/y"))
         child = wait_for_child(crew)

@@ -7,8 +7,8 @@ import pytest
 
 from ranum_falsify.api import instances, run
 from ranum_falsify.api.timekeeper import TimeUp
-from ranum_falsify.suite.instance import Instance
-from ranum_falsify.suite.task import Task
+from ranum_falsify.suite.record import Instance
+from ranum_falsify.suite.worker import Task
 from ranum_falsify.verify import decide
 from tests.cli.workshop import LOG, Workshop
 
