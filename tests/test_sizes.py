@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parent.parent
 # Lines that each room of the package may hold.  A room that needs more says why in the commit that raises its budget;
 # one that shrinks by a twentieth lowers it.
 BUDGETS = {
-    "api": 9150,
+    "api": 9030,
     "checker": 1770,
     "cli": 5510,
     "domain": 15390,
@@ -20,7 +20,7 @@ BUDGETS = {
     "process": 600,
     "properties": 4800,
     "repair": 3430,
-    "results": 3560,
+    "results": 3480,
     "rewrite": 11530,
     "selfcheck": 1580,
     "suite": 2270,

@@ -6,15 +6,21 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ranum_falsify.api.boxes import BoxLike, ranges_of
-from ranum_falsify.api.entry_points import answer_loaded, ask_in_time
+from ranum_falsify.api.boxes import (
+    DEFAULT_WEIGHTS,
+    BoxLike,
+    FreeLike,
+    WeightsLike,
+    describe_weights,
+    ranges_of,
+    weight_ranges,
+)
+from ranum_falsify.api.entry_points import Refute, answer_loaded, ask_in_time
 from ranum_falsify.api.generated_property import NETWORK, InputRange, Statement
 from ranum_falsify.api.loading import BoundProblem, load
 from ranum_falsify.api.models import Model
 from ranum_falsify.api.properties import Property
 from ranum_falsify.api.result import Result
-from ranum_falsify.api.run import Refute
-from ranum_falsify.api.weights import DEFAULT_WEIGHTS, FreeLike, WeightsLike, describe_weights, weight_ranges
 from ranum_falsify.config import HalfPrecision, Options
 from ranum_falsify.errors import UsageError
 

@@ -10,7 +10,7 @@ import numpy as np
 from dnnv.nn import Operation
 
 from ranum_falsify.api.loading import BoundProblem
-from ranum_falsify.api.runnable import Runnable
+from ranum_falsify.api.models import Runnable
 from ranum_falsify.config import Reach, Runtime
 from ranum_falsify.errors import UsageError
 from ranum_falsify.network import Graph

@@ -17,8 +17,6 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import _disable_current_modes
 
-from ranum_falsify.api.opset import constant, operators
-
 aten = torch.ops.aten
 
 Matrix = np.ndarray[tuple[int, int], np.dtype[Any]]
@@ -171,3 +169,17 @@ def _multiply(x: Any, matrices: Sequence[Matrix], like: Any = None) -> Any:
         rows = operators().Concat(*[operators().Transpose(wide, perm=order)] * parts, axis=-1)
         wide = operators().Transpose(operators().MatMul(rows, constant(scaled)), perm=back)
     return operators().CastLike(wide, like)
+
+
+def operators() -> Any:
+    """Return ONNX's operators, which onnxscript offers as functions."""
+    from onnxscript import opset18
+
+    return opset18
+
+
+def constant(values: np.ndarray[Any, np.dtype[Any]]) -> Any:
+    """Return a constant of the type and the shape of an array."""
+    from onnxscript import ir
+
+    return operators().Constant(value=ir.tensor(values))

@@ -17,9 +17,9 @@ import onnx
 import onnx_ir as ir
 
 from ranum_falsify.api.boxes import BoxLike
+from ranum_falsify.api.loading import sample_box
 from ranum_falsify.api.models import Model, ModelLike, load_model, parse_model
 from ranum_falsify.api.plain_torch import PlainTorch
-from ranum_falsify.api.samples import sample_box
 from ranum_falsify.config import Options
 from ranum_falsify.errors import TransformError, UsageError
 from ranum_falsify.network.fingerprint import Fingerprint

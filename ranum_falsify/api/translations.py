@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ranum_falsify.api.opset import operators
-from ranum_falsify.api.resampling import list_resampling
+from ranum_falsify.api.resampling import list_resampling, operators
 
 
 @cache

@@ -145,7 +145,7 @@ class _Reporter:
         saved = self._save(result, loaded)
         shown = None
         if self.options.report is not None and loaded is not None:
-            from ranum_falsify.api.page_data import illustrate  # imports torch
+            from ranum_falsify.api.result import illustrate  # imports torch
 
             shown = illustrate(result, loaded, self.options)
 
@@ -157,7 +157,7 @@ class _Reporter:
             with verdict_stands():
                 write_json(self.options.json, as_report(Path(self.options.json).parent))
         if self.options.proof is not None and loaded is not None:
-            from ranum_falsify.api.proof_files import proof_of  # imports torch
+            from ranum_falsify.api.result import proof_of  # imports torch
 
             with verdict_stands():
                 save_together({self.options.proof: proof_of(result, loaded, self.options)})

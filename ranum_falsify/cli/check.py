@@ -107,8 +107,8 @@ def _instance(options: CheckOptions, model: Path) -> Instance:
 def _read(options: CheckOptions, path: Path, sizes: Mapping[str, int]) -> tuple[ValidityQuestion, Model]:
     """Return the question, and the model after the passes."""
     from ranum_falsify.api.check_request import ValidityQuestion
+    from ranum_falsify.api.loading import sample_box
     from ranum_falsify.api.models import load_model  # imports torch
-    from ranum_falsify.api.samples import sample_box
     from ranum_falsify.network.resource_limits import memory_limit
 
     find_samples = partial(sample_box, box=options.box)

@@ -11,8 +11,7 @@ from ranum_falsify.config import HalfPrecision
 from ranum_falsify.errors import PropertyError, UsageError
 
 if TYPE_CHECKING:
-    from ranum_falsify.api.loading import BoundProblem
-    from ranum_falsify.api.property_box import PropertyBox
+    from ranum_falsify.api.loading import BoundProblem, PropertyBox
     from ranum_falsify.rewrite.vnnlib_export import StatedProperty
 
 
@@ -43,10 +42,12 @@ def load_files(
         PropertyError: The property cannot be read, or does not fit the networks.
         ModelError: A model cannot be read.
     """
-    from ranum_falsify.api.loading import load  # imports torch
+    from ranum_falsify.api.loading import (
+        load,  # imports torch
+        load_networks,
+    )
+    from ranum_falsify.api.models import Runnable, share_dims
     from ranum_falsify.api.properties import load_property
-    from ranum_falsify.api.runnable import Runnable, share_dims
-    from ranum_falsify.api.samples import load_networks
     from ranum_falsify.network.resource_limits import memory_limit
 
     with memory_limit(memory):
@@ -65,9 +66,8 @@ def box_of_file(
     vnnlib: bool = False,
 ) -> PropertyBox:
     """Read a property of one model, and return what it says the inputs range over; as for `state_file`."""
+    from ranum_falsify.api.loading import box_of_property, load_networks
     from ranum_falsify.api.properties import load_property, network_of  # imports torch
-    from ranum_falsify.api.property_box import box_of_property
-    from ranum_falsify.api.samples import load_networks
 
     prop = load_property(property_path, parameters=parameters, vnnlib=vnnlib or None)
     name = network_of(prop)
@@ -95,9 +95,11 @@ def state_file(
         PropertyError: The property cannot be read, does not fit the network, or VNN-LIB cannot say it.
         ModelError: The model cannot be read.
     """
-    from ranum_falsify.api.loading import load  # imports torch
+    from ranum_falsify.api.loading import (
+        load,  # imports torch
+        load_networks,
+    )
     from ranum_falsify.api.properties import load_property, network_of
-    from ranum_falsify.api.samples import load_networks
     from ranum_falsify.rewrite.vnnlib_export import state_property
 
     prop = load_property(property_path, parameters=parameters, vnnlib=vnnlib or None)

@@ -19,9 +19,9 @@ def run(options: ReplayOptions) -> int:
     """
     if options.counterexample is not None and options.counterexample.suffix == STEP_SUFFIX:
         return _replay_step(options.counterexample)
+    from ranum_falsify.api.models import Runnable
     from ranum_falsify.api.replayed import ReplaySettings  # imports torch
     from ranum_falsify.api.replaying import ReplayRequest
-    from ranum_falsify.api.runnable import Runnable
     from ranum_falsify.network.resource_limits import memory_limit
 
     request = ReplayRequest(

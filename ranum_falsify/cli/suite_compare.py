@@ -39,7 +39,7 @@ def run(options: CompareOptions) -> int:
 
 
 def _replay(instance: Instance, fingerprint: str, counterexample: Path) -> tuple[bool | None, str]:
-    from ranum_falsify.api.claims import replay_claim  # imports torch
+    from ranum_falsify.api.instances import replay_claim  # imports torch
 
     return replay_claim(instance, fingerprint, counterexample)
 

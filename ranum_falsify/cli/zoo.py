@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from onnx import numpy_helper
 
-from ranum_falsify.api.cache import cache_folder
+from ranum_falsify.api.kernels import cache_folder
 from ranum_falsify.cli.options.zoo import ZooBuild, ZooDetect, ZooList, ZooOptions, ZooShow, ZooTrain
 from ranum_falsify.cli.output import say, say_json
 from ranum_falsify.errors import UsageError, reason_of

@@ -23,7 +23,7 @@ _MOST_ARRAYS = 8
 _LONGEST_CHAIN = 24
 
 
-def as_json(answer: Answer, around: Iterable[NodeSurroundings]) -> dict[str, Any]:
+def draw(answer: Answer, around: Iterable[NodeSurroundings]) -> dict[str, Any]:
     """Return what a page draws of an answer, as `illustration` of the JSON report; docs/json.md explains it.
 
     Args:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ranum_falsify.api.claims import replay_claim
+from ranum_falsify.api.instances import replay_claim
 from ranum_falsify.errors import UsageError
 from ranum_falsify.suite.cactus import cactus_plot
 from ranum_falsify.suite.comparison import read_entries, read_times
