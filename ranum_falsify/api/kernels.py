@@ -10,20 +10,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
-import platformdirs
 
 from ranum_falsify.config import Runtime
 from ranum_falsify.errors import SaveError
-from ranum_falsify.saving import save_together
+from ranum_falsify.saving import cache_folder, save_together
 from ranum_falsify.selfcheck import Outcome, measure_here, self_check
-
-
-def cache_folder() -> Path | None:
-    """Return the folder of this program in the user's cache, which need not exist; None where the user has no home."""
-    try:
-        return platformdirs.user_cache_path("ranum-falsify", appauthor=False)
-    except RuntimeError:
-        return None
 
 
 def keep_inputs(inputs: Mapping[str, np.ndarray]) -> Path | None:

@@ -12,7 +12,7 @@ import numpy as np
 
 from ranum_falsify.api.boxes import BoxLike, given_ranges
 from ranum_falsify.api.models import Model, ModelLike, inputs_of, model_of
-from ranum_falsify.api.properties import Property, network_of
+from ranum_falsify.api.properties import Property
 from ranum_falsify.config import HalfPrecision
 from ranum_falsify.errors import PropertyError, is_out_of_memory
 from ranum_falsify.network import Graph
@@ -22,7 +22,6 @@ from ranum_falsify.properties.language.parse import parameters_of
 from ranum_falsify.properties.problem.problem import InputVariable, Problem
 from ranum_falsify.properties.problem.reduce import reduce
 from ranum_falsify.results.counterexample import Origin
-from ranum_falsify.rewrite.checks.inputs import Box
 from ranum_falsify.verify.prove.assumptions import Sources
 
 
@@ -221,41 +220,4 @@ def _origin(prop: Property, models: Mapping[str, Model], dtype: HalfPrecision | 
             name: (Path(model.source.path) if model.path is None else model.path, model.source.sha256)
             for name, model in models.items()
         },
-    )
-
-
-@dataclass(frozen=True)
-class PropertyBox:
-    """What a property says of a model's inputs.
-
-    Attributes:
-        box: Least and greatest value of each.
-        shapes: Their shapes.
-        notices: What it says besides, and is not used.
-    """
-
-    box: Box
-    shapes: Mapping[str, tuple[int, ...]]
-    notices: Sequence[str] = ()
-
-
-def box_of_property(prop: Property, model: Model) -> PropertyBox:
-    """Return the smallest box that holds all inputs that a property of one network is about.
-
-    Raises:
-        PropertyError: It does not fit the model, or is about several networks.
-    """
-    problem = load(prop, {network_of(prop): model}).problem
-    bounds = {variable.name: variable for variable in problem.inputs}
-    found = {
-        name: bounds[variable]
-        for call in problem.calls
-        for name, variable in zip(call.graph.input_names, call.variables, strict=True)
-        if variable is not None and variable in bounds
-    }
-    beside = [f"{prop.name}: conditions that are no ranges of inputs are not used"] if problem.penalties else []
-    return PropertyBox(
-        {name: (variable.lower, variable.upper) for name, variable in found.items()},
-        {name: variable.shape for name, variable in found.items()},
-        beside,
     )

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ranum_falsify.bundle import bundled
 from ranum_falsify.cli.files import output_folder
-from ranum_falsify.cli.options.examples import ExamplesOptions
+from ranum_falsify.cli.options.tools import ExamplesOptions
 from ranum_falsify.cli.output import say
 from ranum_falsify.errors import SaveError, UsageError, reason_of
 from ranum_falsify.saving import save_together

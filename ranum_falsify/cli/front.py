@@ -8,13 +8,12 @@ from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from ranum_falsify.cli.commands import COMMANDS, MAIN, load_options
+from ranum_falsify.cli.commands import COMMANDS, ERROR_STATUS, MAIN, PROGRAM, find_near, load_options
 from ranum_falsify.cli.options.shared import Values
-from ranum_falsify.cli.output import say
+from ranum_falsify.cli.options.tools import CompletionOptions
+from ranum_falsify.cli.output import complain, say
 from ranum_falsify.cli.parser import Parser
 from ranum_falsify.cli.settings_file import find_settings
-from ranum_falsify.cli.streams import complain
-from ranum_falsify.cli.usage import ERROR_STATUS, PROGRAM, find_near
 from ranum_falsify.config import ProveConfig
 from ranum_falsify.errors import UsageError
 from ranum_falsify.option_marks import Argument
@@ -160,3 +159,19 @@ def _overlay(values: Values, over: Values) -> Values:
     if "prove" not in over and any(each.name in over for each in fields(ProveConfig)):
         values = {name: value for name, value in values.items() if name != "prove"}
     return values | over
+
+
+def complete(options: CompletionOptions) -> int:
+    """Print the script."""
+    app = make_parser(MAIN).app
+    for name in COMMANDS:
+        if name != MAIN:
+            *above, last = name.split(" ")
+            owner = app
+            for word in above:
+                if word not in [*owner]:
+                    owner.command(type(app)(name=word))
+                owner = owner[word]
+            owner.command(make_parser(name).app, name=last)
+    say(app.generate_completion(shell=options.shell).splitlines())
+    return 0

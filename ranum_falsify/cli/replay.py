@@ -6,9 +6,8 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 
-from ranum_falsify.cli.options.replay import STEP_SUFFIX, ReplayOptions
-from ranum_falsify.cli.output import say
-from ranum_falsify.cli.streams import verdict_stands
+from ranum_falsify.cli.options.models import STEP_SUFFIX, ReplayOptions
+from ranum_falsify.cli.output import say, verdict_stands
 
 
 def run(options: ReplayOptions) -> int:

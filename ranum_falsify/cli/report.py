@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ranum_falsify.cli.options.report import ReportOptions
+from ranum_falsify.cli.files import check_outputs
+from ranum_falsify.cli.options.tools import ReportOptions
 from ranum_falsify.cli.output import say, say_form
-from ranum_falsify.cli.paths import check_outputs
 from ranum_falsify.errors import UsageError
 from ranum_falsify.results.forms import SUITE_MAKERS
 from ranum_falsify.saving import save_together

@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ranum_falsify.cli.commands import COMMANDS, load_options
+from ranum_falsify.cli.commands import COMMANDS, PROGRAM, find_near, load_options
 from ranum_falsify.cli.options.shared import Values
 from ranum_falsify.cli.parser import OptionField, Parser, list_options
-from ranum_falsify.cli.usage import PROGRAM, find_near
 from ranum_falsify.errors import UsageError, reason_of
 from ranum_falsify.option_marks import Option
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
 
 from ranum_falsify.escaping import escape
 
@@ -34,6 +34,14 @@ class ProgressLike(Protocol):
     @property
     def text(self) -> str:
         """The current item."""
+
+
+class Step(NamedTuple):
+    """How far work has got of which no more is known; see `ProgressLike`."""
+
+    stage: str
+    done: float
+    text: str
 
 
 FollowLike = bool | Callable[[Any], None] | None

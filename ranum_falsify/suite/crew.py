@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from multiprocessing.connection import wait
 from typing import Any, Literal, Protocol, Self
@@ -140,29 +140,30 @@ _CLUSTERS = {"slurm": ("dask_jobqueue", "SLURMCluster"), "kubernetes": ("dask_ku
 """Module and class of the clusters that are not on this machine; Dask's configuration has their settings."""
 
 
-def make_crew(runner: str, jobs: int, *, kind: Kind | None = None, scheduler: str | None = None) -> Any:
-    """Return the workers of a cluster, not started yet.
+def make_crew(runner: str, jobs: int, *, kind: Kind | None = None, scheduler: str | None = None) -> Crew:
+    """Return workers, not started yet: those of this machine, unless a cluster is named.
 
     Args:
         runner: Name of the module that answers tasks.
-        jobs: How many workers a cluster gets that is started.
+        jobs: How many workers there are, but for a cluster that is there.
         kind: The cluster to start.
         scheduler: The address of one that is there.
 
     Raises:
         UsageError: A package is missing.
     """
-    crew = _load("ranum_falsify.suite.dask_crew")
-    return crew.DaskCrew(runner, _find_opener(crew, jobs, kind, scheduler))
-
-
-def _find_opener(crew: Any, jobs: int, kind: Kind | None, scheduler: str | None) -> Callable[[], Any]:
+    if kind is None and scheduler is None:
+        return LocalCrew(runner, jobs)
+    dask = _load("ranum_falsify.suite.dask_crew")
     if scheduler is not None:
-        return partial(crew.connect, scheduler)
-    if kind == "local":
-        return partial(crew.local_cluster, jobs)
-    module, name = _CLUSTERS[str(kind)]
-    return partial(crew.scaled_cluster, getattr(_load(module), name), jobs)
+        opener = partial(dask.connect, scheduler)
+    elif kind == "local":
+        opener = partial(dask.local_cluster, jobs)
+    else:
+        module, name = _CLUSTERS[str(kind)]
+        opener = partial(dask.scaled_cluster, getattr(_load(module), name), jobs)
+    crew: Crew = dask.DaskCrew(runner, opener)
+    return crew
 
 
 def _load(module: str) -> Any:

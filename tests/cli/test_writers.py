@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 from ranum_falsify.cli import files
-from ranum_falsify.cli.output import say
-from ranum_falsify.cli.progress import show_progress
+from ranum_falsify.cli.output import say, show_progress
 from ranum_falsify.errors import SaveError
 from ranum_falsify.results import counterexample, text
 from ranum_falsify.results.counterexample import Origin, Saved

@@ -16,7 +16,7 @@ from ranum_falsify.model_builder import ModelBuilder
 from ranum_falsify.suite.planning import plan
 from ranum_falsify.suite.record import Instance, InstanceRecord
 from ranum_falsify.suite.results import ResultsFile, read_records
-from ranum_falsify.suite.running import InstanceLimits, SuiteStanding, run_suite
+from ranum_falsify.suite.running import InstanceLimits, SuiteRun, SuiteStanding
 
 pytest.importorskip("distributed")
 
@@ -28,15 +28,15 @@ RUNNER = "tests.suite.runner"
 def run(crew: DaskCrew, instances: list[Instance], folder: Path) -> dict[str, InstanceRecord]:
     standing = SuiteStanding(total=len(instances))
     with ResultsFile(folder / "results.jsonl", keep=True) as results:
-        run_suite(
-            plan(instances),
-            crew,
-            results,
-            folder / "results.counterexamples",
+        SuiteRun(
+            planned=plan(instances),
+            crew=crew,
+            results=results,
+            folder=folder / "results.counterexamples",
             limits=InstanceLimits(),
             standing=standing,
             show=lambda standing, record: None,
-        )
+        ).run()
     records = list(read_records(folder / "results.jsonl"))
     assert sorted(record.instance.id for record in records) == sorted(one.id for one in instances)
     return {record.instance.id: record for record in records}
