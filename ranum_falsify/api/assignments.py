@@ -141,7 +141,7 @@ def assignment_of(loaded: BoundProblem, example: Counterexample, path: Path) -> 
     Raises:
         SaveError: The format cannot say it.
     """
-    check_expressible(loaded, path)
+    _check_expressible(loaded, path)
     call = loaded.problem.calls[0]
     with Confirmer([call.graph]) as confirmer:
         if example.network:
@@ -155,12 +155,8 @@ def assignment_of(loaded: BoundProblem, example: Counterexample, path: Path) -> 
         raise SaveError(f"{path}: {error}, which the format cannot say; give --save-violation cex.npy") from error
 
 
-def check_expressible(loaded: BoundProblem, path: Path) -> None:
-    """Check that the format can say what a counterexample of a question is: inputs of one model, applied once.
-
-    Raises:
-        SaveError: It cannot.
-    """
+def _check_expressible(loaded: BoundProblem, path: Path) -> None:
+    """Check that the format can say what a counterexample of a question is: inputs of one model, applied once."""
     calls = loaded.problem.calls
     made = [how.title for how in loaded.sources.rewritten.values()]
     if len(calls) == 1 and calls[0].network in loaded.models and loaded.origin.dtype is None and not made:

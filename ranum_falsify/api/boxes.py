@@ -6,7 +6,6 @@ import difflib
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
 from types import EllipsisType
 from typing import Any, Literal
 
@@ -29,24 +28,7 @@ _COLOURS = (1, 3, 4)
 _LEAST_SIDE = 16  # pixels
 
 
-@dataclass(frozen=True, kw_only=True)
-class DefaultRange:
-    """What an input ranges over by default.
-
-    Attributes:
-        lower: Least value.
-        upper: Greatest value.
-        reason: What it is taken for.
-        is_guess: Whether it may be something else.
-    """
-
-    lower: float
-    upper: float
-    reason: str
-    is_guess: bool = False
-
-
-def default_range(graph: Graph, position: int) -> DefaultRange:
+def default_range(graph: Graph, position: int) -> InputRange:
     """Return what an input ranges over unless users say otherwise.
 
     Floating numbers range over [-1, 1], images over [0, 1]: what has such a name, or the shape of one with 1, 3 or 4
@@ -61,27 +43,27 @@ def default_range(graph: Graph, position: int) -> DefaultRange:
     source, details = graph.inputs[position], graph.input_details[position]
     dtype: np.dtype[Any] = np.dtype(details.dtype)
     if graph.source is not None and (strings := string_inputs(graph.source).get(source.name)):
-        return DefaultRange(lower=0, upper=len(strings) - 1, reason="any string")
+        return InputRange(name=source.name, lower=0, upper=len(strings) - 1, default="any string")
     words = set(re.findall("[a-z]+", re.sub(r"([a-z])([A-Z])", r"\1 \2", source.name).lower()))
     if dtype.kind == "b":
-        return DefaultRange(lower=0, upper=1, reason="booleans")
+        return InputRange(name=source.name, lower=0, upper=1, default="booleans")
     uses = find_uses(graph, source)
     if uses.ranges:
         fewest = min(uses.ranges, key=lambda one: one.count)
         upper = min(max(fewest.count - 1, 0), _greatest(dtype))
-        return DefaultRange(lower=0, upper=upper, reason=fewest.meaning)
+        return InputRange(name=source.name, lower=0, upper=upper, default=fewest.meaning)
     if dtype.kind not in "iu":
         if words & _IMAGES or _is_image(tuple(int(size) for size in details.shape)):
-            return DefaultRange(lower=0, upper=1, reason="an image")
-        return DefaultRange(lower=-1, upper=1, reason="floating numbers")
+            return InputRange(name=source.name, lower=0, upper=1, default="an image")
+        return InputRange(name=source.name, lower=-1, upper=1, default="floating numbers")
     if words & _MASKS:
-        return DefaultRange(lower=0, upper=1, reason="a mask")
+        return InputRange(name=source.name, lower=0, upper=1, default="a mask")
     if dtype.itemsize == 1:
         ends = np.iinfo(dtype)
-        return DefaultRange(lower=int(ends.min), upper=int(ends.max), reason=f"all of {dtype}")
+        return InputRange(name=source.name, lower=int(ends.min), upper=int(ends.max), default=f"all of {dtype}")
     lower, upper, reason = _guess(graph, words, [x for x in uses.compared if np.isfinite(x).all()])
-    upper = min(upper, _greatest(dtype))
-    return DefaultRange(lower=max(lower, np.iinfo(dtype).min), upper=upper, reason=reason, is_guess=True)
+    lower, upper = max(lower, np.iinfo(dtype).min), min(upper, _greatest(dtype))
+    return InputRange(name=source.name, lower=lower, upper=upper, default=reason, is_guess=True)
 
 
 def _guess(graph: Graph, words: Set[str], compared: Sequence[np.ndarray]) -> tuple[float, float, str]:
@@ -138,7 +120,7 @@ def ranges_of(graph: Graph, box: BoxLike | None) -> tuple[InputRange, ...]:
     meant = {name: one for name, one in inputs.items() if name not in texts or name in named}
     given = {} if box is None else dict(_map_by_name(box, meant))
     ranges = [
-        make_range(name, given[name], details) if name in given else _default(graph, position)
+        _make_range(name, given[name], details) if name in given else default_range(graph, position)
         for position, (name, details) in enumerate(inputs.items())
     ]
     return tuple(ranges)
@@ -153,13 +135,7 @@ def given_ranges(inputs: Mapping[str, TensorDetails], box: BoxLike | None) -> tu
     if isinstance(box, Mapping):
         box = {name: one for name, one in box.items() if name is ... or name in inputs}
     given = () if box is None else _map_by_name(box, inputs)
-    return tuple(make_range(name, one, inputs[name]) for name, one in given)
-
-
-def _default(graph: Graph, position: int) -> InputRange:
-    name = graph.input_names[position]
-    found = default_range(graph, position)
-    return InputRange(name=name, lower=found.lower, upper=found.upper, default=found.reason)
+    return tuple(_make_range(name, one, inputs[name]) for name, one in given)
 
 
 def _map_by_name(box: BoxLike, inputs: Mapping[str, TensorDetails]) -> Iterator[tuple[str, Range]]:
@@ -184,18 +160,8 @@ def _describe(name: str, details: TensorDetails) -> str:
     return f"{name} ({details.dtype} {list(details.shape)})"
 
 
-def make_range(name: str, given: Range, details: TensorDetails, *, what: str = "box: input") -> InputRange:
-    """Return a range for a tensor.
-
-    Args:
-        name: The tensor.
-        given: What the user says.
-        details: Its shape and dtype.
-        what: What errors call it.
-
-    Raises:
-        UsageError: The range does not fit.
-    """
+def _make_range(name: str, given: Range, details: TensorDetails, *, what: str = "box: input") -> InputRange:
+    """Return a range for a tensor."""
     subject = f"{what} {name!r}"
     if isinstance(given, tuple | list):
         if len(given) != 2:
@@ -312,7 +278,7 @@ def _range(tensor: onnx.TensorProto, weights: WeightsLike, own: Range | None) ->
     if own is not None or isinstance(weights, tuple | list):
         given = weights if own is None else own
         what = "weights:" if own is None else "box: initializer"
-        return make_range(name, given, TensorDetails(tuple(tensor.dims), dtype), what=what)
+        return _make_range(name, given, TensorDetails(tuple(tensor.dims), dtype), what=what)
     if isinstance(weights, bool) or not isinstance(weights, int | float) or not 0 <= weights < math.inf:
         raise UsageError(f"weights={weights!r}: is not a share; give a number from 0, or (lower, upper)")
     values = _read(tensor)

@@ -51,7 +51,7 @@ def take_time(config: Config, seconds: float) -> Config:
     return config if config.timeout is None else replace(config, timeout=max(config.timeout - seconds, 0.0))
 
 
-def kernel_notices(config: SearchConfig, self_check: bool) -> tuple[str, ...]:
+def _kernel_notices(config: SearchConfig, self_check: bool) -> tuple[str, ...]:
     """Check the installed kernels where proofs rest on them; return what users should know of them."""
     return (*PlainTorch.notices(), *(check_kernels().notices if self_check and config.prove else ()))
 
@@ -146,23 +146,15 @@ def _try_rewrites(loaded: BoundProblem, result: Answer, config: ProveConfig, dea
 
 
 def _reserve(loaded: BoundProblem, config: SearchConfig) -> float:
-    """Return how much of the time is for what comes after the answer: `keep_list`, and proofs after rewriting."""
+    """Return how much of the time is for what comes after the answer: `_keep_list`, and proofs after rewriting."""
     if not config.prove or config.timeout is None:
         return 0.0
     parts = (loaded.sources.dtype is not None) + (config.try_rewrites and loaded.problem.is_pure_validity)
     return min(config.prove_timeout, _SHARE * config.timeout) * parts
 
 
-def keep_list(loaded: BoundProblem, config: SearchConfig) -> KeepList | None:
-    """Return the nodes that must stay in float32 for all operators to be proved that can be.
-
-    Args:
-        loaded: The property; None is returned unless it is of converted networks.
-        config: How to prove, and what is left of the timeout; `prove_timeout` is the time for this list too.
-
-    Returns:
-        None where there is no time.
-    """
+def _keep_list(loaded: BoundProblem, config: SearchConfig) -> KeepList | None:
+    """Return the nodes that must stay in float32 for all operators to be proved that can be."""
     if not config.prove or loaded.sources.dtype is None or config.timeout == 0:
         return None
     left = math.inf if config.timeout is None else config.timeout
@@ -333,11 +325,11 @@ def read_in_time(read: Callable[[], T], options: Options, exit: Exit | None = No
 
 def answer_loaded(loaded: BoundProblem, options: Options, refute: Refute = lambda _: None) -> Result:
     """Return the answer to what was loaded."""
-    notices = kernel_notices(options, options.self_check)
+    notices = _kernel_notices(options, options.self_check)
     began = time.monotonic()
     with follow(options.progress) as progress:
         found = answer(loaded, options, notices=notices, progress=progress, refute=refute)
-    kept = keep_list(loaded, take_time(options, time.monotonic() - began))
+    kept = _keep_list(loaded, take_time(options, time.monotonic() - began))
     return Result(answer=found, read=loaded, config=options, kept=kept)
 
 

@@ -41,13 +41,8 @@ from ranum_falsify.process.starting import pause_collector, pause_for_imports, s
 from ranum_falsify.process.thread_turns import turn
 
 
-def rename_tensors(model: onnx.ModelProto, names: Mapping[str, str]) -> onnx.ModelProto:
-    """Return the model with other names of tensors; where another tensor has such a name, that one gives way.
-
-    Args:
-        model: The model.
-        names: New names by old ones; those that the model does not have are passed over.
-    """
+def _rename_tensors(model: onnx.ModelProto, names: Mapping[str, str]) -> onnx.ModelProto:
+    """Return the model with other names of tensors; where another tensor has such a name, that one gives way."""
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     taken = set(_list_names(copy.graph))
@@ -78,7 +73,7 @@ def _rename_within(graph: onnx.GraphProto, names: Mapping[str, str]) -> None:
             _rename_within(child, names)
 
 
-def hold_inputs(model: onnx.ModelProto, values: Mapping[str, np.ndarray]) -> onnx.ModelProto:
+def _hold_inputs(model: onnx.ModelProto, values: Mapping[str, np.ndarray]) -> onnx.ModelProto:
     """Return the model with these inputs as initializers."""
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
@@ -89,18 +84,12 @@ def hold_inputs(model: onnx.ModelProto, values: Mapping[str, np.ndarray]) -> onn
     return copy
 
 
-def run_exporter(
+def _run_exporter(
     module: torch.nn.Module, tensors: Sequence[Tensor], uses: Collection[Use] = (), *, of_torch: bool = True
 ) -> onnx.ModelProto:
     """Return a module as an ONNX model whose nodes note where they come from.
 
     The model notes an operator that PyTorch may compute otherwise, too; see `find_unchecked`.
-
-    Args:
-        module: The module; its arguments and outputs are tensors.
-        tensors: The arguments of an example call.
-        uses: Operators that the module stands for, if it was traced.
-        of_torch: Whether the model is to say what PyTorch computes where the exporter writes something less valid.
     """
     notes = _ExportNotes(set(uses))
     with keep_stacks(), _once(), _with_kernels(notes, of_torch=of_torch), _with_doubles(notes):
@@ -360,9 +349,9 @@ def _forward(step: TrainingStep, *, of_torch: bool) -> onnx.ModelProto:
     # An autocast that begins in the exported call becomes a graph of its own there, which loses lines.
     with under_autocast(step.autocast):
         call, tensors = FlatCall(step.module, step.arguments), list(step.arguments.tensors.values())
-        model = run_exporter(call, tensors, of_torch=of_torch)
+        model = _run_exporter(call, tensors, of_torch=of_torch)
     own = {f"module.{name}": name for name in step.state}
-    return rename_tensors(model, own | _input_names(model, step.arguments))
+    return _rename_tensors(model, own | _input_names(model, step.arguments))
 
 
 def _choose_leaves(module: torch.nn.Module, arguments: Arguments, names: tuple[str, ...]) -> tuple[str, ...]:
@@ -378,11 +367,11 @@ def _choose_leaves(module: torch.nn.Module, arguments: Arguments, names: tuple[s
 
 def _training(step: TrainingStep) -> onnx.ModelProto:
     graph, values, uses = trace_training(step)
-    model = run_exporter(graph, values, uses)
+    model = _run_exporter(graph, values, uses)
     state = step.state
     held = [info.name for info in model.graph.input][: len(state)]
-    model = hold_inputs(model, {name: to_numpy(x.detach().cpu()) for name, x in zip(held, values, strict=False)})
-    return rename_tensors(model, dict(zip(held, state, strict=True)) | _input_names(model, step.arguments))
+    model = _hold_inputs(model, {name: to_numpy(x.detach().cpu()) for name, x in zip(held, values, strict=False)})
+    return _rename_tensors(model, dict(zip(held, state, strict=True)) | _input_names(model, step.arguments))
 
 
 def _input_names(model: onnx.ModelProto, arguments: Arguments) -> dict[str, str]:

@@ -136,7 +136,7 @@ def find_unchecked(program: GraphModule, uses: Collection[Use]) -> str:
     return ""
 
 
-def is_composite(operator: Any) -> bool:
+def _is_composite(operator: Any) -> bool:
     """Tell whether PyTorch itself computes an operator from others; those of interpolation it does not name so."""
     composite = torch._C.DispatchKey.CompositeImplicitAutograd
     return operator._overloadname != "vec" and bool(operator.has_kernel_for_dispatch_key(composite))
@@ -148,7 +148,7 @@ def list_uses(program: GraphModule) -> set[Use]:
     return {
         (str(operator.overloadpacket), dtype_of(node))
         for node, operator in calls
-        if isinstance(operator, OpOverload) and not is_composite(operator)
+        if isinstance(operator, OpOverload) and not _is_composite(operator)
     }
 
 
@@ -167,7 +167,7 @@ def note_uses(formulas: Mapping[Any, Callable[..., Any]], uses: set[Use]) -> dic
                 uses.add((str(operator.overloadpacket), _dtype_of_first(found)))
             return found
 
-        return formula if is_composite(operator) else take_apart
+        return formula if _is_composite(operator) else take_apart
 
     return {operator: note(operator, formula) for operator, formula in formulas.items()}
 

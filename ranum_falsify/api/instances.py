@@ -205,14 +205,7 @@ def _question(given: Mapping[str, Any]) -> ValidityQuestion:
 
 
 def _write(answered: Answered, result: Result, task: Task, patience: float) -> Answered:
-    """Return an answer with its report, and with the files of the counterexample as they will lie by the results.
-
-    Args:
-        answered: The answer.
-        result: What it rests on.
-        task: What it answers.
-        patience: Seconds that are left for what a page draws of it.
-    """
+    """Return an answer with its report, and with the files of the counterexample as they will lie by the results."""
     with tempfile.TemporaryDirectory(prefix="ranum-falsify-") as name:
         folder = Path(name)
         base = base_of(folder / f"{task.stem}.npy")

@@ -71,16 +71,7 @@ def load_networks(
 
 
 def _sample_property(graphs: Mapping[str, Graph], prop: Property, network: str) -> list[dict[str, np.ndarray]]:
-    """Return the least values that a property allows of the inputs of a network, the greatest, and those between.
-
-    Args:
-        graphs: What each network takes.
-        prop: The property.
-        network: The network.
-
-    Raises:
-        PropertyError: It is about more than inputs and operators.
-    """
+    """Return the least values that a property allows of the inputs of a network, the greatest, and those between."""
     problem = reduce(prop.phi, graphs, may_be_empty=prop.is_query)
     variables: Sequence[InputVariable] = (problem.regions or (problem.inputs,))[0]
     bounds = {variable.name: (np.asarray(variable.lower), np.asarray(variable.upper)) for variable in variables}

@@ -98,16 +98,11 @@ def load_model(
     whole = Path(source) if isinstance(source, str | Path) else parse_model(source)
     path = whole if isinstance(whole, Path) else None
     graph = _read_graph(whole, dims, find_samples, strict=strict)
-    return Model(graph=graph, source=fingerprint_of(source), path=path, seconds=time.monotonic() - began)
+    return Model(graph=graph, source=_fingerprint_of(source), path=path, seconds=time.monotonic() - began)
 
 
-def fingerprint_of(source: str | Path | onnx.ModelProto | bytes) -> Fingerprint:
-    """Return what a model is: a file, or bytes in memory.
-
-    Raises:
-        ModelError: These bytes are no model.
-        OSError: The file cannot be read.
-    """
+def _fingerprint_of(source: str | Path | onnx.ModelProto | bytes) -> Fingerprint:
+    """Return what a model is: a file, or bytes in memory."""
     if isinstance(source, str | Path):
         return fingerprint(Path(source))
     data = source if isinstance(source, bytes) else parse_model(source).SerializeToString(deterministic=True)
@@ -307,7 +302,7 @@ class Runnable:
         """
         if self.path is not None:
             return fingerprint(self.path)
-        return self.given.source if isinstance(self.given, Model) else fingerprint_of(self.given)
+        return self.given.source if isinstance(self.given, Model) else _fingerprint_of(self.given)
 
 
 def share_dims(models: Mapping[str, Runnable], dims: Mapping[str, int]) -> dict[str, dict[str, int]]:

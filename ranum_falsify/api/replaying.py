@@ -33,18 +33,8 @@ from ranum_falsify.verify.replay.replayer import Finding
 _LONGEST, _SHOWN = 1000, 100
 
 
-def build_network(text: str, names: Collection[str], load: Callable[[str], Graph]) -> Graph:
-    """Return the network that a text means.
-
-    Args:
-        text: A name, `NETWORK[2:-3, 1]`, `free(NETWORK, 'W')` or `NETWORK.compose(NETWORK)`.
-        names: Names of networks.
-        load: Returns the network of a name.
-
-    Raises:
-        UsageError: The text means no network, or one of another name.
-        ModelError: A model cannot be read, or has no such part.
-    """
+def _build_network(text: str, names: Collection[str], load: Callable[[str], Graph]) -> Graph:
+    """Return the network that a text means."""
 
     def build(node: ast.expr) -> Graph:
         match node:
@@ -314,7 +304,7 @@ class ReplayRequest:
             graph = self.networks[name].read(sizes[name], find_samples=find_samples).graph
             return graph if origin.dtype is None else convert_precision(graph, origin.dtype)
 
-        return build_network(case.network, self.networks, read_whole)
+        return _build_network(case.network, self.networks, read_whole)
 
     def _note_unread(self) -> list[str]:
         """Return a notice where the user names a property that is not needed."""

@@ -92,7 +92,7 @@ def find_line(frame: FrameType | None) -> tuple[str, int] | None:
     return installed
 
 
-def parse_frames(stack_trace: str) -> list[StackFrame]:
+def _parse_frames(stack_trace: str) -> list[StackFrame]:
     """Return the frames of a formatted traceback, the outermost first."""
     return [
         StackFrame(match["file"], int(match["line"]), (match["code"] or "").strip())
@@ -126,7 +126,7 @@ def _read_note(node: onnx.NodeProto) -> Source | None:
     notes = {entry.key: entry.value for entry in node.metadata_props}
     trace = notes.get(_STACK, "")
     path = _module_path(_parse_names(notes.get(_SCOPES, "[]"))[:-1])
-    frame = find_innermost(parse_frames(trace))
+    frame = find_innermost(_parse_frames(trace))
     if frame is None:
         return Source(module_path=path) if path else None
     return Source(frame.file, frame.line, frame.code, path, trace.startswith(BACKWARD))

@@ -132,11 +132,7 @@ def check_paths(options: object) -> None:
 
 
 def _check_file(path: Path, wanted: str) -> None:
-    """Check that a file exists, and is no model of another format.
-
-    Raises:
-        UsageError: It does not, or is.
-    """
+    """Check that a file exists, and is no model of another format."""
     may_be_folder = wanted.startswith("a folder")
     if path.is_dir() and may_be_folder:
         return
@@ -179,15 +175,7 @@ def base_for(options: AskOptions) -> Base | None:
 
 
 def _check_reports(options: AskOptions, others: Mapping[Path, str]) -> None:
-    """Check that the reports of a run can be written, each to a file of its own.
-
-    Args:
-        options: Which.
-        others: The other files of this run, by the options that name them.
-
-    Raises:
-        UsageError: One cannot be written.
-    """
+    """Check that the reports of a run can be written, each to a file of its own."""
     proof = {} if options.proof is None else {"--proof": options.proof}
     check_outputs({**list_reports(options), **proof}, others)
 

@@ -125,11 +125,7 @@ def _print_long_help(parser: Parser) -> None:
 
 
 def _require(name: str, parser: Parser, given: Values) -> None:
-    """Check that arguments are given that are required.
-
-    Raises:
-        UsageError: One is not.
-    """
+    """Check that arguments are given that are required."""
     for option in parser.options:
         if isinstance(option.mark, Argument) and option.default is MISSING and not given.get(option.field):
             own = "" if name == MAIN else name
@@ -139,11 +135,7 @@ def _require(name: str, parser: Parser, given: Values) -> None:
 
 
 def _read_file(name: str, parser: Parser, typed: Values) -> Values:
-    """Return what a file gives a command.
-
-    Raises:
-        UsageError: The file is invalid.
-    """
+    """Return what a file gives a command."""
     with suppress(FileNotFoundError):  # the working folder was deleted
         found = None if typed.get("isolated") else find_settings(Path.cwd())
         if found is not None:

@@ -59,11 +59,7 @@ class _PartsReader:
         self.path = paths[0]
 
     def read(self) -> Iterator[InstanceRecord]:
-        """Yield the records.
-
-        Raises:
-            UsageError: A file cannot be read, or two of them hold an instance.
-        """
+        """Yield the records."""
         places: dict[str, Path] = {}
         for path in self._paths:
             self.path = path

@@ -165,11 +165,7 @@ class _Key:
     folder: Path
 
     def to_words(self, value: Any) -> Iterator[str]:
-        """Yield the words that give the option a value.
-
-        Raises:
-            ValueError: The option does not take such a value.
-        """
+        """Yield the words that give the option a value."""
         mark, name = self.option.mark, self.name
         assert isinstance(mark, Option)
         several = value if isinstance(value, list) else [value]

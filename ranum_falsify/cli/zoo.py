@@ -185,11 +185,7 @@ def _write(model: ZooModel, folder: Path, options: ZooBuild, *, safe: bool) -> I
 
 
 def _folder(path: Path | None) -> Path:
-    """Return a folder that the user named, made where its parent exists; else one in the user's cache.
-
-    Raises:
-        UsageError: It cannot be made, or the user has no cache.
-    """
+    """Return a folder that the user named, made where its parent exists; else one in the user's cache."""
     if path is None:
         cache = cache_folder()
         if cache is None:

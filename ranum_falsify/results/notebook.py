@@ -114,11 +114,7 @@ _MOST = 1e38
 
 
 def _axes(axes: Any, width: float) -> Any:
-    """Return axes to draw on.
-
-    Raises:
-        UsageError: matplotlib is not installed.
-    """
+    """Return axes to draw on."""
     if axes is not None:
         return axes
     try:

@@ -199,7 +199,7 @@ class Float32:
     open_regardless: tuple[NodeName, ...]
 
 
-def float32_of(found: KeepList | None) -> Float32 | None:
+def _float32_of(found: KeepList | None) -> Float32 | None:
     """Return what reports hold of a list."""
     if found is None:
         return None
@@ -313,7 +313,7 @@ def make_report(
         assumptions=grounds_of(result.assumptions),
         versions=versions(),
         illustration=illustration,
-        float32=float32_of(kept),
+        float32=_float32_of(kept),
     )
 
 

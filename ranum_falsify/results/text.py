@@ -57,7 +57,7 @@ def report(
     """
     yield _verdict(result)
     if len({one.verdict for one in result.sizes}) > 1:
-        yield describe_sizes(result.sizes)
+        yield _describe_sizes(result.sizes)
     yield from _write_violated(result, saved, verbosity, network_count)
     if result.counterexample is not None and not any(op.verdict == "violated" for op in result.operators):
         yield from _classic(result, saved)
@@ -191,7 +191,7 @@ def _verdict(result: Answer) -> str:
     if result.verdict == "unknown" and left and all(operator.proved_after_rewriting for operator in left):
         ended = f"; proved after rewriting{ended}"
     about = scope(runtimes, forward=_is_forward(result), assumptions=result.assumptions)
-    sizes = f", for {ranged(result.sizes)}" if result.sizes and result.verdict != "violated" else ""
+    sizes = f", for {_ranged(result.sizes)}" if result.sizes and result.verdict != "violated" else ""
     masked = sum(operator.verdict == "masked" and not operator.after for operator in left)
     shown = " on outputs" if masked and result.verdict != "violated" else ""
     beside = f"; {plural(masked, 'masked operator')}" if masked else ""
@@ -347,14 +347,14 @@ def _write_timing(result: Answer) -> str:
 _MOST_NAMED = 6
 
 
-def ranged(outcomes: Sequence[SizeOutcome]) -> str:
+def _ranged(outcomes: Sequence[SizeOutcome]) -> str:
     """Return all the sizes that were asked about, such as `batch = 1..2, seq = 1..64`."""
     names = list(outcomes[0].dims)
     varying = {name: sorted({one.dims[name] for one in outcomes}) for name in names}
     return ", ".join(f"{name} = {_spans(values)}" for name, values in varying.items())
 
 
-def describe_sizes(outcomes: Sequence[SizeOutcome]) -> str:
+def _describe_sizes(outcomes: Sequence[SizeOutcome]) -> str:
     """Return which sizes have which verdict, as one line."""
     groups: dict[str, list[Mapping[str, int]]] = {}
     for one in outcomes:

@@ -36,19 +36,8 @@ def hold(data: bytes) -> bytes:
     return data
 
 
-def answer_there(suite: str, runner: str, version: str, task: Task, contents: Mapping[str, bytes]) -> Answered:
-    """Answer a task on the machine of a Dask worker.
-
-    Args:
-        suite: What identifies the suite.
-        runner: Name of the module that answers tasks.
-        version: Version of this package where the suite was started.
-        task: The task.
-        contents: What its files hold, by hash.
-
-    Raises:
-        SuiteError: The package is not the same here, or does not start.
-    """
+def _answer_there(suite: str, runner: str, version: str, task: Task, contents: Mapping[str, bytes]) -> Answered:
+    """Answer a task on the machine of a Dask worker."""
     if version != __version__:
         raise SuiteError(f"workers have ranum-falsify {__version__}, not {version}; install the same version there")
     places = {path: str(_place(bundle, contents)) for path, bundle in task.bundles.items()}
@@ -67,7 +56,7 @@ def answer_there(suite: str, runner: str, version: str, task: Task, contents: Ma
     return answered
 
 
-def end_there(suite: str) -> None:
+def _end_there(suite: str) -> None:
     """End the workers of a suite, and what they work on."""
     for key in [key for key in _workers if key[0] == suite]:
         _workers.pop(key).close()
@@ -188,7 +177,7 @@ class DaskCrew:
         try:
             if self._client.status == "running":
                 self._client.cancel([future for _, future in self._tasks.values()])
-                self._client.run(end_there, self._suite, on_error="ignore")
+                self._client.run(_end_there, self._suite, on_error="ignore")
         finally:
             self._stack.close()
 
@@ -210,7 +199,7 @@ class DaskCrew:
         places = {digest: Path(path).parent / name for path, b in task.bundles.items() for name, digest in b.items()}
         contents = {digest: self._send(digest, place) for digest, place in places.items()}
         future = self._client.submit(
-            answer_there,
+            _answer_there,
             self._suite,
             self._runner,
             __version__,

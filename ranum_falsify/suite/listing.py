@@ -61,14 +61,14 @@ def read_rows(path: Path, wanted: str = _WANTED) -> list[list[str]]:
         raise UsageError(f"{path}: is no table of values separated by commas ({error}); correct it") from error
 
 
-def find_present(folder: Path, name: str) -> str:
+def _find_present(folder: Path, name: str) -> str:
     """Return the path of a file that a list names, or of the same compressed by gzip where that is what is there."""
     path = Path(os.path.normpath(folder / name))
     compressed = path.with_name(f"{path.name}.gz")
     return str(compressed if not path.exists() and compressed.exists() else path)
 
 
-def make_unique(names: Iterable[str]) -> list[str]:
+def _make_unique(names: Iterable[str]) -> list[str]:
     """Return names of which repeated ones have a number."""
     seen: dict[str, int] = {}
     found = []
@@ -99,16 +99,8 @@ It raises UsageError.
 """
 
 
-def read_toml(path: Path, read_options: ReadOptions) -> Iterator[Instance]:
-    """Yield the instances of a suite.
-
-    Args:
-        path: Its file; paths in it are relative to its folder.
-        read_options: Reads the options of a group.
-
-    Raises:
-        UsageError: It is not of this form, or a pattern matches no file.
-    """
+def _read_toml(path: Path, read_options: ReadOptions) -> Iterator[Instance]:
+    """Yield the instances of a suite."""
     try:
         data = tomllib.loads(read_text(path))
     except (ValueError, RecursionError) as error:
@@ -170,11 +162,7 @@ class _Group:
         return os.path.normpath(self._folder / name)
 
     def _files(self, key: str) -> list[str]:
-        """Return the files that patterns match, relative to the suite, each once.
-
-        Raises:
-            UsageError: One matches none.
-        """
+        """Return the files that patterns match, relative to the suite, each once."""
         given = self._table.get(key, [])
         patterns: Sequence[Any] = [given] if isinstance(given, str) else given
         if not isinstance(patterns, list) or not all(isinstance(each, str) for each in patterns):
@@ -192,16 +180,8 @@ class _Group:
         return list(found)
 
 
-def read_vnncomp(path: Path, rows: Sequence[Sequence[str]]) -> Iterator[Instance]:
-    """Yield the instances of a list.
-
-    Args:
-        path: Its file; its folder is the category, and what files are relative to.
-        rows: Its rows.
-
-    Raises:
-        UsageError: A row is not of this form.
-    """
+def _read_vnncomp(path: Path, rows: Sequence[Sequence[str]]) -> Iterator[Instance]:
+    """Yield the instances of a list."""
     category = path.resolve().parent.name
     for number, row in enumerate(rows, 1):
         if len(row) not in (2, 3):
@@ -213,8 +193,8 @@ def read_vnncomp(path: Path, rows: Sequence[Sequence[str]]) -> Iterator[Instance
             category=category,
             model=model,
             property=prop,
-            networks={"": find_present(path.parent, model)},
-            property_path=find_present(path.parent, prop),
+            networks={"": _find_present(path.parent, model)},
+            property_path=_find_present(path.parent, prop),
             options={"n_starts": -1},
             timeout=timeout,
         )
@@ -240,21 +220,13 @@ _NEEDED = ("problem_id", "property_filename", "network_names", "network_filename
 _SEPARATOR = ":"
 
 
-def is_dnnv(rows: Sequence[Sequence[str]]) -> bool:
+def _is_dnnv(rows: Sequence[Sequence[str]]) -> bool:
     """Tell whether the first row of a list names DNNV's columns."""
     return bool(rows) and set(_NEEDED) <= set(rows[0])
 
 
-def read_dnnv(path: Path, rows: Sequence[Sequence[str]]) -> Iterator[Instance]:
-    """Yield the problems of a list.
-
-    Args:
-        path: Its file; its folder is the category, and what files are relative to.
-        rows: Its rows, the first of which names the columns.
-
-    Raises:
-        UsageError: A row is not of this form.
-    """
+def _read_dnnv(path: Path, rows: Sequence[Sequence[str]]) -> Iterator[Instance]:
+    """Yield the problems of a list."""
     category = path.resolve().parent.name
     for number, row in enumerate(rows[1:], 2):
         if len(row) != len(rows[0]):
@@ -267,8 +239,8 @@ def read_dnnv(path: Path, rows: Sequence[Sequence[str]]) -> Iterator[Instance]:
             category=category,
             model=" ".join(networks.values()),
             property=" ".join([cells["property_filename"], *(f"{name}={text}" for name, text in parameters.items())]),
-            networks={name: find_present(path.parent, file) for name, file in networks.items()},
-            property_path=find_present(path.parent, cells["property_filename"]),
+            networks={name: _find_present(path.parent, file) for name, file in networks.items()},
+            property_path=_find_present(path.parent, cells["property_filename"]),
             parameters=parameters,
         )
 
@@ -305,7 +277,7 @@ def list_instances(path: Path, read_options: ReadOptions) -> list[Instance]:
     found = [instance for each in lists for instance in _read(each, read_options)]
     if not found:
         raise UsageError(f"{path}: lists no instances; add some")
-    ids = make_unique(instance.id for instance in found)
+    ids = _make_unique(instance.id for instance in found)
     return [replace(instance, id=name) for instance, name in zip(found, ids, strict=True)]
 
 
@@ -324,7 +296,7 @@ def _find_own(folder: Path) -> list[Path]:
 
 def _read(path: Path, read_options: ReadOptions) -> Iterator[Instance]:
     if path.suffix == ".toml":
-        yield from read_toml(path, read_options)
+        yield from _read_toml(path, read_options)
         return
     rows = read_rows(path)
-    yield from read_dnnv(path, rows) if is_dnnv(rows) else read_vnncomp(path, rows)
+    yield from _read_dnnv(path, rows) if _is_dnnv(rows) else _read_vnncomp(path, rows)
