@@ -17,7 +17,7 @@ from ranum_falsify.config import library_of
 from ranum_falsify.domain.kernels import Record, families
 from ranum_falsify.network.resource_limits import limits_memory
 from ranum_falsify.results.plain import versions
-from ranum_falsify.results.progress import Step
+from ranum_falsify.results.progress import ProgressStep
 from ranum_falsify.selfcheck import LIBRARIES, Outcome, family_here, processor, release_of, unmeasured
 
 
@@ -28,7 +28,7 @@ def run(options: DoctorOptions) -> int:
         with show_progress() as display:
             for runtime in unmeasured():
                 for function, done in measure_kernels(runtime):
-                    display(Step(f"measuring {LIBRARIES[runtime]} {release_of(runtime)}", done, function))
+                    display(ProgressStep(f"measuring {LIBRARIES[runtime]} {release_of(runtime)}", done, function))
     say(describe(check_kernels() if options.self_check else None))
     return 0
 

@@ -19,7 +19,7 @@ from ranum_falsify.cli.output import complain, say, show_progress
 from ranum_falsify.cli.parser import Parser
 from ranum_falsify.cli.settings_file import SettingsFile
 from ranum_falsify.errors import RanumFalsifyError, UsageError
-from ranum_falsify.results.progress import ProgressDisplay, Step
+from ranum_falsify.results.progress import ProgressDisplay, ProgressStep
 from ranum_falsify.saving import save_together
 from ranum_falsify.suite.cactus import cactus_plot
 from ranum_falsify.suite.comparison import compare, read_entries, read_times
@@ -69,7 +69,7 @@ def _follow(display: ProgressDisplay, verbosity: int) -> Callable[[SuiteStanding
             complain([f"{record.instance.id}: {record.status} ({seconds:.2f} s){detail}"])
         left = "" if standing.seconds_left is None else f", about {_describe_seconds(standing.seconds_left)} left"
         text = f"{standing.done}/{standing.total}, {len(standing.running)} running, {_describe_counts(standing)}{left}"
-        display(Step("suite", standing.done / standing.total, text))
+        display(ProgressStep("suite", standing.done / standing.total, text))
 
     return show
 

@@ -36,7 +36,7 @@ class ProgressLike(Protocol):
         """The current item."""
 
 
-class Step(NamedTuple):
+class ProgressStep(NamedTuple):
     """How far work has got of which no more is known; see `ProgressLike`."""
 
     stage: str
