@@ -112,7 +112,7 @@ def _repeat(rank: int, x: Any, output_size: Sequence[int] | None, *scales: Any) 
         (scales,) = scales
     for axis, (given, size, scale) in enumerate(_pair(list(x.shape)[-rank:], output_size, scales), start=-rank):
         places = _apply(lambda rows: kernel(rows, [size], scale), given).argmax(1)  # noqa: B023
-        x = operators().Gather(x, constant(places), axis=axis)
+        x = op.Gather(x, constant(places), axis=axis)
     return x
 
 
@@ -142,7 +142,7 @@ def _average_backward(gradient: Any, x: Any) -> Any:
         places = np.arange(given)[:, None]
         matrices.append((starts <= places) & (places < ends))
         counts = (ends - starts).astype(np.float32).reshape([made] + [1] * (rank - 1 - axis))
-        divided = operators().Div(divided, operators().CastLike(constant(counts), gradient))
+        divided = op.Div(divided, op.CastLike(constant(counts), gradient))
     return _multiply(divided, matrices, like=gradient)
 
 
@@ -161,25 +161,30 @@ def _multiply(x: Any, matrices: Sequence[Matrix], like: Any = None) -> Any:
     kind = np.float64 if _wide(like) is torch.float64 else np.float32
     terms = [int(np.count_nonzero(matrix, axis=1).max()) for matrix in matrices]
     parts = max(4, 2 ** math.ceil(math.log2((math.prod(terms) + 8) / sum(terms))))
-    wide = operators().Cast(x, to=onnx.helper.np_dtype_to_tensor_dtype(np.dtype(kind)))
+    wide = op.Cast(x, to=onnx.helper.np_dtype_to_tensor_dtype(np.dtype(kind)))
     for axis, matrix in enumerate(matrices, start=rank - len(matrices)):
         scaled = np.tile((matrix.T / parts).astype(kind), (parts, 1))
         order = [*range(axis), *range(axis + 1, rank), axis]
         back = [*range(axis), rank - 1, *range(axis, rank - 1)]
-        rows = operators().Concat(*[operators().Transpose(wide, perm=order)] * parts, axis=-1)
-        wide = operators().Transpose(operators().MatMul(rows, constant(scaled)), perm=back)
-    return operators().CastLike(wide, like)
+        rows = op.Concat(*[op.Transpose(wide, perm=order)] * parts, axis=-1)
+        wide = op.Transpose(op.MatMul(rows, constant(scaled)), perm=back)
+    return op.CastLike(wide, like)
 
 
-def operators() -> Any:
-    """Return ONNX's operators, which onnxscript offers as functions."""
-    from onnxscript import opset18
+class _Operators:
+    """ONNX's operators, which onnxscript offers as functions; it is imported late."""
 
-    return opset18
+    def __getattr__(self, name: str) -> Any:
+        from onnxscript import opset18
+
+        return getattr(opset18, name)
+
+
+op: Any = _Operators()
 
 
 def constant(values: np.ndarray[Any, np.dtype[Any]]) -> Any:
     """Return a constant of the type and the shape of an array."""
     from onnxscript import ir
 
-    return operators().Constant(value=ir.tensor(values))
+    return op.Constant(value=ir.tensor(values))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,7 @@ def lines(
         assumptions: What a proof of the repaired model rests on.
         verbosity: -1 the best repair alone, 1 with the difference of the graphs.
     """
-    yield f"to repair: {_list(_title(found, node) for node in found.hazards)}"
+    yield f"to repair: {plain.list_some((_title(found, node) for node in found.hazards), _MOST_NODES)}"
     if not found.repairs:
         late = "" if found.is_complete else " in time; --timeout gives more"
         yield f"no repair was found{late}"
@@ -72,7 +72,7 @@ def _repair(repair: Repair, number: int, verbosity: int) -> Iterator[str]:
     for change in repair.changes:
         yield from (f"  {line}" for line in _change(change))
     if repair.left:
-        yield f"  still open: {_list(repair.left)}"
+        yield f"  still open: {plain.list_some(repair.left, _MOST_NODES)}"
     if repair.outputs is not None:
         if repair.outputs.samples:
             yield f"  outputs: {_outputs(repair.outputs)}"
@@ -91,7 +91,7 @@ def _repair(repair: Repair, number: int, verbosity: int) -> Iterator[str]:
 
 def _change(change: Change) -> Iterator[str]:
     if change.kind == "rewrite":
-        yield f"{change.text} in place of {_list(change.node.split(', '))}"
+        yield f"{change.text} in place of {plain.list_some(change.node.split(', '), _MOST_NODES)}"
     else:
         yield f"{change.text} before {change.node}" if change.node else change.text
         if change.unchanged:
@@ -136,12 +136,6 @@ def _beyond(change: OutputChange) -> str:
         f"wrong by {change.beyond:.2g} at most, compared with real numbers, where the original is not finite, and the "
         f"formula has a value (of {plural(change.broken, 'input')} on which the original is not valid)"
     )
-
-
-def _list(names: Iterator[str] | Sequence[str]) -> str:
-    known = list(names)
-    more = f" and {len(known) - _MOST_NODES} more" if len(known) > _MOST_NODES else ""
-    return ", ".join(known[:_MOST_NODES]) + more
 
 
 def as_json(found: Repairs, *, output: Path | None, seconds: float, assumptions: Assumptions | None) -> dict[str, Any]:

@@ -1,9 +1,10 @@
-"""What reports for other programs have in common: records as strict JSON holds them, and versions."""
+"""What reports have in common: records as strict JSON holds them, names, and versions."""
 
 from __future__ import annotations
 
 import math
 import platform
+from collections.abc import Iterable
 from contextlib import suppress
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -19,6 +20,13 @@ from ranum_falsify.version import __version__
 def as_json(record: object) -> Any:
     """Return a record of dataclasses, mappings, sequences and numbers; those that are not finite are text."""
     return _finite(msgspec.to_builtins(record, enc_hook=methodcaller("item")))
+
+
+def list_some(names: Iterable[str], most: int) -> str:
+    """Return so many names, and how many more there are."""
+    known = list(names)
+    more = f" and {len(known) - most} more" if len(known) > most else ""
+    return f"{', '.join(known[:most])}{more}"
 
 
 def pick(record: object, names: str) -> dict[str, Any]:

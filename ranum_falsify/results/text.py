@@ -9,6 +9,7 @@ import shlex
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -16,6 +17,7 @@ from ranum_falsify.config import RUNTIMES, ViolationKind
 from ranum_falsify.network.messages import show_number, show_range
 from ranum_falsify.results.assumptions import as_text, scope, steep_notice
 from ranum_falsify.results.counterexample import Saved
+from ranum_falsify.results.plain import list_some
 from ranum_falsify.results.run_report import STAGES, ReportedOperator
 from ranum_falsify.verify.search.result import KIND_NAMES, Answer, OperatorRecord, OperatorResult, SizeOutcome
 
@@ -40,7 +42,7 @@ _OPTIMISATIONS = {
     "default": "only with ONNX Runtime's default graph optimisations",
 }
 _MOST_OPERANDS = 8
-_MOST_CAUSES = 3
+_names = partial(list_some, most=3)
 
 
 def report(
@@ -327,11 +329,6 @@ def _state(operator: OperatorResult) -> str:
     if operator.after:
         return f"open only because of {_names(operator.after)}"
     return f"open because of {_names(operator.inside)} inside it" if operator.inside else operator.constraint
-
-
-def _names(names: Sequence[str]) -> str:
-    more = len(names) - _MOST_CAUSES
-    return ", ".join(names[:_MOST_CAUSES]) + (f" and {more} more" if more > 0 else "")
 
 
 def _counts(counts: Counter[str]) -> str:
