@@ -10,9 +10,9 @@ ROOT = Path(__file__).resolve().parent.parent
 # Lines that each room of the package may hold.  A room that needs more says why in the commit that raises its budget;
 # one that shrinks by a twentieth lowers it.
 BUDGETS = {
-    "api": 8900,
+    "api": 8720,
     "checker": 1770,
-    "cli": 4800,
+    "cli": 4760,
     "domain": 15390,
     "monitor": 1380,
     "network": 6600,
@@ -20,10 +20,10 @@ BUDGETS = {
     "process": 600,
     "properties": 4800,
     "repair": 3430,
-    "results": 3460,
+    "results": 3360,
     "rewrite": 11530,
     "selfcheck": 1580,
-    "suite": 2210,
+    "suite": 2150,
     "the modules beside them": 2550,
     "verify": 12220,
     "witness": 3810,

@@ -41,10 +41,6 @@ class Assignment:
 def write_assignment(inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> bytes:
     """Return a counterexample as text; each number is exact.
 
-    Args:
-        inputs: An array for each input of the model.
-        outputs: An array for each output.
-
     Raises:
         ValueError: One holds no numbers.
     """
@@ -133,11 +129,6 @@ def save_assignments(answer: Answer, loaded: BoundProblem, path: Path) -> Saved:
 def assignment_of(loaded: BoundProblem, example: Counterexample, path: Path) -> bytes:
     """Return a counterexample as text.
 
-    Args:
-        loaded: What it is of.
-        example: The counterexample.
-        path: The file that it is for, which errors name.
-
     Raises:
         SaveError: The format cannot say it.
     """
@@ -187,10 +178,6 @@ def _find_feeds(loaded: BoundProblem, example: Counterexample, confirmer: Confir
 def split_inputs(path: Path, inputs: Sequence[tuple[str, tuple[int, ...], np.dtype[Any]]]) -> dict[str, np.ndarray]:
     """Return the inputs that a file assigns, by name.
 
-    Args:
-        path: The file.
-        inputs: Name, shape and element type of each input, in order.
-
     Raises:
         UsageError: It cannot be read, or assigns another number of elements.
     """
@@ -221,14 +208,7 @@ def _as_array(path: Path, begin: int, texts: Sequence[str], dtype: np.dtype[Any]
 
 
 def differences(path: Path, given: Assignment, graph: Graph, feeds: Mapping[str, np.ndarray]) -> list[str]:
-    """Return a notice where the outputs of a file are not those of ONNX Runtime.
-
-    Args:
-        path: The file.
-        given: What it holds.
-        graph: The model.
-        feeds: The inputs that the file assigns.
-    """
+    """Return a notice where the outputs of a file are not those of ONNX Runtime."""
     if not given.outputs:
         return []
     with Confirmer([graph]) as confirmer:

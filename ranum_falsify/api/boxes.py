@@ -106,10 +106,6 @@ BoxLike = Range | Mapping[str | EllipsisType, Range]
 def ranges_of(graph: Graph, box: BoxLike | None) -> tuple[InputRange, ...]:
     """Return the range of each input of a graph.
 
-    Args:
-        graph: The graph.
-        box: What the user says; inputs that it leaves out range over what `default_range` says.
-
     Raises:
         UsageError: The box does not fit the inputs.
     """

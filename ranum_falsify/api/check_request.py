@@ -53,11 +53,7 @@ class ValidityQuestion:
     ranges: Sequence[InputRange] | None = None
 
     def __post_init__(self) -> None:
-        """Check the passes.
-
-        Raises:
-            UsageError: They are no list, or there are none for the files that register some.
-        """
+        """Check the passes."""
         if isinstance(self.passes, str):
             raise UsageError(f"passes={self.passes!r}: is no list; give [{self.passes!r}]")
         if self.imports and not self.passes:
@@ -144,17 +140,7 @@ class ValidityQuestion:
 
 
 def load_statement(statement: Statement, model: Model, *, dtype: HalfPrecision | None = None) -> BoundProblem:
-    """Reduce what is asked of a model.
-
-    Args:
-        statement: The question.
-        model: The model.
-        dtype: Half precision that it is converted to.
-
-    Raises:
-        PropertyError: The question does not fit the model.
-        ModelError: The model cannot be converted.
-    """
+    """Reduce what is asked of a model."""
     loaded = load(Property(phi=statement.expression(), name="check"), {NETWORK: model}, dtype=dtype)
     return replace(loaded, notices=(*statement.notices, *loaded.notices), default_inputs=statement.defaults)
 

@@ -181,10 +181,6 @@ T = TypeVar("T")
 def take(options: Mapping[str, Any], **defaults: Any) -> Options:
     """Return options that were given by keyword.
 
-    Args:
-        options: The options.
-        **defaults: Values in place of None.
-
     Raises:
         TypeError: There is no such option.
         UsageError: An option does not take its value.
@@ -273,15 +269,7 @@ def _ask(model: ModelLike | Mapping[str, ModelLike], property: PropertyLike, opt
 
 
 def ask_all_sizes(options: Options, ask: Callable[[Options], Result]) -> Result:
-    """Ask about every size of the symbolic dimensions that have a range, in the time of one run.
-
-    Args:
-        options: The options.
-        ask: Asks about one size of each.
-
-    Returns:
-        The answer about all of them; what it shows beside the verdict is about one.
-    """
+    """Ask about every size of the symbolic dimensions that have a range, in the time of one run."""
     sizes = list_sizes(options.dims)
 
     def ask_one(one: Mapping[str, int], share: float | None) -> Result:

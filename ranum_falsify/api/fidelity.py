@@ -115,12 +115,7 @@ Use = tuple[str, torch.dtype | None]
 
 
 def find_unchecked(program: GraphModule, uses: Collection[Use]) -> str:
-    """Return an operator that PyTorch may compute otherwise than its export, with its type; "" if there is none.
-
-    Args:
-        program: The program that was exported, in the operators that were translated.
-        uses: Operators of the module, which formulas may stand for in the program.
-    """
+    """Return an operator that PyTorch may compute otherwise than its export, with its type; "" if there is none."""
     for name, dtype in sorted(uses, key=str):
         if why := _describe(name, dtype):
             return why
@@ -153,12 +148,7 @@ def list_uses(program: GraphModule) -> set[Use]:
 
 
 def note_uses(formulas: Mapping[Any, Callable[..., Any]], uses: set[Use]) -> dict[Any, Callable[..., Any]]:
-    """Return formulas by operator that note the operator where they take one apart.
-
-    Args:
-        formulas: Formulas by operator; those that return NotImplemented leave it as it is.
-        uses: Where it is noted.
-    """
+    """Return formulas by operator that note the operator where they take one apart."""
 
     def note(operator: Any, formula: Callable[..., Any]) -> Callable[..., Any]:
         def take_apart(*args: Any, **kwargs: Any) -> Any:

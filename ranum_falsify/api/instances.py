@@ -82,12 +82,7 @@ def prepare(*, clean: bool) -> None:
 
 
 def answer(task: Task) -> Answered:
-    """Answer an instance.
-
-    Raises:
-        RanumFalsifyError: Its files or options are invalid.
-        TypeError: There is no such option.
-    """
+    """Answer an instance."""
     began = time.monotonic()
     optimiser.borrow()
     places = _Places(task.places, Path(task.folder))

@@ -144,11 +144,6 @@ class BoundProblem:
 def load(prop: Property, models: Mapping[str, Model], *, dtype: HalfPrecision | None = None) -> BoundProblem:
     """Reduce a property over models.
 
-    Args:
-        prop: The property.
-        models: Models by the names that the property gives the networks.
-        dtype: Half precision that the networks are converted to, None to leave them as they are.
-
     Raises:
         PropertyError: The property does not fit the networks.
         ModelError: A network cannot be converted, or has no such part.

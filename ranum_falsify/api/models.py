@@ -276,11 +276,7 @@ class Runnable:
         return load_model(self.path or self.load(), dims=dims, strict=strict, find_samples=find_samples)
 
     def read_for(self, feeds: Mapping[str, np.ndarray]) -> Graph | None:
-        """Return the graph of the model, in the sizes of arrays; None if that cannot be read.
-
-        Args:
-            feeds: One array per input.
-        """
+        """Return the graph of the model, in the sizes of arrays; None if that cannot be read."""
         try:
             return self.read(_find_sizes(self.load(), feeds), find_samples=lambda _: [feeds]).graph
         except RanumFalsifyError:
@@ -295,11 +291,7 @@ class Runnable:
         return self.fingerprint().sha256 if self.path is None else file_hash(self.path)
 
     def fingerprint(self) -> Fingerprint:
-        """Return what it is.
-
-        Raises:
-            OSError: Its file cannot be read.
-        """
+        """Return what it is."""
         if self.path is not None:
             return fingerprint(self.path)
         return self.given.source if isinstance(self.given, Model) else _fingerprint_of(self.given)

@@ -99,12 +99,7 @@ def _box_of(exported: Exported, graph: Graph, box: BoxLike | None) -> BoxLike:
 
 @dataclass(frozen=True)
 class _Blame:
-    """Shows what was found on the module itself.
-
-    Attributes:
-        exported: The module.
-        options: What the answer is about.
-    """
+    """Shows what was found on the module itself."""
 
     exported: Exported
     options: Options

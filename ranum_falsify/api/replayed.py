@@ -95,11 +95,7 @@ class ReplaySettings:
         return not self.outputs_alone or reach == "output"
 
     def replay_model(self, runnable: Runnable, case: ReplayCase) -> ReplayOutcome:
-        """Replay on a model as it is; initializers may be among the arrays.
-
-        Raises:
-            RanumFalsifyError: The model cannot be read, or does not take the arrays.
-        """
+        """Replay on a model as it is; initializers may be among the arrays."""
         arrays = case.load()
         with self.reading():
             model = runnable.load()
@@ -115,11 +111,7 @@ class ReplaySettings:
         return self.show(findings, case, None if graph is None else TorchReplay(graph, feeds))
 
     def replay_graph(self, graph: Graph, case: ReplayCase) -> ReplayOutcome:
-        """Replay on a network that was read: a part, a conversion, or where derivatives, PyTorch or subgraphs count.
-
-        Raises:
-            RanumFalsifyError: The network does not take the arrays, or has no such node.
-        """
+        """Replay on a network that was read: a part, a conversion, or where derivatives, PyTorch or subgraphs count."""
         arrays = case.load()
         if case.gradients:
             return self._replay_gradients(graph, case, arrays)
@@ -151,11 +143,7 @@ class ReplaySettings:
         return ReplayOutcome(bool(lines), lines, case.title)
 
     def replay_formula(self, loaded: BoundProblem, case: ReplayCase) -> ReplayOutcome:
-        """Evaluate a property with the outputs of ONNX Runtime.
-
-        Raises:
-            RanumFalsifyError: The arrays are not those of the property.
-        """
+        """Evaluate a property with the outputs of ONNX Runtime."""
         problem, arrays = loaded.problem, case.load()
         outputs: list[str] = []
         for variable in problem.inputs:
@@ -186,13 +174,7 @@ class ReplaySettings:
         return ReplayOutcome(violated, [verdict, *outputs], case.title)
 
     def show(self, findings: Sequence[Finding], case: ReplayCase, beside: TorchReplay | None) -> ReplayOutcome:
-        """Return what inputs showed.
-
-        Args:
-            findings: The operators that fail on ONNX Runtime.
-            case: The inputs.
-            beside: What PyTorch shows; None where it cannot run them.
-        """
+        """Return what inputs showed."""
         counted = [finding for finding in findings if self.counts(finding.reach)]
         lines: list[str] = []
         alike = ((_name(one), (one.op_type, one.kind, one.reach, one.optimisations), one) for one in counted)

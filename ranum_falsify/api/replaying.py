@@ -184,22 +184,14 @@ class ReplayRequest:
     settings: ReplaySettings
 
     def replay_arrays(self, inputs: Inputs) -> ReplayReport:
-        """Replay arrays on the one network given.
-
-        Raises:
-            RanumFalsifyError: There are several networks, or they do not take the arrays.
-        """
+        """Replay arrays on the one network given."""
         if len(self.networks) != 1:
             raise UsageError("replay: give one network as --network NAME MODEL; nothing else says what to run")
         case = ReplayCase(network="", load=partial(_load_arrays, inputs))
         return self._report([self.settings.replay_model(next(iter(self.networks.values())), case)], self._note_unread())
 
     def replay_file(self, path: Path) -> ReplayReport:
-        """Replay the array of a file, what a description says, or a counterexample in VNN-COMP's format.
-
-        Raises:
-            RanumFalsifyError: The files are invalid, or a network or a property is missing.
-        """
+        """Replay the array of a file, what a description says, or a counterexample in VNN-COMP's format."""
         if is_assignment(path):
             return self._replay_assignment(path)
         found = _find_description(path)
@@ -255,11 +247,7 @@ class ReplayRequest:
         return load_property(self.property, parameters=parameters, vnnlib=self.vnnlib or origin.vnnlib or None)
 
     def replay_result(self, result: Result) -> ReplayReport:
-        """Replay the counterexamples of a result.
-
-        Raises:
-            RanumFalsifyError: There are none, or the networks do not take them.
-        """
+        """Replay the counterexamples of a result."""
         groups = describe_groups(result.answer)
         if not groups:
             raise UsageError(f"replay: the result, {result.verdict}, has no counterexample; give inputs")

@@ -56,13 +56,7 @@ def list_resampling() -> dict[Any, Callable[..., Any]]:
 
 
 def has_exact_weights(operator: torch._ops.OpOverload, shape: Sequence[int], *options: Any) -> bool:
-    """Tell whether all kernels of an operator have the same weights; True for what interpolates nothing.
-
-    Args:
-        operator: The operator.
-        shape: The shape of its first operand.
-        options: Its other arguments.
-    """
+    """Tell whether all kernels of an operator have the same weights; True for what interpolates nothing."""
     return operator._opname.removesuffix("_backward") not in INTERPOLATIONS or all(
         np.array_equal(single, double)
         for single, double in zip(

@@ -76,11 +76,7 @@ def find_innermost(frames: Iterable[StackFrame]) -> StackFrame | None:
 
 
 def find_line(frame: FrameType | None) -> tuple[str, int] | None:
-    """Return file and number of the line of the user's own code that runs, as :func:`find_innermost` chooses it.
-
-    Args:
-        frame: The innermost frame.
-    """
+    """Return file and number of the line of the user's own code that runs, as :func:`find_innermost` chooses it."""
     installed = None
     while frame is not None:
         file = frame.f_code.co_filename
@@ -111,9 +107,6 @@ def find_sources(model: onnx.ModelProto) -> dict[str, Source]:
 
     A node that the exporter made without a note comes from where the nearest node comes from that reads its output,
     else from where the nearest comes from that writes its input.
-
-    Args:
-        model: The model, as torch.onnx exports it.
     """
     noted = {node.name: _read_note(node) for node in model.graph.node if node.metadata_props}
     if not any(noted.values()):
@@ -162,13 +155,7 @@ _PLAIN = frozenset("abs clamp exp log matmul mean norm relu reshape sqrt sum T u
 
 
 def find_words(model: onnx.ModelProto, name: str, operands: Sequence[str]) -> dict[str, str]:
-    """Return the text of each operand of a node; nothing where the line leaves in doubt which expression it is.
-
-    Args:
-        model: A model that was exported from a module.
-        name: The node.
-        operands: The names of its operands, in their order.
-    """
+    """Return the text of each operand of a node; nothing where the line leaves in doubt which expression it is."""
     node = next((node for node in model.graph.node if node.name == name), None)
     sources = find_sources(model)
     source = sources.get(name)

@@ -54,11 +54,6 @@ class Arguments:
 def name_arguments(module: torch.nn.Module, args: Any, kwargs: Mapping[str, Any] | None = None) -> Arguments:
     """Return the arguments of a call `module(*args, **kwargs)`.
 
-    Args:
-        module: The module.
-        args: Its positional arguments; a tensor alone stands for the only one.
-        kwargs: Its keyword arguments.
-
     Raises:
         ModuleError: They do not fit the module's `forward`.
     """
@@ -182,11 +177,6 @@ class TrainingStep:
         self, state: Mapping[str, Tensor], tensors: Sequence[Tensor], before_backward: Callable[[Tensor], None]
     ) -> tuple[list[Tensor], dict[str, Tensor]]:
         """Return the outputs, and the gradients by the name of the parameter or input.
-
-        Args:
-            state: Parameters and buffers.
-            tensors: Inputs.
-            before_backward: Called with the loss.
 
         Raises:
             ValueError: Nothing that the module returns has a gradient.

@@ -59,11 +59,7 @@ class TrainedOperator:
         return None if self.rehearsed is None else self.rehearsed.found.strategy
 
     def list_files(self, property_name: str) -> dict[str, Content]:
-        """Return the content of each file, by its name in the folder.
-
-        Args:
-            property_name: File name of the property, after which the pytest file is named.
-        """
+        """Return the content of each file, by its name in the folder."""
         if self.rehearsed is None:
             return {}
         return self.rehearsed.list_files(property_name, f"{Path(property_name).stem}_{self.folder}")

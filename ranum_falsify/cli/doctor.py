@@ -34,11 +34,7 @@ def run(options: DoctorOptions) -> int:
 
 
 def describe(outcome: Outcome | None) -> Iterator[str]:
-    """Yield lines about the processor, the libraries, what was measured of their kernels, and the graphics processor.
-
-    Args:
-        outcome: Of the check of the kernels; None if it was skipped.
-    """
+    """Yield lines about processors, libraries and their kernels, as far as these were checked."""
     yield f"processor: {processor()}"
     yield "versions: " + ", ".join(f"{name} {number}" for name, number in versions().items())
     for runtime, name in LIBRARIES.items():

@@ -16,11 +16,7 @@ _SUFFIXES = {"networks": (".onnx", ".npy", ".md"), "properties": (".py",)}
 
 
 def run(options: ExamplesOptions) -> int:
-    """Run the command.
-
-    Raises:
-        RanumFalsifyError: The files cannot be written; then none is.
-    """
+    """Run the command."""
     files = {name: _list(name) for name in _SUFFIXES}
     place = output_folder("examples", options.folder)
     taken = [str(place / name) for name in files if (place / name).exists()]

@@ -22,10 +22,6 @@ if TYPE_CHECKING:
 def check_writable(option: str, path: Path) -> None:
     """Check that a file can be written before doing the work whose result goes into it.
 
-    Args:
-        option: The option that named the file, for the message.
-        path: The file, which may exist.
-
     Raises:
         UsageError: The folder is missing or not writable, or the path is something else than a file.
     """
@@ -42,10 +38,6 @@ def check_writable(option: str, path: Path) -> None:
 
 def output_folder(option: str, path: Path) -> Path:
     """Return a folder that the user named, made where its parent exists.
-
-    Args:
-        option: The option that named the folder, for the message.
-        path: The folder.
 
     Raises:
         UsageError: It cannot be made.
@@ -65,11 +57,7 @@ def is_stream(path: Path) -> bool:
 
 
 def check_json(target: str | None) -> None:
-    """Check that a report can be written; `-` and streams can.
-
-    Raises:
-        UsageError: See `check_writable`.
-    """
+    """Check that a report can be written; `-` and streams can."""
     if target not in (None, "-") and not is_stream(Path(str(target))):
         check_writable("--json", Path(str(target)))
 
@@ -182,10 +170,6 @@ def _check_reports(options: AskOptions, others: Mapping[Path, str]) -> None:
 
 def check_outputs(outputs: Mapping[str, Path], others: Mapping[Path, str]) -> None:
     """Check that files can be written, each a file of its own.
-
-    Args:
-        outputs: The files, by the options that name them.
-        others: Files that are none of them, and what names those.
 
     Raises:
         UsageError: One cannot be written.

@@ -11,11 +11,7 @@ from ranum_falsify.cli.output import say, verdict_stands
 
 
 def run(options: ReplayOptions) -> int:
-    """Run the command.
-
-    Raises:
-        RanumFalsifyError: The user's input is invalid.
-    """
+    """Run the command."""
     if options.counterexample is not None and options.counterexample.suffix == STEP_SUFFIX:
         return _replay_step(options.counterexample)
     from ranum_falsify.api.models import Runnable

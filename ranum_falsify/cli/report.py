@@ -18,11 +18,7 @@ from ranum_falsify.suite.results import read_records
 
 
 def run(options: ReportOptions) -> int:
-    """Run the command.
-
-    Raises:
-        RanumFalsifyError: The user's input is invalid.
-    """
+    """Run the command."""
     named = {"-o": options.output, "--junit": options.junit, "--sarif": options.sarif}
     chosen = {option: path for option, path in named.items() if path is not None}
     if not chosen and options.output_format is None:

@@ -152,13 +152,7 @@ def _mismatch(value: object, wanted: str) -> str:
 
 @dataclass(frozen=True)
 class _Key:
-    """A key of a file.
-
-    Attributes:
-        option: The option that it stands for.
-        name: The option's spelling, as the key has it.
-        folder: What relative paths are relative to.
-    """
+    """A key of a file."""
 
     option: OptionField
     name: str

@@ -24,7 +24,7 @@ from ranum_falsify.saving import save_together
 from ranum_falsify.suite.cactus import cactus_plot
 from ranum_falsify.suite.comparison import compare, read_entries, read_times
 from ranum_falsify.suite.crew import make_crew
-from ranum_falsify.suite.listing import GroupOptions, list_instances
+from ranum_falsify.suite.listing import list_instances
 from ranum_falsify.suite.planning import Planned, choose, override, plan
 from ranum_falsify.suite.record import STATUSES, Instance, InstanceRecord
 from ranum_falsify.suite.results import ResultsFile, write_table
@@ -35,7 +35,7 @@ _PARSERS = {has: Parser(kind, name=PROGRAM) for has, kind in ((True, PropertyGro
 _QUESTION = ("box", "only", "nodes", "gradient", "free", "weights", "passes")
 
 
-def read_group(path: Path, title: str, table: Mapping[str, Any], has_properties: bool) -> GroupOptions:
+def read_group(path: Path, title: str, table: Mapping[str, Any], has_properties: bool) -> dict[str, Any]:
     """Return what a table of options means; see `ReadOptions`."""
     values = SearchOptions.finish(SettingsFile(path, table, title).read(table, _PARSERS[has_properties]), ())
     for name in ("memory", "networks"):
@@ -43,12 +43,10 @@ def read_group(path: Path, title: str, table: Mapping[str, Any], has_properties:
             raise UsageError(f"{path}: [{title}] {name}: is no option of a group; see docs/suites.md")
     question = {name: values[name] for name in _QUESTION if name in values}
     options = to_keywords(values)
-    return GroupOptions(
-        question=question | ({"box": _plain_box(question["box"])} if "box" in question else {}),
-        timeout=options.pop("timeout", None),
-        options=options,
-        parameters=values.get("parameters", {}),
-    )
+    if "box" in question:
+        question["box"] = _plain_box(question["box"])
+    timeout, parameters = options.pop("timeout", None), values.get("parameters", {})
+    return {"question": question, "timeout": timeout, "options": options, "parameters": parameters}
 
 
 def _plain_box(box: Mapping[str | EllipsisType, Any]) -> dict[str, Any]:

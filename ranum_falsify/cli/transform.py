@@ -107,15 +107,7 @@ def _beside(options: TransformOptions | SimplifyOptions) -> dict[str, Path]:
 
 @dataclass(frozen=True)
 class _Given:
-    """What is rewritten.
-
-    Attributes:
-        model: The model; with a property for other tools, the network that their file is about.
-        box: What the property says that inputs range over.
-        dims: Sizes of symbolic dimensions.
-        text: The property, as other tools read it.
-        notices: What it does not say.
-    """
+    """What is rewritten."""
 
     model: ir.Model
     box: Box = field(default_factory=dict)

@@ -87,12 +87,7 @@ def _list_few(names: Sequence[str], kind: str) -> str:
 
 
 def as_text(assumptions: Assumptions, *, verbose: bool = False) -> Iterator[str]:
-    """Yield what a verdict rests on: the box, the files, the kernels; one line each.
-
-    Args:
-        assumptions: What it rests on.
-        verbose: Whether nothing is left out for the sake of brevity.
-    """
+    """Yield what a verdict rests on: the box, the files, the kernels; one line each."""
     yield f"box: {_box(assumptions, verbose=verbose)}"
     if assumptions.sources is not None:
         yield f"of: {_files(assumptions.sources, verbose=verbose)}"

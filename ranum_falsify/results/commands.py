@@ -14,12 +14,7 @@ _PROGRAM = "ranum-falsify"
 
 
 def commands_of(record: InstanceRecord, report: RunReport | None) -> list[str]:
-    """Return the commands that ask what an instance did, and run its counterexample again, for a shell.
-
-    Args:
-        record: The instance.
-        report: Its report, None if it came to none.
-    """
+    """Return the commands that ask what an instance did, and run its counterexample again, for a shell."""
     grounds = None if report is None else report.assumptions
     words = [*_question(record, report, grounds), *_settings(record, report, grounds)]
     commands = [shlex.join(words)]

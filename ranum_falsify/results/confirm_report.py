@@ -189,16 +189,7 @@ def as_json(
     config: ConfirmConfig,
     seconds: float,
 ) -> dict[str, Any]:
-    """Return the report.
-
-    Args:
-        operators: The operators that are not proved.
-        standing: What the report says and rests on as a whole.
-        test_file: Name of the pytest file, None where none was written.
-        models: Names of the model files.
-        config: How the tests were made.
-        seconds: Time of all.
-    """
+    """Return the report."""
     return {
         "format": FORMAT,
         "operators": [_operator(tested) for tested in operators],

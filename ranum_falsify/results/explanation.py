@@ -12,12 +12,7 @@ if TYPE_CHECKING:
 
 
 def explanation(histories: Mapping[str, tuple[OperandHistory, ...]], varying: Sequence[str] = ()) -> Iterator[str]:
-    """Yield the operators that each operand comes through, the one that widened its bounds most first.
-
-    Args:
-        histories: Of each operand, by title of the node.
-        varying: Why there are none of operands whose shape varies, one sentence each.
-    """
+    """Yield the operators that each operand comes through, the one that widened its bounds most first."""
     for title, operands in histories.items():
         yield title
         for operand in operands:

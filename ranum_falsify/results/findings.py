@@ -151,9 +151,6 @@ def as_sarif(records: Iterable[InstanceRecord]) -> dict[str, Any]:
     """Return the log of one run of this program.
 
     Proved and open operators have no result. What went wrong, and what users should know, are notifications.
-
-    Raises:
-        UsageError: A report is none that this version writes.
     """
     log = _Log()
     for record in records:
@@ -286,9 +283,6 @@ def as_github(records: Iterable[InstanceRecord]) -> str:
     """Return workflow commands of GitHub Actions, a line each, which become annotations where they are printed.
 
     Source: https://docs.github.com/actions/reference/workflow-commands-for-github-actions
-
-    Raises:
-        UsageError: A report is none that this version writes.
     """
     return "".join(_command(finding) for record in records for finding in findings_of(record))
 
@@ -297,9 +291,6 @@ def as_gitlab(records: Iterable[InstanceRecord]) -> list[dict[str, Any]]:
     """Return a code quality report of GitLab.
 
     Source: https://docs.gitlab.com/ci/testing/code_quality/
-
-    Raises:
-        UsageError: A report is none that this version writes.
     """
     return [_issue(finding, record) for record in records for finding in findings_of(record)]
 

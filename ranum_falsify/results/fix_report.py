@@ -27,15 +27,7 @@ _MODELS = ("original", "repaired")
 def lines(
     found: Repairs, *, output: Path | None, seconds: float, assumptions: Assumptions | None, verbosity: int = 0
 ) -> Iterator[str]:
-    """Yield the lines of the report.
-
-    Args:
-        found: What was found.
-        output: The file of the best repair, None where there is none.
-        seconds: How long all took.
-        assumptions: What a proof of the repaired model rests on.
-        verbosity: -1 the best repair alone, 1 with the difference of the graphs.
-    """
+    """Yield the lines of the report."""
     yield f"to repair: {plain.list_some((_title(found, node) for node in found.hazards), _MOST_NODES)}"
     if not found.repairs:
         late = "" if found.is_complete else " in time; --timeout gives more"

@@ -18,14 +18,7 @@ _STATUSES: Mapping[str, Status] = {"violated": "sat", "holds": "unsat", "unknown
 
 
 def record_of(asked: Instance, report: Mapping[str, Any], saved: Saved, seconds: float) -> InstanceRecord:
-    """Return what a run came to, as a suite would write it, with files as they are seen from the working folder.
-
-    Args:
-        asked: What was asked.
-        report: Its report.
-        saved: Its counterexamples.
-        seconds: How long it took.
-    """
+    """Return what a run came to, as a suite would write it, with files as they are seen from the working folder."""
     status: Status = _STATUSES[report["verdict"]]
     if status == "unknown" and report["ended_early"]:
         status = "timeout"

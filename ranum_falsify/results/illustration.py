@@ -24,12 +24,7 @@ _LONGEST_CHAIN = 24
 
 
 def draw(answer: Answer, around: Iterable[NodeSurroundings]) -> dict[str, Any]:
-    """Return what a page draws of an answer, as `illustration` of the JSON report; docs/json.md explains it.
-
-    Args:
-        answer: What was found.
-        around: What stands around the operators that are not proved.
-    """
+    """Return what a page draws of an answer, as `illustration` of the JSON report; docs/json.md explains it."""
     return {
         "operators": [
             {

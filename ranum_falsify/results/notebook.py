@@ -35,14 +35,7 @@ _FRAME = (
 
 
 def as_html(answer: Answer, lines: Sequence[str], known: OperandBounds, page: str) -> str:
-    """Return a report as HTML; nothing in it is markup but what is written here.
-
-    Args:
-        answer: What was found.
-        lines: The report as text, the verdict first.
-        known: Bounds and margins of operands.
-        page: The page of the report, with graphs and arrays; empty for none.
-    """
+    """Return a report as HTML; nothing in it is markup but what is written here."""
     verdict, *rest = lines
     colour = _COLOURS[answer.verdict]
     parts = [

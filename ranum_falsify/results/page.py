@@ -43,11 +43,7 @@ _SHOWN = (
 
 
 def make_page(records: Iterable[InstanceRecord]) -> bytes:
-    """Return the page of all records.
-
-    Raises:
-        UsageError: A report is none that this version writes.
-    """
+    """Return the page of all records."""
     contents = _Contents()
     for record in records:
         contents.add(record, report_of(record))

@@ -56,11 +56,7 @@ def is_notebook() -> bool:
 
 @contextmanager
 def follow(progress: FollowLike) -> Iterator[Callable[[ProgressLike], None]]:
-    """Yield what takes the steps of a run.
-
-    Args:
-        progress: How they are followed.
-    """
+    """Yield what takes the steps of a run."""
     if callable(progress):
         yield progress
     elif progress or (progress is None and is_notebook()):

@@ -285,15 +285,7 @@ def make_report(
     kept: KeepList | None = None,
     illustration: Mapping[str, Any] | None = None,
 ) -> RunReport:
-    """Return the report of an answer.
-
-    Args:
-        result: What was found.
-        saved: The files of the counterexamples.
-        folder: Where the report will lie; file names are relative to it.
-        kept: What must stay in float32.
-        illustration: What a page draws.
-    """
+    """Return the report of an answer."""
     several = len({operator.network for operator in result.operators}) > 1
     return RunReport(
         format=FORMAT,

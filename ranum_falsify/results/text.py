@@ -97,13 +97,7 @@ def _list_kept(found: KeepList) -> Iterator[str]:
 def finding_lines(
     found: OperatorRecord[Any], *, title: str = "", values: Mapping[str, float] | None = None
 ) -> Iterator[str]:
-    """Yield what one failing operator shows; absent facts are left out.
-
-    Args:
-        found: The operator.
-        title: Names it.
-        values: The operands' elements behind the first offending one.
-    """
+    """Yield what one failing operator shows; absent facts are left out."""
     kind, fused, runtimes = found.kind, found.fused, found.runtimes
     yield f"  {title or found.title}" + (f" gives {describe_kind(kind, runtimes)}" if kind else "")
     if found.source is not None:

@@ -62,12 +62,7 @@ FORMAT = 1
 
 
 def transform_report(passes: Sequence[PassReport], **known: Any) -> dict[str, Any]:
-    """Return the report.
-
-    Args:
-        passes: What each pass did that was verified.
-        known: What came of it beside that, by key.
-    """
+    """Return the report."""
     found = {"output": None, "vnnlib": None, "passes": [_pass(report) for report in passes], "failure": None}
     return {**found, "operators": {}, "outside": {}, "notices": [], **known, "versions": versions()}
 

@@ -314,13 +314,6 @@ def compare(
     """Compare two results: instances are the same whose models and properties have the same names.
 
     Categories count only where both results have the same ones: tools call them differently.
-
-    Args:
-        first: Results by instance.
-        second: Results by instance.
-        names: What to call them.
-        replay: Tells whether a counterexample shows a violation of its instance, which had this fingerprint, or why it
-            cannot be tried; it is called of disagreements.
     """
     if not first.keys() & second.keys():
         first, second = _forget_categories(first), _forget_categories(second)

@@ -223,14 +223,7 @@ class DaskCrew:
         return self._files[digest]
 
     def collect(self, patience: float) -> Sequence[tuple[Task, Answered]]:
-        """Wait for answers.
-
-        Args:
-            patience: Seconds to wait; there may be none by then.
-
-        Raises:
-            SuiteError: The scheduler is gone, or workers cannot answer tasks at all.
-        """
+        """Wait for answers."""
         found = []
         try:
             future = self._done.get(timeout=patience)

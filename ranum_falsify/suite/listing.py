@@ -10,7 +10,7 @@ import os
 import tomllib
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +24,6 @@ _WANTED = "an instances.csv or a suite.toml"
 
 def read_text(path: Path, wanted: str = _WANTED) -> str:
     """Return the text of a file, decompressed if gzip compressed it, without a byte order mark.
-
-    Args:
-        path: The file.
-        wanted: What messages say to give instead.
 
     Raises:
         UsageError: It cannot be read, is no text, or too large for a list.
@@ -46,10 +42,6 @@ def read_text(path: Path, wanted: str = _WANTED) -> str:
 
 def read_rows(path: Path, wanted: str = _WANTED) -> list[list[str]]:
     """Return the rows of a table without those that are empty, their cells without spaces around them.
-
-    Args:
-        path: The table.
-        wanted: What messages say to give instead.
 
     Raises:
         UsageError: It cannot be read.
@@ -82,18 +74,9 @@ _OWN = ("name", "models", "properties")
 _KEYS = {"models": "a pattern, or several", "properties": "files, or patterns of them"}
 
 
-@dataclass(frozen=True, kw_only=True)
-class GroupOptions:
-    """Options of a group, as an instance holds them."""
-
-    question: Mapping[str, Any]
-    options: Mapping[str, Any]
-    parameters: Mapping[str, str]
-    timeout: float | None
-
-
-ReadOptions = Callable[[Path, str, Mapping[str, Any], bool], GroupOptions]
-"""Returns what a table of options means, given the file, what to call the table, and whether there are property files.
+ReadOptions = Callable[[Path, str, Mapping[str, Any], bool], Mapping[str, Any]]
+"""Returns fields of instances that a table of options says: given the file, its title, the table, and whether there are
+property files.
 
 It raises UsageError.
 """
@@ -140,10 +123,10 @@ class _Group:
             for prop in properties:
                 yield self._instance(model, prop, found)
 
-    def _instance(self, model: str, prop: str | None, found: GroupOptions) -> Instance:
+    def _instance(self, model: str, prop: str | None, found: Mapping[str, Any]) -> Instance:
         shown = model, "box" if prop is None else prop
-        names = "".join(f" {name}={value}" for name, value in found.parameters.items())
-        if passes := found.question.get("passes"):
+        names = "".join(f" {name}={value}" for name, value in found["parameters"].items())
+        if passes := found["question"].get("passes"):
             names += f" after {' '.join(passes)}"
         return Instance(
             id=f"{self._category}/{'/'.join(shown)}{names}",
@@ -152,10 +135,7 @@ class _Group:
             property=f"{shown[1]}{names}",
             networks={"": self._place(model)},
             property_path=None if prop is None else self._place(prop),
-            question=found.question,
-            parameters=found.parameters,
-            options=found.options,
-            timeout=found.timeout,
+            **found,
         )
 
     def _place(self, name: str) -> str:

@@ -60,13 +60,7 @@ def _matches(text: str, pattern: str) -> bool:
 
 
 def override(instance: Instance, options: Mapping[str, Any], timeout: float | None) -> Instance:
-    """Return an instance with options that count for all of a suite.
-
-    Args:
-        instance: The instance.
-        options: The options, which replace its own.
-        timeout: The longest time limit; None for that of the instance alone.
-    """
+    """Return an instance with options that count for all of a suite."""
     limits = [limit for limit in (instance.timeout, timeout) if limit is not None]
     return replace(
         instance, options={**instance.options, **options}, timeout=min(limits) if limits else SearchConfig.timeout

@@ -113,18 +113,9 @@ class InstanceRecord:
 
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON holds it."""
-        return {
-            "format": FORMAT,
-            "instance": self.instance.to_json(),
-            "fingerprint": self.fingerprint,
-            "status": self.status,
-            "preparation": round(self.preparation, 6),
-            "seconds": round(self.seconds, 6),
-            "error": self.error,
-            "runs": self.runs,
-            "files": dict(self.files),
-            "report": None if self.report is None else dict(self.report),
-        }
+        values = {each.name: _as_plain(getattr(self, each.name)) for each in fields(self)}
+        rounded = {name: round(values[name], 6) for name in ("preparation", "seconds")}
+        return {"format": FORMAT, **values, "instance": self.instance.to_json(), **rounded}
 
     def line(self) -> str:
         """Return it as one line of JSON, ended by a line feed."""

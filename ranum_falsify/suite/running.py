@@ -140,13 +140,8 @@ class SuiteRun:
         record = InstanceRecord(
             instance=planned.instance,
             fingerprint=planned.fingerprint,
-            status=answered.status,
-            preparation=answered.preparation,
-            seconds=answered.seconds,
-            error=answered.error,
             runs=self._runs.pop(name),
-            files=answered.files,
-            report=answered.report,
+            **{key: getattr(answered, key) for key in ("status", "preparation", "seconds", "error", "files", "report")},
         )
         _save(answered.contents, self.folder.parent)
         self.results.append(record)

@@ -171,12 +171,7 @@ class Runner(Protocol):
 
 
 def main(number: int, runner: str) -> None:
-    """Serve tasks until the connection ends.
-
-    Args:
-        number: File descriptor of the connection.
-        runner: Name of the module that answers them.
-    """
+    """Serve tasks until the connection ends."""
     _be_quiet()
     connection = Connection(number)
     try:
@@ -272,12 +267,7 @@ def _explain(status: int, seconds: float) -> Answered:
 
 
 class _Child:
-    """A forked process that answers one task.
-
-    Attributes:
-        connection: Where its answer comes from; it ends with the process.
-        status: How it ended, as the system says.
-    """
+    """A forked process that answers one task."""
 
     def __init__(self, module: Runner, task: Task, parents: Connection) -> None:
         self.connection, other = _pipe()

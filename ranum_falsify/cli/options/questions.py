@@ -120,11 +120,7 @@ class QuestionOptions(ImportOptions, CommonOptions):
 
     @classmethod
     def finish(cls, values: Values, typed: Collection[str]) -> Values:
-        """Check that there are weights to vary.
-
-        Raises:
-            UsageError: There are none.
-        """
+        """Check that there are weights to vary."""
         if "weights" in typed and not values.get("free"):
             raise UsageError("--weights: no weights range; name some with --free NAME, or all with --free all")
         return super().finish(values, typed)
