@@ -11,6 +11,7 @@ from typing import Any, Literal
 from urllib.parse import quote
 
 from ranum_falsify.escaping import escape
+from ranum_falsify.results.plain import pick
 from ranum_falsify.results.run_report import Files, ReportedOperator, RunReport, report_of
 from ranum_falsify.results.text import reported_lines
 from ranum_falsify.suite.record import InstanceRecord
@@ -202,11 +203,7 @@ class _Log:
         operator = finding.operator
         facts: dict[str, Any] = {"instance": record.instance.id}
         if operator is not None:
-            facts |= {
-                "reach": operator.reach,
-                "optimisations": operator.optimisations,
-                "runtimes": list(operator.runtimes),
-            }
+            facts |= pick(operator, "reach optimisations runtimes")
         return {
             **self._rule(finding),
             "level": "error",
