@@ -67,12 +67,18 @@ def runtime_here(library: Runtime) -> Runtime:
     return ARM64.get(library, library) if _IS_ARM64 else library
 
 
-def _parse_runtimes(text: str) -> list[Runtime]:
-    names = [name.strip() for name in text.split(",")]
-    for name in names:
-        if name not in _CHOICES:
-            raise ValueError(f"{name!r} is unknown; {', '.join(_CHOICES)} exist")
-    return names
+def _parse_names(*known: str) -> Callable[[str], list[str]]:
+    """Return what reads names that commas separate."""
+
+    def parse(text: str) -> list[str]:
+        names = [name.strip() for name in text.split(",")]
+        for name in names:
+            if name not in known:
+                raise ValueError(f"{name!r} is unknown; {shown} exist")
+        return names
+
+    shown = ", ".join(known).replace(", any", " and any")
+    return parse
 
 
 def _unite_runtimes(parts: Iterable[Iterable[Runtime]]) -> tuple[Runtime, ...]:
@@ -88,15 +94,7 @@ def _order_runtimes(chosen: Iterable[Runtime]) -> tuple[Runtime, ...]:
 
 def runtime_option(group: str = "options") -> Option:
     """Return the option of runtimes, below a heading of the help."""
-    return Option("--runtime", group=group, metavar="NAME", parse=_parse_runtimes, gather=_unite_runtimes)
-
-
-def _parse_means(text: str) -> list[str]:
-    names = [name.strip() for name in text.split(",")]
-    for name in names:
-        if name not in (*_MEANS, "any"):
-            raise ValueError(f"{name!r} is unknown; {', '.join(_MEANS)} and any exist")
-    return names
+    return Option("--runtime", group=group, metavar="NAME", parse=_parse_names(*_CHOICES), gather=_unite_runtimes)
 
 
 def _unite_means(parts: Iterable[Iterable[str]]) -> tuple[str, ...]:
@@ -365,9 +363,9 @@ class FixConfig:
         runtimes: Runtimes that proofs must cover: onnxruntime, torch, exact; repeat, or separate by commas.
     """
 
-    by: Annotated[tuple[str, ...], Option(group="repair", metavar="WAY", parse=_parse_means, gather=_unite_means)] = (
-        _MEANS
-    )
+    by: Annotated[
+        tuple[str, ...], Option(group="repair", metavar="WAY", parse=_parse_names(*_MEANS, "any"), gather=_unite_means)
+    ] = _MEANS
     at: Annotated[tuple[str, ...], Option(group="repair", metavar="PLACE", gather=_unite_places)] = _PLACES
     nodes: Annotated[tuple[str, ...] | None, Option("--node", group="repair", metavar="NAME", gather=to_names)] = None
     timeout: Annotated[float, Option(group="repair", metavar="SECONDS", parse=parse_seconds)] = 60.0

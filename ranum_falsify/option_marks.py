@@ -7,6 +7,7 @@ takes, its default is the option's, and its line in the docstring of the class i
 from __future__ import annotations
 
 import ast
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
@@ -88,32 +89,26 @@ def parse_whole(text: str, least: int = 0) -> int:
 
 def parse_seconds(text: str) -> float:
     """Return a positive number of seconds, infinity included."""
-    return _parse_time(text, "seconds")
+    return _parse_positive(text, " seconds")
 
 
 def parse_minutes(text: str) -> float:
     """Return a positive number of minutes, infinity included."""
-    return _parse_time(text, "minutes")
-
-
-def _parse_time(text: str, unit: str) -> float:
-    try:
-        value = float(text)
-    except ValueError as error:
-        raise ValueError(f"{text!r} is not a number of {unit}") from error
-    if not value > 0:
-        raise ValueError(f"{text} is out of range; it must be more than 0 {unit}")
-    return value
+    return _parse_positive(text, " minutes")
 
 
 def parse_rate(text: str) -> float:
     """Return a positive finite number."""
+    return _parse_positive(text, below=math.inf)
+
+
+def _parse_positive(text: str, unit: str = "", below: float | None = None) -> float:
     try:
         value = float(text)
     except ValueError as error:
-        raise ValueError(f"{text!r} is not a number") from error
-    if not 0 < value < float("inf"):
-        raise ValueError(f"{text} is out of range; it must be more than 0")
+        raise ValueError(f"{text!r} is not a number{' of' * bool(unit)}{unit}") from error
+    if not value > 0 or (below is not None and value >= below):
+        raise ValueError(f"{text} is out of range; it must be more than 0{unit}")
     return value
 
 
@@ -130,13 +125,7 @@ def parse_limit(text: str) -> float | None:
 
 def parse_gigabytes(text: str) -> int:
     """Return a positive number of gigabytes as bytes."""
-    try:
-        value = float(text)
-    except ValueError as error:
-        raise ValueError(f"{text!r} is not a number of gigabytes") from error
-    if not 0 < value < 2**20:
-        raise ValueError(f"{text} is out of range; it must be more than 0 gigabytes")
-    return int(value * 2**30)
+    return int(_parse_positive(text, " gigabytes", below=2**20) * 2**30)
 
 
 def parse_pair(text: str) -> tuple[str, str]:

@@ -58,6 +58,16 @@ def make_folder(folder: str | Path) -> Path:
     return place
 
 
+def cache_folder() -> Path | None:
+    """Return the folder of this program in the user's cache, which need not exist; None where the user has no home."""
+    import platformdirs
+
+    try:
+        return platformdirs.user_cache_path("ranum-falsify", appauthor=False)
+    except RuntimeError:
+        return None
+
+
 def check_place(path: Path) -> None:
     """Check that a file can be created where another is to go.
 

@@ -33,13 +33,13 @@ import types
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
 import onnx
 
 from ranum_falsify.bundle import UPSTREAM, bundled, offer_upstream
-from ranum_falsify.contexts import repair_contexts
 from ranum_falsify.errors import UpstreamMissingError
 
 _LOCK = threading.RLock()
@@ -312,10 +312,32 @@ def _repair_callable_names() -> None:
     _replace_global("get_callable_name", original, get_callable_name, "dnnv.properties")
 
 
+_entered: ContextVar[tuple[Any, ...]] = ContextVar("_entered", default=())
+"""The contexts that a thread is in: DNNV notes the current one, with a property's symbols, for the whole process."""
+
+
 def _repair_contexts() -> None:
     """Let threads build properties at the same time."""
     module = importlib.import_module("dnnv.properties.expressions.context")
-    _replace_global("get_context", *repair_contexts(module), "dnnv")
+    original: Callable[[], Any] = module.get_context
+    if original.__module__ == __name__:
+        return
+
+    def get_context() -> Any:
+        entered = _entered.get()
+        return entered[-1] if entered else original()  # that of expressions outside of any
+
+    module.Context.__enter__, module.Context.__exit__ = _enter, _leave
+    _replace_global("get_context", original, get_context, "dnnv")
+
+
+def _enter(context: Any) -> Any:
+    _entered.set((*_entered.get(), context))
+    return context
+
+
+def _leave(context: Any, *_: object) -> None:
+    _entered.set(_entered.get()[:-1])
 
 
 def _operations_equal(left: object, right: object) -> bool:
@@ -357,14 +379,7 @@ def _repair_operation_equality() -> None:
 
 
 def _evaluate(graph: Any, *inputs: Any, squeeze: bool = True, **values: Any) -> Any:
-    """Evaluate a graph on arrays with DNNF's PyTorch converter; return a tuple, or its only element, as DNNV did.
-
-    Args:
-        graph: A DNNV `OperationGraph`.
-        *inputs: One array per graph input, in order.
-        squeeze: Whether to return a single output itself, instead of a tuple of one.
-        **values: Passed to the converted model.
-    """
+    """Evaluate a graph on arrays with DNNF's PyTorch converter; return a tuple, or its only element, as DNNV did."""
     import torch
 
     model = load("dnnf.pytorch").convert(graph)

@@ -28,7 +28,7 @@ import psutil
 from ranum_falsify.suite.results import read_records
 
 ROOT = Path(__file__).resolve().parent.parent
-SERVER = "ranum_falsify.suite.server"
+SERVER = "ranum_falsify.suite.worker"
 NETWORKS = ("l2_normalise", "l2_normalise_safe", "layer_norm_no_epsilon", "layer_norm_safe", "split_forms")
 
 

@@ -25,7 +25,7 @@ import onnx
 from proof_models import NAMES, write_model
 
 import ranum_falsify as rf
-from ranum_falsify.api.proof_files import proof_of
+from ranum_falsify.api.result import proof_of
 from ranum_falsify.checker.check import Followed, check_model
 from ranum_falsify.checker.proof import ProofFile, ProofRejectedError
 from ranum_falsify.checker.question import ModelQuestion, ask

@@ -28,9 +28,8 @@ from typing import NoReturn
 
 import psutil
 
-from ranum_falsify.suite.instance import Instance
 from ranum_falsify.suite.listing import list_instances
-from ranum_falsify.suite.record import InstanceRecord
+from ranum_falsify.suite.record import Instance, InstanceRecord
 from ranum_falsify.suite.results import read_records
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -49,7 +48,7 @@ def write_list(instances: Sequence[Instance], folder: Path, timeout: float) -> P
 def run_inside(instances: Sequence[Instance], timeout: float) -> tuple[float, float]:
     """Decide instances in this process, warm; return the seconds, and those of one command for the first."""
     from ranum_falsify.api import instances as runner
-    from ranum_falsify.suite.task import Task
+    from ranum_falsify.suite.worker import Task
 
     runner.warm_up()
     options = {"n_starts": -1}

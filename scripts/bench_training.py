@@ -33,7 +33,7 @@ from lab.bench.training_files import COMPARED, compare
 from lab.bench.training_page import COLUMNS, FILES, SEARCHES, WRITTEN
 from lab.bench.zoo_records import write
 from ranum_falsify.errors import RanumFalsifyError
-from ranum_falsify.results.versions import versions
+from ranum_falsify.results.plain import versions
 from ranum_falsify.zoo.catalogue import MODELS, model_of
 from ranum_falsify.zoo.facts.samples import SAMPLES
 from ranum_falsify.zoo.feeding import Pictures

@@ -31,7 +31,7 @@ from lab.bench.zoo_runs import detection, precision, ranges, twins, unit_tests
 from lab.kernels.emulator import MACHINES
 from ranum_falsify.config import ConfirmConfig
 from ranum_falsify.errors import RanumFalsifyError
-from ranum_falsify.results.versions import versions
+from ranum_falsify.results.plain import versions
 from ranum_falsify.zoo.catalogue import FUZZED, MODELS, model_of
 from ranum_falsify.zoo.model import ZooModel
 

@@ -12,7 +12,7 @@ import yaml
 
 import ranum_falsify
 from ranum_falsify.cli.front import parse
-from ranum_falsify.cli.options.check import CheckOptions
+from ranum_falsify.cli.options.questions import CheckOptions
 
 WORKFLOWS = sorted((Path(__file__).resolve().parent.parent / ".github" / "workflows").glob("*.yml"))
 

@@ -19,7 +19,6 @@ LAYERS: tuple[frozenset[str], ...] = (
         {
             "bundle",
             "config",
-            "contexts",
             "errors",
             "escaping",
             "file_content",

@@ -10,9 +10,9 @@ ROOT = Path(__file__).resolve().parent.parent
 # Lines that each room of the package may hold.  A room that needs more says why in the commit that raises its budget;
 # one that shrinks by a twentieth lowers it.
 BUDGETS = {
-    "api": 9150,
+    "api": 8720,
     "checker": 1770,
-    "cli": 5510,
+    "cli": 4760,
     "domain": 15390,
     "monitor": 1380,
     "network": 6600,
@@ -20,11 +20,11 @@ BUDGETS = {
     "process": 600,
     "properties": 4800,
     "repair": 3430,
-    "results": 3790,
+    "results": 3360,
     "rewrite": 11530,
     "selfcheck": 1580,
-    "suite": 2360,
-    "the modules beside them": 2570,
+    "suite": 2150,
+    "the modules beside them": 2550,
     "verify": 12220,
     "witness": 3810,
     "zoo": 3840,

@@ -1,19 +1,97 @@
-"""Boxes as users give them, resolved to a range for each input of a model."""
+"""Boxes: what inputs of a model, and weights that range too, range over, as users give it or by default."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import difflib
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence, Set
 from types import EllipsisType
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
+import onnx
 from dnnv.nn.utils import TensorDetails
 
-from ranum_falsify.api.defaults import default_range
 from ranum_falsify.api.generated_property import InputRange
 from ranum_falsify.errors import UsageError
 from ranum_falsify.network import Graph
 from ranum_falsify.network.string_inputs import string_inputs
+from ranum_falsify.operators.relations.uses import find_uses
+
+_IMAGES = frozenset("image images img imgs pixel pixels photo photos picture pictures frame frames rgb bgr".split())
+_MASKS = frozenset("mask masks masked".split())
+_LENGTHS = frozenset("length lengths len lens".split())
+_STEPS = frozenset("timestep timesteps".split())
+_LAST_STEP = 999  # diffusion models are trained with 1,000
+_COLOURS = (1, 3, 4)
+_LEAST_SIDE = 16  # pixels
+
+
+def default_range(graph: Graph, position: int) -> InputRange:
+    """Return what an input ranges over unless users say otherwise.
+
+    Floating numbers range over [-1, 1], images over [0, 1]: what has such a name, or the shape of one with 1, 3 or 4
+    colours.  Booleans are both, strings may be any; numbers that choose from a table are its indices, labels of a loss
+    are the classes that it has scores of, masks are 0 and 1, integers of 8 bits all there are, and others between the
+    constants that they are compared with, lengths or steps by their names, or 0 and 1.
+
+    Args:
+        graph: The network.
+        position: That of the input.
+    """
+    source, details = graph.inputs[position], graph.input_details[position]
+    dtype: np.dtype[Any] = np.dtype(details.dtype)
+    if graph.source is not None and (strings := string_inputs(graph.source).get(source.name)):
+        return InputRange(name=source.name, lower=0, upper=len(strings) - 1, default="any string")
+    words = set(re.findall("[a-z]+", re.sub(r"([a-z])([A-Z])", r"\1 \2", source.name).lower()))
+    if dtype.kind == "b":
+        return InputRange(name=source.name, lower=0, upper=1, default="booleans")
+    uses = find_uses(graph, source)
+    if uses.ranges:
+        fewest = min(uses.ranges, key=lambda one: one.count)
+        upper = min(max(fewest.count - 1, 0), _greatest(dtype))
+        return InputRange(name=source.name, lower=0, upper=upper, default=fewest.meaning)
+    if dtype.kind not in "iu":
+        if words & _IMAGES or _is_image(tuple(int(size) for size in details.shape)):
+            return InputRange(name=source.name, lower=0, upper=1, default="an image")
+        return InputRange(name=source.name, lower=-1, upper=1, default="floating numbers")
+    if words & _MASKS:
+        return InputRange(name=source.name, lower=0, upper=1, default="a mask")
+    if dtype.itemsize == 1:
+        ends = np.iinfo(dtype)
+        return InputRange(name=source.name, lower=int(ends.min), upper=int(ends.max), default=f"all of {dtype}")
+    lower, upper, reason = _guess(graph, words, [x for x in uses.compared if np.isfinite(x).all()])
+    lower, upper = max(lower, np.iinfo(dtype).min), min(upper, _greatest(dtype))
+    return InputRange(name=source.name, lower=lower, upper=upper, default=reason, is_guess=True)
+
+
+def _guess(graph: Graph, words: Set[str], compared: Sequence[np.ndarray]) -> tuple[float, float, str]:
+    """Return what an input of integers may range over, by its name or the constants that it is compared with."""
+    if words & _LENGTHS:
+        sizes = [int(size) for one in graph.input_details for size in one.shape]
+        return 1, max(sizes, default=1), "a length"
+    if words & _STEPS:
+        return 0, _LAST_STEP, "a step of diffusion"
+    lower, upper = min((x.min() for x in compared), default=0), max((x.max() for x in compared), default=0)
+    if lower or upper:
+        named = "the number" if lower == upper else "between numbers"
+        return int(lower), int(upper), f"{named} that it is compared with"
+    return 0, 1, "integers, of which nothing is known"
+
+
+def _greatest(dtype: np.dtype[Any]) -> float:
+    """Return the greatest number of a dtype."""
+    return np.iinfo(dtype).max if dtype.kind in "iu" else np.inf
+
+
+def _is_image(shape: tuple[int, ...]) -> bool:
+    """Tell whether this is the shape of a batch of images, the colours first or last."""
+    if len(shape) != 4:
+        return False
+    sides = ((shape[1], shape[2:]), (shape[3], shape[1:3]))
+    return any(colours in _COLOURS and min(rest) >= _LEAST_SIDE for colours, rest in sides)
+
 
 Bound = float | np.ndarray | Any
 """A number for all elements, or an array that broadcasts to the input's shape."""
@@ -28,10 +106,6 @@ BoxLike = Range | Mapping[str | EllipsisType, Range]
 def ranges_of(graph: Graph, box: BoxLike | None) -> tuple[InputRange, ...]:
     """Return the range of each input of a graph.
 
-    Args:
-        graph: The graph.
-        box: What the user says; inputs that it leaves out range over what `default_range` says.
-
     Raises:
         UsageError: The box does not fit the inputs.
     """
@@ -42,7 +116,7 @@ def ranges_of(graph: Graph, box: BoxLike | None) -> tuple[InputRange, ...]:
     meant = {name: one for name, one in inputs.items() if name not in texts or name in named}
     given = {} if box is None else dict(_map_by_name(box, meant))
     ranges = [
-        make_range(name, given[name], details) if name in given else _default(graph, position)
+        _make_range(name, given[name], details) if name in given else default_range(graph, position)
         for position, (name, details) in enumerate(inputs.items())
     ]
     return tuple(ranges)
@@ -57,13 +131,7 @@ def given_ranges(inputs: Mapping[str, TensorDetails], box: BoxLike | None) -> tu
     if isinstance(box, Mapping):
         box = {name: one for name, one in box.items() if name is ... or name in inputs}
     given = () if box is None else _map_by_name(box, inputs)
-    return tuple(make_range(name, one, inputs[name]) for name, one in given)
-
-
-def _default(graph: Graph, position: int) -> InputRange:
-    name = graph.input_names[position]
-    found = default_range(graph, position)
-    return InputRange(name=name, lower=found.lower, upper=found.upper, default=found.reason)
+    return tuple(_make_range(name, one, inputs[name]) for name, one in given)
 
 
 def _map_by_name(box: BoxLike, inputs: Mapping[str, TensorDetails]) -> Iterator[tuple[str, Range]]:
@@ -88,18 +156,8 @@ def _describe(name: str, details: TensorDetails) -> str:
     return f"{name} ({details.dtype} {list(details.shape)})"
 
 
-def make_range(name: str, given: Range, details: TensorDetails, *, what: str = "box: input") -> InputRange:
-    """Return a range for a tensor.
-
-    Args:
-        name: The tensor.
-        given: What the user says.
-        details: Its shape and dtype.
-        what: What errors call it.
-
-    Raises:
-        UsageError: The range does not fit.
-    """
+def _make_range(name: str, given: Range, details: TensorDetails, *, what: str = "box: input") -> InputRange:
+    """Return a range for a tensor."""
     subject = f"{what} {name!r}"
     if isinstance(given, tuple | list):
         if len(given) != 2:
@@ -140,3 +198,89 @@ def _bound(subject: str, given: Bound, details: TensorDetails) -> float | np.nda
         raise UsageError(
             f"{subject} is {details.dtype} {list(shape)}, the bound has shape {list(array.shape)}"
         ) from error
+
+
+FreeLike = Literal["all"] | Sequence[str]
+"""All initializers that are weights, or their names."""
+
+WeightsLike = float | tuple[float, float]
+"""A share of each value by which it varies, or lower and upper bound of all values."""
+
+DEFAULT_WEIGHTS = 0.1
+
+
+def weight_ranges(
+    graph: Graph, free: FreeLike, weights: WeightsLike, box: Mapping[Any, Range]
+) -> tuple[InputRange, ...]:
+    """Return what initializers of a network range over.
+
+    Args:
+        graph: The network.
+        free: Which of its initializers; "all" are the tensors of finite floating numbers with at least one dimension,
+            for a scalar is rather a constant.
+        weights: A share `s`: each value `v` ranges over `v - s * abs(v)` to `v + s * abs(v)`; a value of 0 over `s`
+            times the largest magnitude of its tensor, and over `s` where all of the tensor is 0.  A pair: all range
+            over that.
+        box: What some of them range over instead, by name.
+
+    Raises:
+        UsageError: There is no such initializer, or it cannot range over that.
+    """
+    tensors = {} if graph.source is None else {tensor.name: tensor for tensor in graph.source.graph.initializer}
+    if isinstance(free, str):
+        if free != "all":
+            raise UsageError(f'free={free!r}: is neither "all" nor a list; give ["{free}"] for an initializer')
+        names = list(_find(tensors))
+        if not names:
+            raise UsageError('free="all": the model has no initializer that is a weight; give names')
+    else:
+        names = list(dict.fromkeys(free))
+    for name in names:
+        if name not in tensors:
+            near = difflib.get_close_matches(name, tensors) or sorted(tensors)[:8]
+            raise UsageError(f"free: no initializer is named {name!r}; there are {', '.join(near) or 'none'}")
+    return tuple(_range(tensors[name], weights, box.get(name)) for name in names)
+
+
+def describe_weights(ranges: Sequence[InputRange], weights: WeightsLike, box: Mapping[Any, Range]) -> str:
+    """Return what users should know of initializers that range too, one sentence."""
+    own = sum(one.name in box for one in ranges)
+    count = f"{len(ranges)} initializer{'s' * (len(ranges) != 1)}"
+    aside = f", but for {own} that the box names" if own else ""
+    if isinstance(weights, tuple | list):
+        return f"{count} range over [{weights[0]:.9g}, {weights[1]:.9g}]{aside}"
+    return f"{count} range over their values +- {weights:.9g} of each{aside}"
+
+
+def _find(tensors: dict[str, onnx.TensorProto]) -> Iterator[str]:
+    for name, tensor in tensors.items():
+        dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
+        if tensor.dims and not _is_integer(dtype) and math.prod(tensor.dims) and np.isfinite(_read(tensor)).all():
+            yield name
+
+
+def _is_integer(dtype: np.dtype[Any]) -> bool:
+    return dtype.kind not in "fV"
+
+
+def _read(tensor: onnx.TensorProto) -> np.ndarray:
+    return onnx.numpy_helper.to_array(tensor).astype(np.float64)
+
+
+def _range(tensor: onnx.TensorProto, weights: WeightsLike, own: Range | None) -> InputRange:
+    name, dtype = tensor.name, onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
+    if _is_integer(dtype):
+        raise UsageError(f"free: initializer {name!r} holds {dtype}; only floating numbers range")
+    if own is not None or isinstance(weights, tuple | list):
+        given = weights if own is None else own
+        what = "weights:" if own is None else "box: initializer"
+        return _make_range(name, given, TensorDetails(tuple(tensor.dims), dtype), what=what)
+    if isinstance(weights, bool) or not isinstance(weights, int | float) or not 0 <= weights < math.inf:
+        raise UsageError(f"weights={weights!r}: is not a share; give a number from 0, or (lower, upper)")
+    values = _read(tensor)
+    if not np.isfinite(values).all():
+        raise UsageError(f"free: initializer {name!r} holds NaN or infinity; give weights=(lower, upper)")
+    sizes = np.abs(values)
+    largest = float(sizes.max(initial=0.0))
+    widths = weights * np.where(sizes > 0, sizes, largest or 1.0)
+    return InputRange(name=name, lower=values - widths, upper=values + widths)

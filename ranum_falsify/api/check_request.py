@@ -6,15 +6,21 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ranum_falsify.api.boxes import BoxLike, ranges_of
-from ranum_falsify.api.entry_points import answer_loaded, ask_in_time
+from ranum_falsify.api.boxes import (
+    DEFAULT_WEIGHTS,
+    BoxLike,
+    FreeLike,
+    WeightsLike,
+    describe_weights,
+    ranges_of,
+    weight_ranges,
+)
+from ranum_falsify.api.entry_points import Refute, answer_loaded, ask_in_time
 from ranum_falsify.api.generated_property import NETWORK, InputRange, Statement
 from ranum_falsify.api.loading import BoundProblem, load
 from ranum_falsify.api.models import Model
 from ranum_falsify.api.properties import Property
 from ranum_falsify.api.result import Result
-from ranum_falsify.api.run import Refute
-from ranum_falsify.api.weights import DEFAULT_WEIGHTS, FreeLike, WeightsLike, describe_weights, weight_ranges
 from ranum_falsify.config import HalfPrecision, Options
 from ranum_falsify.errors import UsageError
 
@@ -47,11 +53,7 @@ class ValidityQuestion:
     ranges: Sequence[InputRange] | None = None
 
     def __post_init__(self) -> None:
-        """Check the passes.
-
-        Raises:
-            UsageError: They are no list, or there are none for the files that register some.
-        """
+        """Check the passes."""
         if isinstance(self.passes, str):
             raise UsageError(f"passes={self.passes!r}: is no list; give [{self.passes!r}]")
         if self.imports and not self.passes:
@@ -138,17 +140,7 @@ class ValidityQuestion:
 
 
 def load_statement(statement: Statement, model: Model, *, dtype: HalfPrecision | None = None) -> BoundProblem:
-    """Reduce what is asked of a model.
-
-    Args:
-        statement: The question.
-        model: The model.
-        dtype: Half precision that it is converted to.
-
-    Raises:
-        PropertyError: The question does not fit the model.
-        ModelError: The model cannot be converted.
-    """
+    """Reduce what is asked of a model."""
     loaded = load(Property(phi=statement.expression(), name="check"), {NETWORK: model}, dtype=dtype)
     return replace(loaded, notices=(*statement.notices, *loaded.notices), default_inputs=statement.defaults)
 

@@ -11,14 +11,13 @@ from typing import Any
 
 import torch
 
-from ranum_falsify.api.boxes import BoxLike
+from ranum_falsify.api.boxes import DEFAULT_WEIGHTS, BoxLike, FreeLike, WeightsLike
 from ranum_falsify.api.check_request import ValidityQuestion
 from ranum_falsify.api.entry_points import ask_all_sizes, show_keywords, take
+from ranum_falsify.api.loading import sample_box
 from ranum_falsify.api.models import ModelLike, model_of
 from ranum_falsify.api.plain_torch import PlainTorch
 from ranum_falsify.api.result import Mended, Result
-from ranum_falsify.api.samples import sample_box
-from ranum_falsify.api.weights import DEFAULT_WEIGHTS, FreeLike, WeightsLike
 from ranum_falsify.config import Options, defaults_of_check
 from ranum_falsify.errors import UsageError
 

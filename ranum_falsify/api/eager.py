@@ -64,11 +64,7 @@ class ModuleRun:
     gradients: tuple[str, ...] = ()
 
     def shows(self, source: Source | None) -> bool:
-        """Tell whether a violation at a line shows here.
-
-        Args:
-            source: The line; where it is not known, any violation will do.
-        """
+        """Tell whether a violation at a line shows here."""
         if source is not None and source.backward:
             return bool(self.gradients)
         faults = [fault.source for fault in self.faults if not fault.source.backward]

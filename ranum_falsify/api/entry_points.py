@@ -1,29 +1,174 @@
-"""`falsify` and `prove`: properties of models."""
+"""Run what a question asks for."""
 
 from __future__ import annotations
 
 import difflib
 import inspect
+import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import fields, replace
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, overload
 
 import torch
 
-from ranum_falsify.api.loading import BoundProblem, load
+from ranum_falsify.api.kernels import check_kernels, keep_inputs
+from ranum_falsify.api.loading import BoundProblem, load, load_networks
 from ranum_falsify.api.models import Model, ModelLike
 from ranum_falsify.api.plain_torch import PlainTorch
 from ranum_falsify.api.properties import Property, PropertyLike, network_of, property_of
 from ranum_falsify.api.result import Result
-from ranum_falsify.api.run import Refute, answer, keep_list, kernel_notices, take_time
-from ranum_falsify.api.samples import load_networks
 from ranum_falsify.api.sizes import UNREAD, ask_each, join_answers, list_sizes
+from ranum_falsify.api.sources import find_sources
 from ranum_falsify.api.timekeeper import Exit, TimeUp, time_limit
-from ranum_falsify.config import Options
+from ranum_falsify.config import Options, ProveConfig, SearchConfig
 from ranum_falsify.errors import UsageError
+from ranum_falsify.process.deadline import Deadline
 from ranum_falsify.results.progress import follow
+from ranum_falsify.verify import decide
+from ranum_falsify.verify.prove.assumptions import assumptions_of
+from ranum_falsify.verify.prove.precision import KeepList, Node, float32_nodes
+from ranum_falsify.verify.prove.prover import Prover
+from ranum_falsify.verify.search.result import Answer, OperatorResult
+from ranum_falsify.verify.search.search import Progress
+
+_PATIENCE = 0.5
+"""Seconds beyond the timeout, at which nothing that goes on looks at the clock, before an alarm ends it."""
+
+_SHARE = 0.25
+"""Share of the timeout that is kept for each part of the answer that comes after the verdict."""
+
+Config = TypeVar("Config", bound=SearchConfig)
+
+Refute = Callable[[OperatorResult], str | None]
+"""Tells of an operator that PyTorch shows to be invalid in the graph why it is not counted, None if it is."""
+
+
+def take_time(config: Config, seconds: float) -> Config:
+    """Return settings with less time."""
+    return config if config.timeout is None else replace(config, timeout=max(config.timeout - seconds, 0.0))
+
+
+def _kernel_notices(config: SearchConfig, self_check: bool) -> tuple[str, ...]:
+    """Check the installed kernels where proofs rest on them; return what users should know of them."""
+    return (*PlainTorch.notices(), *(check_kernels().notices if self_check and config.prove else ()))
+
+
+def answer(
+    loaded: BoundProblem,
+    config: SearchConfig,
+    *,
+    notices: Sequence[str] = (),
+    progress: Callable[[Progress], None] | None = None,
+    refute: Refute = lambda _: None,
+) -> Answer:
+    """Prove or search, as `decide.falsify` does, and add what is known of the files.
+
+    An alarm ends what goes on beyond the timeout: the search looks at the clock only between its steps.
+
+    Args:
+        loaded: What must hold.
+        config: How to look.
+        notices: What else users should know.
+        progress: Called now and then with how far the run has got.
+        refute: See `decide.falsify`.
+    """
+    try:
+        with time_limit(None if config.timeout is None else config.timeout + _PATIENCE):
+            result = _decide(loaded, config, progress, refute)
+    except TimeUp:  # where nothing was being proved or searched any more
+        runtimes = config.runtimes if config.prove else ()
+        assumptions = assumptions_of(loaded.problem, runtimes)
+        result = Answer(verdict="unknown", interrupted="timeout", assumptions=assumptions)
+    assert result.assumptions is not None
+    return replace(
+        result,
+        operators=tuple(_locate(result.operators, loaded)),
+        assumptions=replace(result.assumptions, sources=loaded.sources, default_inputs=loaded.default_inputs),
+        seconds={**loaded.seconds, **result.seconds},
+        notices=tuple(dict.fromkeys((*notices, *loaded.notices, *result.notices, *_keep_departure(result)))),
+    )
+
+
+def _locate(operators: Sequence[OperatorResult], loaded: BoundProblem) -> Iterator[OperatorResult]:
+    """Yield operators with the lines of Python that their models note, as PyTorch's exporter writes them."""
+    known = {name: find_sources(graph.source) for name, graph in loaded.graphs.items() if graph.source is not None}
+    only = next(iter(known.values())) if len(known) == 1 else {}
+    for operator in operators:
+        source = known.get(operator.network, only).get(operator.node)  # a part of a network has another name
+        yield operator if source is None else replace(operator, source=source)
+
+
+def _keep_departure(result: Answer) -> Iterator[str]:
+    """Write the inputs on which ONNX Runtime left proved bounds; yield where they are."""
+    path = keep_inputs(result.departure) if result.departure else None
+    if path is not None:
+        yield f"the inputs of the run that leaves proved bounds are in {path}, for numpy.load"
+
+
+def _decide(
+    loaded: BoundProblem, config: SearchConfig, progress: Callable[[Progress], None] | None, refute: Refute
+) -> Answer:
+    began = time.monotonic()
+    reserved = _reserve(loaded, config)
+    within = config if config.timeout is None else replace(config, timeout=config.timeout - reserved)
+    result = decide.falsify(loaded.problem, within, progress=progress, elsewhere=True, refute=refute)
+    if config.prove and config.try_rewrites and loaded.problem.is_pure_validity:
+        result = _try_rewrites(
+            loaded, result, config, Deadline(math.inf if config.timeout is None else began + config.timeout)
+        )
+    return result
+
+
+def _try_rewrites(loaded: BoundProblem, result: Answer, config: ProveConfig, deadline: Deadline) -> Answer:
+    """Return an answer in which operators that are not proved say after which passes they are."""
+    wanted = {(operator.network, operator.node) for operator in result.operators if operator.verdict != "proved"}
+    if not wanted:
+        return result
+    from ranum_falsify.rewrite.proving import prove_after_rewriting  # imports onnxscript
+
+    began = time.monotonic()
+    found = prove_after_rewriting(
+        loaded.problem,
+        config,
+        wanted,
+        deadline=deadline.within(config.prove_timeout or ProveConfig().prove_timeout),
+    )
+    operators = (
+        replace(operator, proved_after_rewriting=tuple(found.passes.get((operator.network, operator.node), ())))
+        for operator in result.operators
+    )
+    late = () if found.is_complete else ("there was no time to try all rewrites; --prove-timeout gives more",)
+    seconds = {**result.seconds, "prove": result.seconds.get("prove", 0.0) + time.monotonic() - began}
+    return replace(result, operators=tuple(operators), notices=(*result.notices, *late), seconds=seconds)
+
+
+def _reserve(loaded: BoundProblem, config: SearchConfig) -> float:
+    """Return how much of the time is for what comes after the answer: `_keep_list`, and proofs after rewriting."""
+    if not config.prove or config.timeout is None:
+        return 0.0
+    parts = (loaded.sources.dtype is not None) + (config.try_rewrites and loaded.problem.is_pure_validity)
+    return min(config.prove_timeout, _SHARE * config.timeout) * parts
+
+
+def _keep_list(loaded: BoundProblem, config: SearchConfig) -> KeepList | None:
+    """Return the nodes that must stay in float32 for all operators to be proved that can be."""
+    if not config.prove or loaded.sources.dtype is None or config.timeout == 0:
+        return None
+    left = math.inf if config.timeout is None else config.timeout
+    deadline = Deadline.after(min(config.prove_timeout, left))
+    with suppress(TimeUp), time_limit(None if config.timeout is None else left + _PATIENCE):
+        return float32_nodes(loaded.graphs, lambda keep: _list_open(loaded, config, keep), deadline=deadline)
+    return None
+
+
+def _list_open(loaded: BoundProblem, config: ProveConfig, keep: Collection[Node]) -> frozenset[Node]:
+    by_network = {name: {node for network, node in keep if network == name} for name in loaded.graphs}
+    proof = Prover(loaded.reduced(by_network), config).analyse()
+    return frozenset((operator.network, operator.node) for operator in proof.operators.values() if operator.open)
+
 
 F = TypeVar("F", bound=Callable[..., Any])
 P = ParamSpec("P")
@@ -35,10 +180,6 @@ T = TypeVar("T")
 
 def take(options: Mapping[str, Any], **defaults: Any) -> Options:
     """Return options that were given by keyword.
-
-    Args:
-        options: The options.
-        **defaults: Values in place of None.
 
     Raises:
         TypeError: There is no such option.
@@ -128,15 +269,7 @@ def _ask(model: ModelLike | Mapping[str, ModelLike], property: PropertyLike, opt
 
 
 def ask_all_sizes(options: Options, ask: Callable[[Options], Result]) -> Result:
-    """Ask about every size of the symbolic dimensions that have a range, in the time of one run.
-
-    Args:
-        options: The options.
-        ask: Asks about one size of each.
-
-    Returns:
-        The answer about all of them; what it shows beside the verdict is about one.
-    """
+    """Ask about every size of the symbolic dimensions that have a range, in the time of one run."""
     sizes = list_sizes(options.dims)
 
     def ask_one(one: Mapping[str, int], share: float | None) -> Result:
@@ -180,11 +313,11 @@ def read_in_time(read: Callable[[], T], options: Options, exit: Exit | None = No
 
 def answer_loaded(loaded: BoundProblem, options: Options, refute: Refute = lambda _: None) -> Result:
     """Return the answer to what was loaded."""
-    notices = kernel_notices(options, options.self_check)
+    notices = _kernel_notices(options, options.self_check)
     began = time.monotonic()
     with follow(options.progress) as progress:
         found = answer(loaded, options, notices=notices, progress=progress, refute=refute)
-    kept = keep_list(loaded, take_time(options, time.monotonic() - began))
+    kept = _keep_list(loaded, take_time(options, time.monotonic() - began))
     return Result(answer=found, read=loaded, config=options, kept=kept)
 
 

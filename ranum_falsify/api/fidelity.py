@@ -115,12 +115,7 @@ Use = tuple[str, torch.dtype | None]
 
 
 def find_unchecked(program: GraphModule, uses: Collection[Use]) -> str:
-    """Return an operator that PyTorch may compute otherwise than its export, with its type; "" if there is none.
-
-    Args:
-        program: The program that was exported, in the operators that were translated.
-        uses: Operators of the module, which formulas may stand for in the program.
-    """
+    """Return an operator that PyTorch may compute otherwise than its export, with its type; "" if there is none."""
     for name, dtype in sorted(uses, key=str):
         if why := _describe(name, dtype):
             return why
@@ -136,7 +131,7 @@ def find_unchecked(program: GraphModule, uses: Collection[Use]) -> str:
     return ""
 
 
-def is_composite(operator: Any) -> bool:
+def _is_composite(operator: Any) -> bool:
     """Tell whether PyTorch itself computes an operator from others; those of interpolation it does not name so."""
     composite = torch._C.DispatchKey.CompositeImplicitAutograd
     return operator._overloadname != "vec" and bool(operator.has_kernel_for_dispatch_key(composite))
@@ -148,17 +143,12 @@ def list_uses(program: GraphModule) -> set[Use]:
     return {
         (str(operator.overloadpacket), dtype_of(node))
         for node, operator in calls
-        if isinstance(operator, OpOverload) and not is_composite(operator)
+        if isinstance(operator, OpOverload) and not _is_composite(operator)
     }
 
 
 def note_uses(formulas: Mapping[Any, Callable[..., Any]], uses: set[Use]) -> dict[Any, Callable[..., Any]]:
-    """Return formulas by operator that note the operator where they take one apart.
-
-    Args:
-        formulas: Formulas by operator; those that return NotImplemented leave it as it is.
-        uses: Where it is noted.
-    """
+    """Return formulas by operator that note the operator where they take one apart."""
 
     def note(operator: Any, formula: Callable[..., Any]) -> Callable[..., Any]:
         def take_apart(*args: Any, **kwargs: Any) -> Any:
@@ -167,7 +157,7 @@ def note_uses(formulas: Mapping[Any, Callable[..., Any]], uses: set[Use]) -> dic
                 uses.add((str(operator.overloadpacket), _dtype_of_first(found)))
             return found
 
-        return formula if is_composite(operator) else take_apart
+        return formula if _is_composite(operator) else take_apart
 
     return {operator: note(operator, formula) for operator, formula in formulas.items()}
 

@@ -34,12 +34,14 @@ class InputRange:
         lower: Lower bound: a number for all elements, or an array of its shape.
         upper: Upper bound, likewise.
         default: What it is taken for, where users did not say what it ranges over.
+        is_guess: Whether it may be something else.
     """
 
     name: str
     lower: float | np.ndarray
     upper: float | np.ndarray
     default: str = ""
+    is_guess: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -1,4 +1,4 @@
-"""Answers to a suite's instances, each in a process of its own: a module for `ranum_falsify.suite.server`."""
+"""Answers to a suite's instances, each in a process of its own: a module for `ranum_falsify.suite.worker`."""
 
 from __future__ import annotations
 
@@ -17,14 +17,13 @@ import torch
 
 from ranum_falsify.api.assignments import assignment_of
 from ranum_falsify.api.check_request import ValidityQuestion, load_statement
-from ranum_falsify.api.entry_points import answer_loaded, ask_all_sizes, take
-from ranum_falsify.api.loading import BoundProblem, load
-from ranum_falsify.api.models import Model, load_model
-from ranum_falsify.api.page_data import ILLUSTRATION_SECONDS, illustrate
+from ranum_falsify.api.entry_points import answer_loaded, ask_all_sizes, take, take_time
+from ranum_falsify.api.loading import BoundProblem, load, load_networks, sample_box
+from ranum_falsify.api.models import Model, Runnable, load_model
 from ranum_falsify.api.properties import Property, load_property, network_of
-from ranum_falsify.api.result import Result
-from ranum_falsify.api.run import take_time
-from ranum_falsify.api.samples import load_networks, sample_box
+from ranum_falsify.api.replayed import ReplaySettings
+from ranum_falsify.api.replaying import ReplayRequest
+from ranum_falsify.api.result import ILLUSTRATION_SECONDS, Result, illustrate
 from ranum_falsify.config import Options, defaults_of_check
 from ranum_falsify.errors import RanumFalsifyError, SaveError
 from ranum_falsify.model_builder import ModelBuilder
@@ -33,9 +32,9 @@ from ranum_falsify.network.resource_limits import memory_limit
 from ranum_falsify.results.places import SUFFIX, base_of
 from ranum_falsify.results.plain import as_json
 from ranum_falsify.results.run_report import make_report
-from ranum_falsify.suite.instance import Instance
-from ranum_falsify.suite.record import Status
-from ranum_falsify.suite.task import Answered, Task
+from ranum_falsify.suite.planning import plan
+from ranum_falsify.suite.record import Instance, Status
+from ranum_falsify.suite.worker import Answered, Task
 
 _STATUS: Mapping[str, Status] = {"violated": "sat", "holds": "unsat", "unknown": "unknown"}
 _LEAST_PATIENCE = 0.5
@@ -83,12 +82,7 @@ def prepare(*, clean: bool) -> None:
 
 
 def answer(task: Task) -> Answered:
-    """Answer an instance.
-
-    Raises:
-        RanumFalsifyError: Its files or options are invalid.
-        TypeError: There is no such option.
-    """
+    """Answer an instance."""
     began = time.monotonic()
     optimiser.borrow()
     places = _Places(task.places, Path(task.folder))
@@ -206,14 +200,7 @@ def _question(given: Mapping[str, Any]) -> ValidityQuestion:
 
 
 def _write(answered: Answered, result: Result, task: Task, patience: float) -> Answered:
-    """Return an answer with its report, and with the files of the counterexample as they will lie by the results.
-
-    Args:
-        answered: The answer.
-        result: What it rests on.
-        task: What it answers.
-        patience: Seconds that are left for what a page draws of it.
-    """
+    """Return an answer with its report, and with the files of the counterexample as they will lie by the results."""
     with tempfile.TemporaryDirectory(prefix="ranum-falsify-") as name:
         folder = Path(name)
         base = base_of(folder / f"{task.stem}.npy")
@@ -231,3 +218,39 @@ def _write(answered: Answered, result: Result, task: Task, patience: float) -> A
             path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()
         }
     return replace(answered, report=as_json(report), files=files, contents=contents)
+
+
+_NETWORK = "N"
+"""What boxes and VNN-LIB call the only network."""
+_DATA = ".vnnlib"
+"""How the names of properties end that are no programs."""
+
+
+def replay_claim(instance: Instance, fingerprint: str, counterexample: Path) -> tuple[bool | None, str]:
+    """Replay the counterexample of an instance on ONNX Runtime.
+
+    Args:
+        instance: The instance.
+        fingerprint: What its record says that it was of.
+        counterexample: The description of the counterexample.
+
+    Returns:
+        Whether it shows a violation, and ""; or None, and why that could not be tried.
+    """
+    if plan([instance])[0].fingerprint != fingerprint:
+        return None, "its files are not here, or not what they were; compare in the folder that the suite ran in"
+    if passes := instance.question.get("passes"):
+        return None, f"its model is what transform makes by {' '.join(passes)}; run replay on that"
+    prop = instance.property_path
+    if prop is not None and not (instance.vnnlib or prop.removesuffix(".gz").endswith(_DATA)):
+        return None, f"{prop} is a program; run replay if you trust it"
+    request = ReplayRequest(
+        networks={name or _NETWORK: Runnable(Path(path)) for name, path in instance.networks.items()},
+        property=None if prop is None else Path(prop),
+        vnnlib=True,
+        settings=ReplaySettings(threads=1, reading=memory_limit),
+    )
+    try:
+        return request.replay_file(counterexample).violated, ""
+    except RanumFalsifyError as error:
+        return None, " ".join(str(error).split())

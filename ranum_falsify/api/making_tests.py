@@ -14,7 +14,7 @@ from ranum_falsify.api.kernels import check_kernels
 from ranum_falsify.api.loading import BoundProblem
 from ranum_falsify.config import ConfirmConfig
 from ranum_falsify.results.confirm_report import Standing, TestedOperator, TestedRun, as_json
-from ranum_falsify.results.names import unique_names
+from ranum_falsify.results.places import unique_names
 from ranum_falsify.verify.prove.assumptions import assumptions_of
 from ranum_falsify.verify.search.search import Progress
 from ranum_falsify.witness.exposed import Watched, expose_operators, watch_operator

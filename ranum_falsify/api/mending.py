@@ -236,14 +236,7 @@ class Mending:
 
 @dataclass(frozen=True, kw_only=True)
 class _Try:
-    """A rewrite that helps.
-
-    Attributes:
-        rewrite: The rewrite.
-        written: The function with it.
-        result: What is proved of the module with it.
-        changed: The share of valid results that it changes.
-    """
+    """A rewrite that helps."""
 
     rewrite: LineRewrite
     written: Written

@@ -20,7 +20,7 @@ from ranum_falsify.api.tracing import TrainingStep
 from ranum_falsify.errors import ModuleError
 from ranum_falsify.escaping import escape
 from ranum_falsify.network.tensors import to_torch
-from ranum_falsify.results.names import make_safe_name, unique_names
+from ranum_falsify.results.places import make_safe_name, unique_names
 from ranum_falsify.saving import Content, make_folder, save_together
 from ranum_falsify.verify.search.result import KIND_NAMES
 from ranum_falsify.witness.module_file import MODULE_NAME, write_module_file

@@ -8,17 +8,15 @@ from typing import Any
 
 import torch
 
-from ranum_falsify.api.boxes import BoxLike
+from ranum_falsify.api.boxes import BoxLike, default_range
 from ranum_falsify.api.check_request import ValidityQuestion
-from ranum_falsify.api.defaults import default_range
 from ranum_falsify.api.eager import ModuleRun, compare_export, run_module
 from ranum_falsify.api.entry_points import ask_in_time
 from ranum_falsify.api.exporting import Exported, export
 from ranum_falsify.api.mending import Mending, put_on
 from ranum_falsify.api.models import Model, load_model
-from ranum_falsify.api.operand_words import find_words
 from ranum_falsify.api.result import Result
-from ranum_falsify.api.sources import find_sources
+from ranum_falsify.api.sources import find_sources, find_words
 from ranum_falsify.config import CUDA, Options
 from ranum_falsify.errors import UsageError
 from ranum_falsify.lazy import cached_property
@@ -101,12 +99,7 @@ def _box_of(exported: Exported, graph: Graph, box: BoxLike | None) -> BoxLike:
 
 @dataclass(frozen=True)
 class _Blame:
-    """Shows what was found on the module itself.
-
-    Attributes:
-        exported: The module.
-        options: What the answer is about.
-    """
+    """Shows what was found on the module itself."""
 
     exported: Exported
     options: Options

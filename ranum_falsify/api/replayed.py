@@ -10,7 +10,7 @@ import numpy as np
 from dnnv.nn import Operation
 
 from ranum_falsify.api.loading import BoundProblem
-from ranum_falsify.api.runnable import Runnable
+from ranum_falsify.api.models import Runnable
 from ranum_falsify.config import Reach, Runtime
 from ranum_falsify.errors import UsageError
 from ranum_falsify.network import Graph
@@ -20,8 +20,7 @@ from ranum_falsify.network.model_file import free_model
 from ranum_falsify.network.string_inputs import string_inputs
 from ranum_falsify.properties.formula.terms import NetworkCall, ValidityGoal
 from ranum_falsify.results.arrays import check_arrays
-from ranum_falsify.results.iterations import describe_iterations, group_iterations
-from ranum_falsify.results.text import describe_kind, finding_lines
+from ranum_falsify.results.text import describe_iterations, describe_kind, finding_lines, group_iterations
 from ranum_falsify.validity import Constraint
 from ranum_falsify.verify.replay.broken import find_broken
 from ranum_falsify.verify.replay.confirmer import Confirmer, is_in_question
@@ -96,11 +95,7 @@ class ReplaySettings:
         return not self.outputs_alone or reach == "output"
 
     def replay_model(self, runnable: Runnable, case: ReplayCase) -> ReplayOutcome:
-        """Replay on a model as it is; initializers may be among the arrays.
-
-        Raises:
-            RanumFalsifyError: The model cannot be read, or does not take the arrays.
-        """
+        """Replay on a model as it is; initializers may be among the arrays."""
         arrays = case.load()
         with self.reading():
             model = runnable.load()
@@ -116,11 +111,7 @@ class ReplaySettings:
         return self.show(findings, case, None if graph is None else TorchReplay(graph, feeds))
 
     def replay_graph(self, graph: Graph, case: ReplayCase) -> ReplayOutcome:
-        """Replay on a network that was read: a part, a conversion, or where derivatives, PyTorch or subgraphs count.
-
-        Raises:
-            RanumFalsifyError: The network does not take the arrays, or has no such node.
-        """
+        """Replay on a network that was read: a part, a conversion, or where derivatives, PyTorch or subgraphs count."""
         arrays = case.load()
         if case.gradients:
             return self._replay_gradients(graph, case, arrays)
@@ -152,11 +143,7 @@ class ReplaySettings:
         return ReplayOutcome(bool(lines), lines, case.title)
 
     def replay_formula(self, loaded: BoundProblem, case: ReplayCase) -> ReplayOutcome:
-        """Evaluate a property with the outputs of ONNX Runtime.
-
-        Raises:
-            RanumFalsifyError: The arrays are not those of the property.
-        """
+        """Evaluate a property with the outputs of ONNX Runtime."""
         problem, arrays = loaded.problem, case.load()
         outputs: list[str] = []
         for variable in problem.inputs:
@@ -187,13 +174,7 @@ class ReplaySettings:
         return ReplayOutcome(violated, [verdict, *outputs], case.title)
 
     def show(self, findings: Sequence[Finding], case: ReplayCase, beside: TorchReplay | None) -> ReplayOutcome:
-        """Return what inputs showed.
-
-        Args:
-            findings: The operators that fail on ONNX Runtime.
-            case: The inputs.
-            beside: What PyTorch shows; None where it cannot run them.
-        """
+        """Return what inputs showed."""
         counted = [finding for finding in findings if self.counts(finding.reach)]
         lines: list[str] = []
         alike = ((_name(one), (one.op_type, one.kind, one.reach, one.optimisations), one) for one in counted)

@@ -1,42 +1,73 @@
-"""`replay`: a counterexample on ONNX Runtime again.
-
-A description may come from a stranger.  So it is only read: models and properties are opened where the user names them,
-never where it does.  Where operators fail, the models decide, and the text of the network (`N`, `N[2:-3]`, `free(N,
-'w')`) says of which part.  A property over outputs is itself what decides, so it is needed again.
-"""
+"""Networks as properties write them, such as `N[2:-3]`, made from that text as data: nothing of it runs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import ast
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
-from ranum_falsify.api.assignments import differences, split_inputs
-from ranum_falsify.api.loading import BoundProblem, load
-from ranum_falsify.api.models import ModelLike
-from ranum_falsify.api.network_expressions import build_network
+from ranum_falsify.api.assignments import differences, read_assignment, split_inputs
+from ranum_falsify.api.loading import BoundProblem, load, load_networks
+from ranum_falsify.api.models import ModelLike, Runnable, share_dims
 from ranum_falsify.api.plain_torch import PlainTorch
 from ranum_falsify.api.properties import Property, PropertyLike, load_property
 from ranum_falsify.api.replayed import ReplayCase, ReplayOutcome, ReplaySettings
 from ranum_falsify.api.result import Result
-from ranum_falsify.api.runnable import Runnable, share_dims
-from ranum_falsify.api.samples import load_networks
 from ranum_falsify.errors import UsageError
 from ranum_falsify.escaping import escape
 from ranum_falsify.network import Graph
 from ranum_falsify.network.nesting import attribute_graphs
 from ranum_falsify.network.precision import convert_precision
 from ranum_falsify.results.arrays import load_array
-from ranum_falsify.results.assignment import read_assignment
 from ranum_falsify.results.assumptions import describe_replay
 from ranum_falsify.results.counterexample import Description, Entry, Origin, describe_groups, read
 from ranum_falsify.results.places import is_assignment
 from ranum_falsify.verify.replay.replayer import Finding
+
+_LONGEST, _SHOWN = 1000, 100
+
+
+def _build_network(text: str, names: Collection[str], load: Callable[[str], Graph]) -> Graph:
+    """Return the network that a text means."""
+
+    def build(node: ast.expr) -> Graph:
+        match node:
+            case ast.Name(id=name) if name in names:
+                return load(name)
+            case ast.Subscript(value=inner, slice=index):
+                return build(inner)[_index(index)]
+            case ast.Call(func=ast.Name(id="free"), args=[inner, *freed], keywords=[]):
+                return build(inner).free([str(ast.literal_eval(name)) for name in freed])
+            case ast.Call(func=ast.Attribute(value=outer, attr="compose"), args=[inner], keywords=[]):
+                return build(outer).compose(build(inner))
+        raise ValueError(ast.dump(node))
+
+    try:
+        if text in names:
+            return load(text)
+        if len(text) > _LONGEST:
+            raise ValueError(text)
+        return build(ast.parse(text, mode="eval").body)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        known = ", ".join(sorted(names))
+        raise UsageError(f"network {text[:_SHOWN]!r}: is not part of {known}; search again") from error
+
+
+def _index(node: ast.expr) -> Any:
+    """Return what is between brackets: integers, slices of them, and tuples of both."""
+    match node:
+        case ast.Slice(lower=lower, upper=upper, step=None):
+            return slice(*(None if end is None else ast.literal_eval(end) for end in (lower, upper)))
+        case ast.Tuple(elts=parts):
+            return tuple(_index(part) for part in parts)
+    return ast.literal_eval(node)
+
 
 Inputs = Mapping[str, np.ndarray | Path]
 """Arrays or their files by ONNX input name; the name "" stands for the only input."""
@@ -153,22 +184,14 @@ class ReplayRequest:
     settings: ReplaySettings
 
     def replay_arrays(self, inputs: Inputs) -> ReplayReport:
-        """Replay arrays on the one network given.
-
-        Raises:
-            RanumFalsifyError: There are several networks, or they do not take the arrays.
-        """
+        """Replay arrays on the one network given."""
         if len(self.networks) != 1:
             raise UsageError("replay: give one network as --network NAME MODEL; nothing else says what to run")
         case = ReplayCase(network="", load=partial(_load_arrays, inputs))
         return self._report([self.settings.replay_model(next(iter(self.networks.values())), case)], self._note_unread())
 
     def replay_file(self, path: Path) -> ReplayReport:
-        """Replay the array of a file, what a description says, or a counterexample in VNN-COMP's format.
-
-        Raises:
-            RanumFalsifyError: The files are invalid, or a network or a property is missing.
-        """
+        """Replay the array of a file, what a description says, or a counterexample in VNN-COMP's format."""
         if is_assignment(path):
             return self._replay_assignment(path)
         found = _find_description(path)
@@ -224,11 +247,7 @@ class ReplayRequest:
         return load_property(self.property, parameters=parameters, vnnlib=self.vnnlib or origin.vnnlib or None)
 
     def replay_result(self, result: Result) -> ReplayReport:
-        """Replay the counterexamples of a result.
-
-        Raises:
-            RanumFalsifyError: There are none, or the networks do not take them.
-        """
+        """Replay the counterexamples of a result."""
         groups = describe_groups(result.answer)
         if not groups:
             raise UsageError(f"replay: the result, {result.verdict}, has no counterexample; give inputs")
@@ -273,7 +292,7 @@ class ReplayRequest:
             graph = self.networks[name].read(sizes[name], find_samples=find_samples).graph
             return graph if origin.dtype is None else convert_precision(graph, origin.dtype)
 
-        return build_network(case.network, self.networks, read_whole)
+        return _build_network(case.network, self.networks, read_whole)
 
     def _note_unread(self) -> list[str]:
         """Return a notice where the user names a property that is not needed."""

@@ -17,8 +17,6 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import _disable_current_modes
 
-from ranum_falsify.api.opset import constant, operators
-
 aten = torch.ops.aten
 
 Matrix = np.ndarray[tuple[int, int], np.dtype[Any]]
@@ -58,13 +56,7 @@ def list_resampling() -> dict[Any, Callable[..., Any]]:
 
 
 def has_exact_weights(operator: torch._ops.OpOverload, shape: Sequence[int], *options: Any) -> bool:
-    """Tell whether all kernels of an operator have the same weights; True for what interpolates nothing.
-
-    Args:
-        operator: The operator.
-        shape: The shape of its first operand.
-        options: Its other arguments.
-    """
+    """Tell whether all kernels of an operator have the same weights; True for what interpolates nothing."""
     return operator._opname.removesuffix("_backward") not in INTERPOLATIONS or all(
         np.array_equal(single, double)
         for single, double in zip(
@@ -114,7 +106,7 @@ def _repeat(rank: int, x: Any, output_size: Sequence[int] | None, *scales: Any) 
         (scales,) = scales
     for axis, (given, size, scale) in enumerate(_pair(list(x.shape)[-rank:], output_size, scales), start=-rank):
         places = _apply(lambda rows: kernel(rows, [size], scale), given).argmax(1)  # noqa: B023
-        x = operators().Gather(x, constant(places), axis=axis)
+        x = op.Gather(x, constant(places), axis=axis)
     return x
 
 
@@ -144,7 +136,7 @@ def _average_backward(gradient: Any, x: Any) -> Any:
         places = np.arange(given)[:, None]
         matrices.append((starts <= places) & (places < ends))
         counts = (ends - starts).astype(np.float32).reshape([made] + [1] * (rank - 1 - axis))
-        divided = operators().Div(divided, operators().CastLike(constant(counts), gradient))
+        divided = op.Div(divided, op.CastLike(constant(counts), gradient))
     return _multiply(divided, matrices, like=gradient)
 
 
@@ -163,11 +155,30 @@ def _multiply(x: Any, matrices: Sequence[Matrix], like: Any = None) -> Any:
     kind = np.float64 if _wide(like) is torch.float64 else np.float32
     terms = [int(np.count_nonzero(matrix, axis=1).max()) for matrix in matrices]
     parts = max(4, 2 ** math.ceil(math.log2((math.prod(terms) + 8) / sum(terms))))
-    wide = operators().Cast(x, to=onnx.helper.np_dtype_to_tensor_dtype(np.dtype(kind)))
+    wide = op.Cast(x, to=onnx.helper.np_dtype_to_tensor_dtype(np.dtype(kind)))
     for axis, matrix in enumerate(matrices, start=rank - len(matrices)):
         scaled = np.tile((matrix.T / parts).astype(kind), (parts, 1))
         order = [*range(axis), *range(axis + 1, rank), axis]
         back = [*range(axis), rank - 1, *range(axis, rank - 1)]
-        rows = operators().Concat(*[operators().Transpose(wide, perm=order)] * parts, axis=-1)
-        wide = operators().Transpose(operators().MatMul(rows, constant(scaled)), perm=back)
-    return operators().CastLike(wide, like)
+        rows = op.Concat(*[op.Transpose(wide, perm=order)] * parts, axis=-1)
+        wide = op.Transpose(op.MatMul(rows, constant(scaled)), perm=back)
+    return op.CastLike(wide, like)
+
+
+class _Operators:
+    """ONNX's operators, which onnxscript offers as functions; it is imported late."""
+
+    def __getattr__(self, name: str) -> Any:
+        from onnxscript import opset18
+
+        return getattr(opset18, name)
+
+
+op: Any = _Operators()
+
+
+def constant(values: np.ndarray[Any, np.dtype[Any]]) -> Any:
+    """Return a constant of the type and the shape of an array."""
+    from onnxscript import ir
+
+    return op.Constant(value=ir.tensor(values))

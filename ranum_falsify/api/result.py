@@ -1,8 +1,8 @@
-"""Results of the Python API's functions."""
+"""Results of the Python API's functions, with their drawings and proof files."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,32 +11,90 @@ import numpy as np
 
 from ranum_falsify.api.generated_property import Statement
 from ranum_falsify.api.loading import BoundProblem
-from ranum_falsify.api.page_data import ILLUSTRATION_SECONDS, illustrate
 from ranum_falsify.api.plain_torch import PlainTorch
-from ranum_falsify.config import Runtime, SearchConfig
-from ranum_falsify.errors import UsageError
+from ranum_falsify.config import ProveConfig, Runtime, SearchConfig
+from ranum_falsify.errors import UsageError, is_out_of_memory
 from ranum_falsify.escaping import escape
 from ranum_falsify.lazy import cached_property
 from ranum_falsify.network.source import Source
 from ranum_falsify.process.deadline import Deadline
-from ranum_falsify.results import precision, text
+from ranum_falsify.results import text
 from ranum_falsify.results.counterexample import Saved, save
 from ranum_falsify.results.explanation import explanation
 from ranum_falsify.results.forms import RUN_MAKERS, record_of
-from ranum_falsify.results.html import as_html
+from ranum_falsify.results.illustration import draw
+from ranum_falsify.results.notebook import as_html, draw_layers
 from ranum_falsify.results.places import base_of
-from ranum_falsify.results.plain import as_json
-from ranum_falsify.results.plots import draw_layers
-from ranum_falsify.results.run_report import make_report
-from ranum_falsify.suite.instance import Instance
-from ranum_falsify.suite.record import InstanceRecord
+from ranum_falsify.results.plain import as_json, versions
+from ranum_falsify.results.run_report import grounds_of, make_report
+from ranum_falsify.suite.record import Instance, InstanceRecord
 from ranum_falsify.verify.prove.assumptions import Assumptions
-from ranum_falsify.verify.prove.explaining import histories, list_layers, list_varying
+from ranum_falsify.verify.prove.explaining import NodeSurroundings, histories, list_layers, list_varying, surroundings
 from ranum_falsify.verify.prove.operand_bounds import OperandBounds, OperandRanges, operand_bounds
+from ranum_falsify.verify.prove.proof_file import make_proof
 from ranum_falsify.verify.search.result import Answer, Counterexample, OperatorRecord, OperatorResult, Verdict
 
 if TYPE_CHECKING:
     from ranum_falsify.verify.prove.precision import KeepList
+
+_MOST_OPERATORS = 12
+ILLUSTRATION_SECONDS = 4.0
+"""How long the analysis for a page may take."""
+
+
+def illustrate(
+    answer: Answer, loaded: BoundProblem, config: SearchConfig, patience: float = ILLUSTRATION_SECONDS
+) -> dict[str, Any]:
+    """Return what a page draws of an answer, as `illustration` of its JSON report.
+
+    That is about the operators that are violated, and then about those that are open, as far as they are few; it takes
+    one interval analysis of their networks. Where there is not the time or the memory for it, only counterexamples are
+    drawn.
+
+    Args:
+        answer: The answer.
+        loaded: What was asked.
+        config: How it was answered.
+        patience: Seconds for the analysis.
+    """
+    left = [operator for operator in answer.operators if operator.verdict != "proved"]
+    ranked = sorted(left, key=lambda operator: (operator.verdict != "violated", bool(operator.after)))
+    nodes = [(operator.network, operator.node) for operator in ranked[:_MOST_OPERATORS]]
+    return draw(answer, _look_around(nodes, loaded, config, patience) if nodes else ())
+
+
+def _look_around(
+    nodes: Sequence[tuple[str, str]], loaded: BoundProblem, config: ProveConfig, patience: float
+) -> Sequence[NodeSurroundings]:
+    try:
+        return surroundings(loaded.problem, nodes, config, deadline=Deadline.after(patience))
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        return ()
+
+
+def proof_of(answer: Answer, loaded: BoundProblem, config: SearchConfig) -> bytes:
+    """Return the proof file of an answer.
+
+    Raises:
+        UsageError: The verdict is not `holds`, or the question is none that proof files are about.
+    """
+    if answer.verdict != "holds" or not config.prove:
+        raise UsageError(f"no proof file is written: the verdict is {answer.verdict}")
+    if any(operator.verdict != "proved" for operator in answer.operators):
+        raise UsageError("no proof file is written: the verdict is about outputs alone; ask with --fail-on any")
+    if loaded.sources.dtype is not None:
+        raise UsageError("no proof file can be written: the network is converted; ask about the model as it is")
+    grounds = as_json(grounds_of(answer.assumptions)) or {}
+    facts = {
+        "libraries": grounds.get("libraries", {}),
+        "dims": grounds.get("dims", {}),
+        "forward_pass_only": list(answer.steep),
+        "versions": versions(),
+    }
+    source = next(iter(loaded.sources.networks.values()))
+    return make_proof(loaded.problem, config, source, facts)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -232,9 +290,8 @@ class Result:
             saved: What `save` returned, so that the report names the files.
         """
         count = 0 if self.read is None else len({call.network for call in self.read.problem.calls})
-        kept = () if self.kept is None else precision.as_text(self.kept)
         return _join_lines(
-            (*text.report(self.answer, saved or Saved(), verbosity=verbosity, network_count=count), *kept)
+            text.report(self.answer, saved or Saved(), verbosity=verbosity, network_count=count, kept=self.kept)
         )
 
     def __str__(self) -> str:

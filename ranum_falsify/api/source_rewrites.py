@@ -98,12 +98,7 @@ def _is_module(node: ast.expr) -> bool:
 
 
 def list_forms(nodes: Sequence[ast.AST], names: Names) -> Iterator[LineRewrite]:
-    """Yield stable forms of expressions.
-
-    Args:
-        nodes: The expressions.
-        names: What local names stand for.
-    """
+    """Yield stable forms of expressions."""
     for node in nodes:
         if isinstance(node, ast.expr):
             for rule, exact in _FORMS.items():
@@ -112,13 +107,7 @@ def list_forms(nodes: Sequence[ast.AST], names: Names) -> Iterator[LineRewrite]:
 
 
 def list_guards(nodes: Sequence[ast.AST], op_type: str, dtype: torch.dtype) -> Iterator[LineRewrite]:
-    """Yield texts that keep the operands of expressions where these are valid.
-
-    Args:
-        nodes: The expressions, and assignments with an operator; those that fail first.
-        op_type: The ONNX operator that fails.
-        dtype: The type that computes.
-    """
+    """Yield texts that keep the operands of expressions where these are valid."""
     limits = _LIMITS.get(dtype, _LIMITS[torch.float32])
     read = [(node, applied) for node in nodes if (applied := read_applied(node)) is not None]
     for node, applied in read:

@@ -6,7 +6,7 @@ import ast
 import os
 import re
 import sysconfig
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -14,6 +14,7 @@ from types import FrameType
 
 import onnx
 
+from ranum_falsify.api.source_rewrites import read_applied
 from ranum_falsify.network.source import BACKWARD, Source
 
 # Notes may be a stranger's, so this takes time in proportion to their length.
@@ -75,11 +76,7 @@ def find_innermost(frames: Iterable[StackFrame]) -> StackFrame | None:
 
 
 def find_line(frame: FrameType | None) -> tuple[str, int] | None:
-    """Return file and number of the line of the user's own code that runs, as :func:`find_innermost` chooses it.
-
-    Args:
-        frame: The innermost frame.
-    """
+    """Return file and number of the line of the user's own code that runs, as :func:`find_innermost` chooses it."""
     installed = None
     while frame is not None:
         file = frame.f_code.co_filename
@@ -91,7 +88,7 @@ def find_line(frame: FrameType | None) -> tuple[str, int] | None:
     return installed
 
 
-def parse_frames(stack_trace: str) -> list[StackFrame]:
+def _parse_frames(stack_trace: str) -> list[StackFrame]:
     """Return the frames of a formatted traceback, the outermost first."""
     return [
         StackFrame(match["file"], int(match["line"]), (match["code"] or "").strip())
@@ -110,9 +107,6 @@ def find_sources(model: onnx.ModelProto) -> dict[str, Source]:
 
     A node that the exporter made without a note comes from where the nearest node comes from that reads its output,
     else from where the nearest comes from that writes its input.
-
-    Args:
-        model: The model, as torch.onnx exports it.
     """
     noted = {node.name: _read_note(node) for node in model.graph.node if node.metadata_props}
     if not any(noted.values()):
@@ -125,7 +119,7 @@ def _read_note(node: onnx.NodeProto) -> Source | None:
     notes = {entry.key: entry.value for entry in node.metadata_props}
     trace = notes.get(_STACK, "")
     path = _module_path(_parse_names(notes.get(_SCOPES, "[]"))[:-1])
-    frame = find_innermost(parse_frames(trace))
+    frame = find_innermost(_parse_frames(trace))
     if frame is None:
         return Source(module_path=path) if path else None
     return Source(frame.file, frame.line, frame.code, path, trace.startswith(BACKWARD))
@@ -152,3 +146,52 @@ def _fill(graph: onnx.GraphProto, noted: Mapping[str, Source | None]) -> dict[st
         filled[node.name] = found
         by_output |= {name: found for name in node.output if found is not None}
     return filled
+
+
+_BINARY: dict[str, type[ast.operator]] = {"Div": ast.Div, "MatMul": ast.MatMult}
+_UNARY = {"Exp": "exp", "Log": "log", "Sqrt": "sqrt"}
+_PLAIN = frozenset("abs clamp exp log matmul mean norm relu reshape sqrt sum T unsqueeze view".split())
+"""Calls that the exporter makes none of these operators of, but for their own."""
+
+
+def find_words(model: onnx.ModelProto, name: str, operands: Sequence[str]) -> dict[str, str]:
+    """Return the text of each operand of a node; nothing where the line leaves in doubt which expression it is."""
+    node = next((node for node in model.graph.node if node.name == name), None)
+    sources = find_sources(model)
+    source = sources.get(name)
+    if node is None or source is None or source.backward or not source.line or not node.metadata_props:
+        return {}
+    place = (source.file, source.line)
+    alike = [other for other in model.graph.node if other.op_type == node.op_type and other.name in sources]
+    if sum((sources[other.name].file, sources[other.name].line) == place for other in alike) != 1:
+        return {}
+    found = _find_operands(source.code, node.op_type)
+    return dict(zip(operands, found, strict=True)) if len(found) == len(operands) else {}
+
+
+def _find_operands(code: str, op_type: str) -> list[str]:
+    """Return the operands of the only expression of a line that is an operator; none if others may stand for it."""
+    try:
+        nodes = list(ast.walk(ast.parse(code)))
+    except SyntaxError:
+        return []
+    if not all(_is_plain(node) for node in nodes if isinstance(node, ast.Call)):
+        return []
+    found: list[list[ast.expr]] = []
+    for node in nodes:
+        if isinstance(node, ast.BinOp) and isinstance(node.op, _BINARY.get(op_type, ast.FloorDiv)):
+            found.append([node.left, node.right])
+        call = read_applied(node) if isinstance(node, ast.Call) else None
+        if call is not None and call.name == _UNARY.get(op_type):
+            found.append(call.operands if len(call.operands) == 1 and not call.keywords else [])
+    return [_as_operand(node) for node in found[0]] if len(found) == 1 else []
+
+
+def _is_plain(call: ast.Call) -> bool:
+    name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+    return name in _PLAIN
+
+
+def _as_operand(node: ast.expr) -> str:
+    text = ast.unparse(node)
+    return text if isinstance(node, ast.Name | ast.Attribute | ast.Call | ast.Subscript) else f"({text})"

@@ -17,7 +17,7 @@ from ranum_falsify.config import ConfirmConfig, TrainingConfig
 from ranum_falsify.errors import PropertyError
 from ranum_falsify.network.tensors import torch_threads
 from ranum_falsify.properties.formula.terms import Trainable
-from ranum_falsify.results.names import unique_names
+from ranum_falsify.results.places import unique_names
 from ranum_falsify.saving import Content
 from ranum_falsify.verify.search.search import Progress
 from ranum_falsify.witness.maker import Question, TestMaker
@@ -59,11 +59,7 @@ class TrainedOperator:
         return None if self.rehearsed is None else self.rehearsed.found.strategy
 
     def list_files(self, property_name: str) -> dict[str, Content]:
-        """Return the content of each file, by its name in the folder.
-
-        Args:
-            property_name: File name of the property, after which the pytest file is named.
-        """
+        """Return the content of each file, by its name in the folder."""
         if self.rehearsed is None:
             return {}
         return self.rehearsed.list_files(property_name, f"{Path(property_name).stem}_{self.folder}")

@@ -17,14 +17,13 @@ import onnx
 import onnx_ir as ir
 
 from ranum_falsify.api.boxes import BoxLike
+from ranum_falsify.api.loading import sample_box
 from ranum_falsify.api.models import Model, ModelLike, load_model, parse_model
 from ranum_falsify.api.plain_torch import PlainTorch
-from ranum_falsify.api.samples import sample_box
 from ranum_falsify.config import Options
 from ranum_falsify.errors import TransformError, UsageError
 from ranum_falsify.network.fingerprint import Fingerprint
-from ranum_falsify.results.transform_report import transform_report
-from ranum_falsify.results.transform_text import report_pass
+from ranum_falsify.results.transform_report import report_pass, transform_report
 from ranum_falsify.rewrite.catalogue import all_passes, import_passes
 from ranum_falsify.rewrite.checks.comparing import Tolerance
 from ranum_falsify.rewrite.checks.inputs import Box
@@ -91,7 +90,7 @@ class Transformation:
 
     def to_json(self) -> dict[str, Any]:
         """Return the report as `transform --json` writes it; docs/transform.md explains it."""
-        return transform_report(self.passes, operators=self.operators, notices=self.notices)
+        return transform_report(self.passes, operators=dict(self.operators), notices=list(self.notices))
 
     def __str__(self) -> str:
         lines = [line for report in self.passes for line in report_pass(report, verbose=True)]

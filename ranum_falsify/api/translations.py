@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ranum_falsify.api.opset import operators
-from ranum_falsify.api.resampling import list_resampling
+from ranum_falsify.api.resampling import list_resampling, op
 
 
 @cache
@@ -54,7 +53,7 @@ def _refuse(operator: Any, *operands: Any, **attributes: Any) -> Any:
 
 
 def _number(value: float, like: Any) -> Any:
-    return operators().CastLike(float(value), like)
+    return op.CastLike(float(value), like)
 
 
 _MEAN, _SUM = 1, 2
@@ -73,7 +72,6 @@ _LEAST_DIVISOR = float(np.float32(1e-12))
 
 def _binary_cross_entropy(self: Any, target: Any, weight: Any = None, reduction: int = _MEAN) -> Any:
     """Return a cross entropy with clamped logarithms; of what is no probability, as PyTorch refuses it, NaN."""
-    op = operators()
     one = _number(1.0, self)
 
     def clamped(logarithm: Callable[[Any], Any], x: Any, pole: float) -> Any:
@@ -91,7 +89,6 @@ def _binary_cross_entropy_backward(
     grad_output: Any, self: Any, target: Any, weight: Any = None, reduction: int = _MEAN
 ) -> Any:
     """Return the derivative of a binary cross entropy, whose divisor is clamped."""
-    op = operators()
     spread = op.Mul(op.Sub(_number(1.0, self), self), self)
     found = op.Div(op.Mul(grad_output, op.Sub(self, target)), op.Max(spread, _number(_LEAST_DIVISOR, self)))
     found = found if weight is None else op.Mul(found, weight)
@@ -100,19 +97,17 @@ def _binary_cross_entropy_backward(
 
 def _times_logarithm(self: Any, other: Any) -> Any:
     """Return x log(y), which is 0 where x is, whatever y may be but NaN."""
-    op = operators()
     is_zero, zero = op.Equal(self, _number(0.0, self)), _number(0.0, self)
     return op.Where(is_zero, zero, op.Mul(self, op.Log(op.Where(is_zero, _number(1.0, other), other))))
 
 
 def _entropy(self: Any) -> Any:
     """Return -x log(x), which is 0 at 0."""
-    return operators().Neg(_times_logarithm(self, self))
+    return op.Neg(_times_logarithm(self, self))
 
 
 def _cdist_forward(x1: Any, x2: Any, p: float, compute_mode: int | None = None) -> Any:
     """Return the distances of all rows of one tensor from all of another."""
-    op = operators()
     if p == 2 and compute_mode != _NEVER_BY_PRODUCT and max(x1.shape[-2], x2.shape[-2]) > _FEW_ROWS:
         raise NotImplementedError("distances by matrix products, as of many rows, are not translated")
     last = op.Constant(value_ints=[-1])
@@ -127,7 +122,6 @@ def _cdist_forward(x1: Any, x2: Any, p: float, compute_mode: int | None = None) 
 
 def _cdist_backward(grad: Any, x1: Any, x2: Any, p: float, cdist: Any) -> Any:
     """Return the derivative of distances with respect to the first tensor; PyTorch's is 0 where a distance is."""
-    op = operators()
     if p != 2.0:  # the others' are not the derivative of one formula everywhere
         raise NotImplementedError(f"derivatives of distances by the norm of order {p:g} are not translated; take 2")
     zero, last = _number(0.0, cdist), op.Constant(value_ints=[-1])
@@ -142,13 +136,11 @@ def _cdist_backward(grad: Any, x1: Any, x2: Any, p: float, cdist: Any) -> Any:
 
 
 def _all_differences(x1: Any, x2: Any) -> Any:
-    op = operators()
     return op.Sub(op.Unsqueeze(x1, op.Constant(value_ints=[-2])), op.Unsqueeze(x2, op.Constant(value_ints=[-3])))
 
 
 def _dot(*pairs: tuple[Any, Any]) -> Any:
     """Return a sum of products of elements, which some loops round once and others at every step, as `MatMul` may."""
-    op = operators()
     last, before = op.Constant(value_ints=[-1]), op.Constant(value_ints=[-2])
     whole = op.Shape(op.Sum(*(op.Mul(a, b) for a, b in pairs)))
     left, right = ([op.Unsqueeze(op.Expand(x, whole), last) for x in side] for side in zip(*pairs, strict=True))
@@ -158,7 +150,6 @@ def _dot(*pairs: tuple[Any, Any]) -> Any:
 
 def _add_product(self: Any, tensor1: Any, tensor2: Any, value: float = 1.0) -> Any:
     """Return x + value y z."""
-    op = operators()
     scaled = tensor1 if value == 1 else op.Mul(_number(value, self), tensor1)
     if not self.dtype.is_floating_point():
         return op.Add(self, op.Mul(scaled, tensor2))
@@ -167,7 +158,6 @@ def _add_product(self: Any, tensor1: Any, tensor2: Any, value: float = 1.0) -> A
 
 def _lerp(self: Any, end: Any, weight: Any) -> Any:
     """Return x + weight (y - x), from the nearer end, as PyTorch does."""
-    op = operators()
     one, apart = _number(1.0, self), op.Sub(end, self)
     share = _number(weight, self) if isinstance(weight, int | float) else weight
     near, far = _dot((self, one), (share, apart)), _dot((end, one), (op.Sub(share, one), apart))
@@ -176,13 +166,11 @@ def _lerp(self: Any, end: Any, weight: Any) -> Any:
 
 def _expm1(self: Any) -> Any:
     """Return exp(x) - 1 as tanh(x / 2) (exp(x) + 1), which keeps a small x; the exporter's difference loses it."""
-    op = operators()
     return op.Mul(op.Tanh(op.Mul(self, _number(0.5, self))), op.Add(op.Exp(self), _number(1.0, self)))
 
 
 def _log1p(self: Any) -> Any:
     """Return log(1 + x), of a small x as 2 atanh(x / (x + 2)), which keeps it; the exporter's sum loses it."""
-    op = operators()
     one, two, limit = (_number(value, self) for value in (1.0, 2.0, 0.5))
     small = op.Clip(self, op.Neg(limit), limit)
     near = op.Mul(op.Atanh(op.Div(small, op.Add(small, two))), two)
@@ -191,19 +179,16 @@ def _log1p(self: Any) -> Any:
 
 def _log_sigmoid(self: Any) -> Any:
     """Return the logarithm of a sigmoid, which the exporter takes of a sigmoid that may be 0."""
-    op = operators()
     return op.Neg(op.Softplus(op.Neg(self)))
 
 
 def _log_add_exp(self: Any, other: Any) -> Any:
     """Return log(exp(a) + exp(b)), which the exporter takes of exponentials that may overflow."""
-    op = operators()
     return op.Add(op.Max(self, other), op.Softplus(op.Neg(op.Abs(op.Sub(self, other)))))
 
 
 def _log_add_exp2(self: Any, other: Any) -> Any:
     """Return log2(2^a + 2^b), whose powers the exporter lets overflow."""
-    op = operators()
     two = _number(2.0, self)
     share = _log1p(op.Pow(two, op.Neg(op.Abs(op.Sub(self, other)))))
     return op.Add(op.Max(self, other), op.Div(share, op.Log(two)))
@@ -211,14 +196,12 @@ def _log_add_exp2(self: Any, other: Any) -> Any:
 
 def _remainder(self: Any, other: Any) -> Any:
     """Return the remainder of the sign of the divisor; the exporter takes it from a rounded quotient."""
-    op = operators()
     divisor, rest, is_other = _divide(self, other)
     return op.Where(is_other, op.Add(rest, divisor), rest)
 
 
 def _floor_divide(self: Any, other: Any) -> Any:
     """Return the quotient rounded down, which the exporter rounds to the next number before."""
-    op = operators()
     divisor, rest, is_other = _divide(self, other)
     quotient = op.Div(op.Sub(self, rest), divisor)
     quotient = op.Where(is_other, op.Sub(quotient, _number(1.0, self)), quotient)
@@ -231,7 +214,6 @@ def _floor_divide(self: Any, other: Any) -> Any:
 
 def _divide(self: Any, other: Any) -> tuple[Any, Any, Any]:
     """Return the divisor, the remainder of the sign of the dividend, and whether the divisor has another sign."""
-    op = operators()
     divisor = _number(other, self) if isinstance(other, int | float) else other
     rest, zero = op.Mod(self, divisor, fmod=1), _number(0.0, self)
     is_other = op.Xor(op.Less(rest, zero), op.Less(divisor, zero))
@@ -240,7 +222,6 @@ def _divide(self: Any, other: Any) -> tuple[Any, Any, Any]:
 
 def _select_scatter(self: Any, src: Any, dim: int, index: int) -> Any:
     """Return x with one slice replaced, for which the exporter writes a scatter of another rank."""
-    op = operators()
     size, axis = self.shape[dim], dim % len(self.shape)
     shape = [size if i == axis else 1 for i in range(len(self.shape))]
     places = op.Reshape(op.Constant(value_ints=list(range(size))), op.Constant(value_ints=shape))
@@ -262,7 +243,6 @@ def _batch_norm(
 
     The kernels of PyTorch compute `x * alpha + beta` as well.
     """
-    op = operators()
     narrow, rank, parameter = input, len(input.shape), input if weight is None else weight
     if narrow.dtype.name in ("FLOAT16", "BFLOAT16"):  # the kernel computes in float32
         wide = (None if x is None else op.Cast(x, to=1) for x in (input, weight, bias, running_mean, running_var))

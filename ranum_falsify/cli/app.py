@@ -7,22 +7,25 @@ verdict 141.
 
 from __future__ import annotations
 
+import atexit
 import errno
+import os
+import signal
 import sys
+import threading
+import time
 import traceback
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
-from importlib import import_module
+from types import FrameType
 from typing import NoReturn
 
-from ranum_falsify.cli.commands import COMMANDS
-from ranum_falsify.cli.ending import end_by_signals, end_process
+from ranum_falsify.cli.commands import ERROR_STATUS, PROGRAM, load_function
+from ranum_falsify.cli.files import check_paths
 from ranum_falsify.cli.front import find_command, make_parser, parse
-from ranum_falsify.cli.output import say_safely
-from ranum_falsify.cli.paths import check_paths
-from ranum_falsify.cli.streams import complain, discard, open_streams, settle
-from ranum_falsify.cli.usage import ERROR_STATUS, PROGRAM
+from ranum_falsify.cli.output import complain, discard, open_streams, say_safely, settle
 from ranum_falsify.errors import OUT_OF_MEMORY, RanumFalsifyError, is_out_of_memory
 from ranum_falsify.escaping import escape
 from ranum_falsify.process.starting import pause_for_imports
@@ -78,21 +81,15 @@ def _asks_to_debug(word: str) -> bool:
 
 
 def _command(arguments: list[str], *, owns_process: bool) -> Callable[[], int]:
-    """Return the command that the arguments ask for, its module imported.
-
-    Args:
-        arguments: All after the program's name.
-        owns_process: Whether the process runs nothing else, so that it may be ended.
-    """
+    """Return the command that the arguments ask for, its module imported."""
     command = parse(arguments)
     check_paths(command.options)
     with pause_for_imports():
         import ranum_falsify.upstream  # noqa: F401 - raises where DNNV or DNNF is missing
 
-        module = import_module(f"ranum_falsify.cli.{COMMANDS[command.name].partition(':')[0]}")
-    if command.name in _ENDABLE:
-        return partial(module.run, command.options, owns_process=owns_process)
-    return partial(module.run, command.options)
+        function = load_function(command.name)
+    owned = {"owns_process": owns_process} if command.name in _ENDABLE else {}
+    return partial(function, command.options, **owned)
 
 
 def _fail(error: Exception, debug: bool, arguments: Sequence[str]) -> int:
@@ -130,3 +127,52 @@ def _explain(error: Exception, arguments: Sequence[str]) -> str:
 def _one_line(text: str) -> str:
     line = escape(" ".join(text.split()))
     return line if len(line) <= _LONGEST else f"{line[:_LONGEST]}..."
+
+
+_NAMES = ("SIGTERM", "SIGHUP")
+_ONCE = 1.0  # seconds within which signals count as one: `timeout` sends two
+
+
+@contextmanager
+def end_by_signals() -> Iterator[None]:
+    """While the context is open, a signal to end raises `SystemExit`, so that everything is cleaned up.
+
+    The exit status is the one that shells report for the signal. A signal that the caller ignores, as `nohup` does, or
+    that has a handler, is left alone.
+    """
+    last = -_ONCE
+
+    def end(number: int, frame: FrameType | None) -> None:
+        nonlocal last
+        if time.monotonic() - last >= _ONCE:
+            last = time.monotonic()
+            raise SystemExit(128 + number)
+
+    if threading.current_thread() is not threading.main_thread():  # only the main thread may set handlers
+        yield
+        return
+    numbers = [getattr(signal, name) for name in _NAMES if hasattr(signal, name)]
+    mine = [number for number in numbers if signal.getsignal(number) is signal.SIG_DFL]
+    for number in mine:
+        signal.signal(number, end)
+    try:
+        yield
+    finally:
+        for number in mine:
+            signal.signal(number, signal.SIG_DFL)
+
+
+def end_process(status: int) -> None:
+    """End this process as `sys.exit` does, without taking its modules apart, which takes PyTorch long.
+
+    What is registered to run at the end runs. Does nothing where more than this is wanted: while another thread works,
+    in an interactive session, or for whoever measures the process from inside it.
+    """
+    threads = [thread for thread in threading.enumerate() if not thread.daemon]
+    monitored = hasattr(sys, "monitoring") and any(map(sys.monitoring.get_tool, range(6)))
+    watched = sys.getprofile() is not None or sys.gettrace() is not None or monitored
+    if sys.flags.interactive or sys.flags.inspect or watched or threads != [threading.main_thread()]:
+        return
+    atexit._run_exitfuncs()
+    settle()
+    os._exit(status)

@@ -1,11 +1,11 @@
-"""Ask whether a property holds, and report: what the main command and `check` have in common."""
+"""Ask whether a property holds, and report: the main command, and what `check` has in common with it."""
 
 from __future__ import annotations
 
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, islice
@@ -13,27 +13,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ranum_falsify.api.sizes import UNREAD, list_sizes
-from ranum_falsify.cli.files import write_json
-from ranum_falsify.cli.options.search import AskOptions
-from ranum_falsify.cli.output import say
-from ranum_falsify.cli.paths import base_for
-from ranum_falsify.cli.progress import show_progress
-from ranum_falsify.cli.reports import write_reports
-from ranum_falsify.cli.streams import complain, verdict_stands
-from ranum_falsify.cli.usage import PROGRAM
+from ranum_falsify.cli.commands import PROGRAM
+from ranum_falsify.cli.files import base_for, list_reports, load_files, write_json
+from ranum_falsify.cli.options.questions import FalsifyOptions
+from ranum_falsify.cli.options.shared import AskOptions
+from ranum_falsify.cli.output import complain, say, say_form, show_progress, verdict_stands
 from ranum_falsify.process.starting import pause_for_imports
 from ranum_falsify.results import text
 from ranum_falsify.results.counterexample import Origin, Saved, save
-from ranum_falsify.results.explanation import explanation
-from ranum_falsify.results.forms import record_of
-from ranum_falsify.results.listing import list_operators
+from ranum_falsify.results.explanation import explanation, list_operators
+from ranum_falsify.results.forms import RUN_MAKERS, SUITE_MAKERS, record_of
 from ranum_falsify.results.places import Base
 from ranum_falsify.results.plain import as_json
-from ranum_falsify.results.precision import as_text
 from ranum_falsify.results.run_report import make_report
 from ranum_falsify.saving import save_together
-from ranum_falsify.suite.instance import Instance
-from ranum_falsify.suite.record import InstanceRecord
+from ranum_falsify.suite.record import Instance, InstanceRecord
 from ranum_falsify.verify.search.result import Answer
 
 if TYPE_CHECKING:
@@ -41,6 +35,20 @@ if TYPE_CHECKING:
     from ranum_falsify.api.result import Result
     from ranum_falsify.config import Options
     from ranum_falsify.verify.prove.precision import KeepList
+
+
+def write_reports(
+    options: AskOptions, list_records: Callable[[], Iterable[InstanceRecord]], *, of_suite: bool = False
+) -> None:
+    """Print or write the reports of one run, or of several; a failure is told and does not prevent the others."""
+    makers = SUITE_MAKERS if of_suite else RUN_MAKERS
+    if options.form != "text":
+        with verdict_stands():
+            say_form(makers[options.form](list_records()))
+    for option, path in list_reports(options).items():
+        with verdict_stands():
+            save_together({path: makers[option.removeprefix("--")](list_records())})
+
 
 STATUS = {"holds": 0, "violated": 1, "unknown": 3}
 """Exit status by verdict."""
@@ -121,15 +129,7 @@ def _leave(reporter: _Reporter) -> None:
 
 @dataclass(frozen=True)
 class _Reporter:
-    """Saves and shows the result of a run.
-
-    Attributes:
-        options: What is shown, and where.
-        asked: What is asked.
-        base: Where counterexamples go, None for nowhere.
-        gather: See `ask`; what is shown then begins with the model.
-        began: When the run began.
-    """
+    """Saves and shows the result of a run; counterexamples go to the base if there is one."""
 
     options: AskOptions
     asked: Instance
@@ -138,46 +138,39 @@ class _Reporter:
     began: float = field(default_factory=time.monotonic)
 
     def report(self, result: Answer, loaded: BoundProblem | None = None, kept: KeepList | None = None) -> None:
-        """Save and show a result; a failure is reported and does not prevent the rest.
-
-        Args:
-            result: What was found.
-            loaded: What was asked, None if there was no time to read it.
-            kept: What must stay in float32.
-        """
+        """Save and show a result of what was read in time; a failure is reported and does not prevent the rest."""
         saved = self._save(result, loaded)
         shown = None
         if self.options.report is not None and loaded is not None:
-            from ranum_falsify.api.page_data import illustrate  # imports torch
+            from ranum_falsify.api.result import illustrate  # imports torch
 
             shown = illustrate(result, loaded, self.options)
 
-        def as_report(folder: Path) -> dict[str, Any]:
-            found: dict[str, Any] = as_json(make_report(result, saved, folder, kept=kept, illustration=shown))
-            return found
+        def as_report(folder: Path) -> Any:
+            return as_json(make_report(result, saved, folder, kept=kept, illustration=shown))
+
+        def as_record() -> InstanceRecord:
+            return record_of(self.asked, as_report(Path.cwd()), saved, time.monotonic() - self.began)
 
         if self.options.json not in (None, "-"):
             with verdict_stands():
                 write_json(self.options.json, as_report(Path(self.options.json).parent))
         if self.options.proof is not None and loaded is not None:
-            from ranum_falsify.api.proof_files import proof_of  # imports torch
+            from ranum_falsify.api.result import proof_of  # imports torch
 
             with verdict_stands():
                 save_together({self.options.proof: proof_of(result, loaded, self.options)})
         if self.gather is None:
-            write_reports(self.options, lambda: [self._record(as_report(Path.cwd()), saved)])
+            write_reports(self.options, lambda: [as_record()])
         else:
-            self.gather(self._record(as_report(Path.cwd()), saved))
+            self.gather(as_record())
         if self.options.form == "text":
             count = 0 if loaded is None else len({call.network for call in loaded.problem.calls})
             with verdict_stands():
-                quiet = self.options.verbosity < 0
-                lines = text.report(result, saved, verbosity=self.options.verbosity, network_count=count)
+                lines = text.report(result, saved, verbosity=self.options.verbosity, network_count=count, kept=kept)
                 if self.gather is not None:
                     lines = chain((f"{self.asked.id}: {next(lines)}",), lines)
-                say(islice(lines, 1 if quiet else None))
-                if kept is not None and not quiet:
-                    say(as_text(kept))
+                say(islice(lines, 1 if self.options.verbosity < 0 else None))
 
     def _save(self, result: Answer, loaded: BoundProblem | None) -> Saved:
         """Write the counterexamples."""
@@ -196,6 +189,19 @@ class _Reporter:
             complain([f"{PROGRAM}: {older}: left by an earlier run, not of this result; delete what you do not need"])
         return saved
 
-    def _record(self, report: dict[str, Any], saved: Saved) -> InstanceRecord:
-        """Return what a suite of this one run would write."""
-        return record_of(self.asked, report, saved, time.monotonic() - self.began)
+
+def falsify(options: FalsifyOptions, *, owns_process: bool = False) -> int:
+    """Run the main command; see `ask`."""
+    models = [str(path) for path in options.networks.values()]
+    asked = Instance(
+        id=" ".join([str(options.property_path), *models]),
+        category="",
+        model=" ".join(models),
+        property=str(options.property_path),
+        networks={name: str(path) for name, path in options.networks.items()},
+        property_path=str(options.property_path),
+        vnnlib=options.vnnlib,
+        parameters=options.parameters,
+        timeout=options.timeout,
+    )
+    return ask(options, asked, partial(load_files, options), owns_process=owns_process)

@@ -8,19 +8,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ranum_falsify.api.sizes import list_sizes
-from ranum_falsify.cli.asking import STATUS, ask
+from ranum_falsify.cli.asking import STATUS, ask, write_reports
+from ranum_falsify.cli.commands import PROGRAM
 from ranum_falsify.cli.files import check_writable, write_text
-from ranum_falsify.cli.options.check import CheckOptions
+from ranum_falsify.cli.options.questions import CheckOptions
+from ranum_falsify.cli.output import complain
 from ranum_falsify.cli.parser import list_options
-from ranum_falsify.cli.reports import write_reports
-from ranum_falsify.cli.streams import complain
-from ranum_falsify.cli.usage import PROGRAM
 from ranum_falsify.config import defaults_of_check
 from ranum_falsify.errors import RanumFalsifyError, UsageError
 from ranum_falsify.option_marks import MODELS
 from ranum_falsify.results.forms import error_record
-from ranum_falsify.suite.instance import Instance
-from ranum_falsify.suite.record import InstanceRecord
+from ranum_falsify.suite.record import Instance, InstanceRecord
 
 if TYPE_CHECKING:
     from ranum_falsify.api.check_request import ValidityQuestion
@@ -30,20 +28,13 @@ if TYPE_CHECKING:
 _NETWORK = "N"
 _UNREADABLE = 2
 _WORST_FIRST = (_UNREADABLE, STATUS["violated"], STATUS["unknown"], STATUS["holds"])
+_ASKED = ("only", "nodes", "gradient", "free", "passes")
 _OF_ONE = ("json", "save_violation", "proof", "print_property", "explain", "list_operators")
 """Options that write or show something of one model."""
 
 
 def run(options: CheckOptions, *, owns_process: bool = False) -> int:
-    """Run the command.
-
-    Args:
-        options: What the user asks for.
-        owns_process: Whether the process may be ended where a library does not return in time.
-
-    Raises:
-        RanumFalsifyError: The user's input is invalid.
-    """
+    """Run the command; see `ask`."""
     options = options.with_defaults(**defaults_of_check(gradient=options.gradient))
     models = list(_list_models(options.models))
     if len(models) > 1:
@@ -56,11 +47,7 @@ def run(options: CheckOptions, *, owns_process: bool = False) -> int:
 
 
 def _list_models(paths: Iterable[Path]) -> Iterator[Path]:
-    """Yield files as they are given, and the models that folders hold.
-
-    Raises:
-        UsageError: A folder holds none.
-    """
+    """Yield files as they are given, and the models that folders hold."""
     for path in paths:
         if not path.is_dir():
             yield path
@@ -72,11 +59,7 @@ def _list_models(paths: Iterable[Path]) -> Iterator[Path]:
 
 
 def _check_all(options: CheckOptions, models: Sequence[Path]) -> int:
-    """Check several models, one after another; one that cannot be read does not prevent the others.
-
-    Raises:
-        UsageError: An option is about one model.
-    """
+    """Check several models, one after another; one that cannot be read does not prevent the others."""
     given = (one for one in list_options(CheckOptions) if one.field in _OF_ONE and getattr(options, one.field))
     if (single := next(given, None)) is not None:
         raise UsageError(f"{single.name}: is about one model, and {len(models)} are given; give one, or leave it out")
@@ -108,21 +91,12 @@ def _instance(options: CheckOptions, model: Path) -> Instance:
 def _read(options: CheckOptions, path: Path, sizes: Mapping[str, int]) -> tuple[ValidityQuestion, Model]:
     """Return the question, and the model after the passes."""
     from ranum_falsify.api.check_request import ValidityQuestion
+    from ranum_falsify.api.loading import sample_box
     from ranum_falsify.api.models import load_model  # imports torch
-    from ranum_falsify.api.samples import sample_box
     from ranum_falsify.network.resource_limits import memory_limit
 
     find_samples = partial(sample_box, box=options.box)
-    question = ValidityQuestion(
-        box=options.box,
-        only=options.only,
-        nodes=options.nodes,
-        gradient=options.gradient,
-        free=options.free,
-        weights=options.weights,
-        passes=options.passes,
-        imports=options.imports,
-    )
+    question = ValidityQuestion(**{name: getattr(options, name) for name in (*_ASKED, "box", "weights", "imports")})
     with memory_limit(options.memory):
         model = load_model(path, dims=sizes, strict=options.strict, find_samples=find_samples)
     # What verifies passes takes more memory than the size of the file explains.
@@ -140,19 +114,14 @@ def _load(options: CheckOptions, path: Path, sizes: Mapping[str, int]) -> BoundP
 
 def _question(options: CheckOptions) -> Mapping[str, Any]:
     """Return what is asked beside the box, as the arguments of the Python API."""
-    given: dict[str, Any] = {name: getattr(options, name) for name in ("only", "nodes", "gradient", "free")}
-    given["passes"] = options.passes
+    given: dict[str, Any] = {name: getattr(options, name) for name in _ASKED}
     if options.free:
         given["weights"] = options.weights
     return {name: list(value) if isinstance(value, tuple) else value for name, value in given.items() if value}
 
 
 def _print_property(options: CheckOptions, path: Path, target: str) -> None:
-    """Write what is asked as a property file; `-` is standard output.
-
-    Raises:
-        RanumFalsifyError: The question does not fit the model, or the file cannot be written.
-    """
+    """Write what is asked as a property file; `-` is standard output."""
     if target != "-":
         check_writable("--print-property", Path(target))
     from ranum_falsify.network.resource_limits import memory_limit  # imports torch

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ranum_falsify.cli.options.check_proof import CheckProofOptions
+from ranum_falsify.cli.files import load_files
+from ranum_falsify.cli.options.questions import CheckProofOptions
 from ranum_falsify.cli.output import say
-from ranum_falsify.cli.reading import load_files
 from ranum_falsify.errors import UsageError, reason_of
 from ranum_falsify.network.messages import show_range
 
@@ -28,11 +28,7 @@ _NOT_COVERED = (
 
 
 def run(options: CheckProofOptions) -> int:
-    """Run the command.
-
-    Raises:
-        RanumFalsifyError: A file cannot be read, or the question does not fit the model.
-    """
+    """Run the command."""
     from ranum_falsify.checker.proof import ProofFile, ProofRejectedError  # imports onnx
     from ranum_falsify.network.resource_limits import memory_limit
 
@@ -59,29 +55,20 @@ def run(options: CheckProofOptions) -> int:
 def _ask(options: CheckProofOptions, model: Path) -> ModelQuestion:
     from ranum_falsify.checker.question import QuestionError, ask
 
-    ranges, free = _ranges_of_property(options) if options.property_path else (_ranges_of_box(options), options.free)
+    if options.property_path is not None:
+        ranges, free = _ranges_of_property(options)
+    else:
+        box = options.box or {}
+        ranges, free = {name: one if isinstance(one, tuple) else (one, one) for name, one in box.items()}, options.free
     try:
         return ask(model.read_bytes(), ranges, sizes=options.sizes, runtimes=options.runtimes, free=free)
     except QuestionError as error:
         raise UsageError(f"check-proof: {error}") from error
 
 
-def _ranges_of_box(options: CheckProofOptions) -> Mapping[str | EllipsisType, Range]:
-    box = options.box or {}
-    return {name: one if isinstance(one, tuple) else (one, one) for name, one in box.items()}
-
-
 def _ranges_of_property(options: CheckProofOptions) -> tuple[Mapping[str | EllipsisType, Range], Sequence[str]]:
     """Return what a property says that inputs range over, and the weights among them."""
-    assert options.property_path is not None, "there is a property"
-    loaded = load_files(
-        options.property_path,
-        options.networks,
-        parameters=options.parameters,
-        dims=options.sizes,
-        memory=options.memory,
-    )
-    problem = loaded.problem
+    problem = load_files(options, options.sizes).problem
     if not problem.is_pure_validity or len(problem.calls) != 1 or len(problem.regions) != 1:
         raise UsageError(f"{options.property_path}: asks for more than valid operators in one box; no proof is of that")
     ((call,), (region,)) = problem.calls, problem.regions

@@ -7,18 +7,17 @@ import platform
 import signal
 from collections import Counter
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import torch
 
 from ranum_falsify.api.kernels import check_kernels, measure_kernels
-from ranum_falsify.cli.options.doctor import DoctorOptions
-from ranum_falsify.cli.output import say
-from ranum_falsify.cli.progress import show_progress
+from ranum_falsify.cli.options.tools import DoctorOptions
+from ranum_falsify.cli.output import say, show_progress
 from ranum_falsify.config import library_of
 from ranum_falsify.domain.kernels import Record, families
 from ranum_falsify.network.resource_limits import limits_memory
-from ranum_falsify.results.versions import versions
+from ranum_falsify.results.plain import versions
+from ranum_falsify.results.progress import ProgressStep
 from ranum_falsify.selfcheck import LIBRARIES, Outcome, family_here, processor, release_of, unmeasured
 
 
@@ -29,25 +28,13 @@ def run(options: DoctorOptions) -> int:
         with show_progress() as display:
             for runtime in unmeasured():
                 for function, done in measure_kernels(runtime):
-                    display(_Measuring(f"measuring {LIBRARIES[runtime]} {release_of(runtime)}", done, function))
+                    display(ProgressStep(f"measuring {LIBRARIES[runtime]} {release_of(runtime)}", done, function))
     say(describe(check_kernels() if options.self_check else None))
     return 0
 
 
-class _Measuring(NamedTuple):
-    """How far a measurement has got."""
-
-    stage: str
-    done: float
-    text: str
-
-
 def describe(outcome: Outcome | None) -> Iterator[str]:
-    """Yield lines about the processor, the libraries, what was measured of their kernels, and the graphics processor.
-
-    Args:
-        outcome: Of the check of the kernels; None if it was skipped.
-    """
+    """Yield lines about processors, libraries and their kernels, as far as these were checked."""
     yield f"processor: {processor()}"
     yield "versions: " + ", ".join(f"{name} {number}" for name, number in versions().items())
     for runtime, name in LIBRARIES.items():

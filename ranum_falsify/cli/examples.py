@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ranum_falsify.bundle import bundled
 from ranum_falsify.cli.files import output_folder
-from ranum_falsify.cli.options.examples import ExamplesOptions
+from ranum_falsify.cli.options.tools import ExamplesOptions
 from ranum_falsify.cli.output import say
 from ranum_falsify.errors import SaveError, UsageError, reason_of
 from ranum_falsify.saving import save_together
@@ -16,11 +16,7 @@ _SUFFIXES = {"networks": (".onnx", ".npy", ".md"), "properties": (".py",)}
 
 
 def run(options: ExamplesOptions) -> int:
-    """Run the command.
-
-    Raises:
-        RanumFalsifyError: The files cannot be written; then none is.
-    """
+    """Run the command."""
     files = {name: _list(name) for name in _SUFFIXES}
     place = output_folder("examples", options.folder)
     taken = [str(place / name) for name in files if (place / name).exists()]

@@ -8,13 +8,12 @@ from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from ranum_falsify.cli.commands import COMMANDS, MAIN, load_options
+from ranum_falsify.cli.commands import COMMANDS, ERROR_STATUS, MAIN, PROGRAM, find_near, load_options
 from ranum_falsify.cli.options.shared import Values
-from ranum_falsify.cli.output import say
+from ranum_falsify.cli.options.tools import CompletionOptions
+from ranum_falsify.cli.output import complain, say
 from ranum_falsify.cli.parser import Parser
 from ranum_falsify.cli.settings_file import find_settings
-from ranum_falsify.cli.streams import complain
-from ranum_falsify.cli.usage import ERROR_STATUS, PROGRAM, find_near
 from ranum_falsify.config import ProveConfig
 from ranum_falsify.errors import UsageError
 from ranum_falsify.option_marks import Argument
@@ -126,11 +125,7 @@ def _print_long_help(parser: Parser) -> None:
 
 
 def _require(name: str, parser: Parser, given: Values) -> None:
-    """Check that arguments are given that are required.
-
-    Raises:
-        UsageError: One is not.
-    """
+    """Check that arguments are given that are required."""
     for option in parser.options:
         if isinstance(option.mark, Argument) and option.default is MISSING and not given.get(option.field):
             own = "" if name == MAIN else name
@@ -140,11 +135,7 @@ def _require(name: str, parser: Parser, given: Values) -> None:
 
 
 def _read_file(name: str, parser: Parser, typed: Values) -> Values:
-    """Return what a file gives a command.
-
-    Raises:
-        UsageError: The file is invalid.
-    """
+    """Return what a file gives a command."""
     with suppress(FileNotFoundError):  # the working folder was deleted
         found = None if typed.get("isolated") else find_settings(Path.cwd())
         if found is not None:
@@ -160,3 +151,19 @@ def _overlay(values: Values, over: Values) -> Values:
     if "prove" not in over and any(each.name in over for each in fields(ProveConfig)):
         values = {name: value for name, value in values.items() if name != "prove"}
     return values | over
+
+
+def complete(options: CompletionOptions) -> int:
+    """Print the script."""
+    app = make_parser(MAIN).app
+    for name in COMMANDS:
+        if name != MAIN:
+            *above, last = name.split(" ")
+            owner = app
+            for word in above:
+                if word not in [*owner]:
+                    owner.command(type(app)(name=word))
+                owner = owner[word]
+            owner.command(make_parser(name).app, name=last)
+    say(app.generate_completion(shell=options.shell).splitlines())
+    return 0

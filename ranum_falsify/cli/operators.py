@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import ranum_falsify.operators  # noqa: F401 - fills the registry
-from ranum_falsify.cli.options.operators import OperatorsOptions
+from ranum_falsify.cli.options.tools import OperatorsOptions
 from ranum_falsify.cli.output import say, say_json
 from ranum_falsify.network import OperatorSpec, list_supported
 from ranum_falsify.network.model_file import OLDEST_OPSET
 from ranum_falsify.network.registry import opsets_of, schema_of
+from ranum_falsify.results.plain import pick
 from ranum_falsify.validity import Finite
 
 
@@ -122,11 +123,5 @@ def _as_object(row: OperatorRow) -> dict[str, object]:
     def objects(pairs: tuple[tuple[str, str], ...]) -> list[dict[str, str]]:
         return [{"condition": condition, "reason": reason} for condition, reason in pairs]
 
-    return {
-        "name": row.name,
-        "domain": row.domain,
-        "opsets": list(row.opsets),
-        "constraints": objects(row.constraints),
-        "gradient_constraints": objects(row.gradient_constraints),
-        "random": row.random,
-    }
+    pairs = {name: objects(getattr(row, name)) for name in ("constraints", "gradient_constraints")}
+    return pick(row, "name domain opsets constraints gradient_constraints random") | pairs

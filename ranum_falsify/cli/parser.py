@@ -141,11 +141,7 @@ class OptionField:
         return lambda _, tokens: self._convert([token.value for token in tokens])
 
     def _convert(self, words: Sequence[str]) -> Any:
-        """Return the value of the field from all words that were given to it.
-
-        Raises:
-            ValueError: They have the wrong form.
-        """
+        """Return the value of the field from all words that were given to it."""
         mark = self.mark
         of_text: Callable[[str], Any] = Path if {Path, tuple[Path, ...]} & {*self.kinds} else str
         if isinstance(mark, Argument):
@@ -353,11 +349,7 @@ class Parser:
                 yield word
 
     def _complete(self, word: str) -> str:
-        """Return a word with its option in full.
-
-        Raises:
-            UsageError: It abbreviates several.
-        """
+        """Return a word with its option in full."""
         name, equals, value = word.partition("=")
         flags = self.flags
         if not name.startswith("--") or name == "--" or name in flags or "." in name:
@@ -369,11 +361,7 @@ class Parser:
 
 
 def _tie_key(word: str, following: deque[str], seen: set[str]) -> str:
-    """Return `--prop.NAME=VALUE`, given `--prop.NAME`, what follows, and the names that were seen.
-
-    Raises:
-        UsageError: There is no value, or there are two.
-    """
+    """Return `--prop.NAME=VALUE`, given `--prop.NAME`, what follows, and the names that were seen."""
     name, equals, value = word.partition("=")
     if name.endswith(".") or not (equals or (following and not following[0].startswith("--"))):
         raise UsageError(f"{word}: a value is missing; write {name.partition('.')[0]}.NAME=VALUE")

@@ -6,22 +6,17 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 
-from ranum_falsify.cli.options.replay import STEP_SUFFIX, ReplayOptions
-from ranum_falsify.cli.output import say
-from ranum_falsify.cli.streams import verdict_stands
+from ranum_falsify.cli.options.models import STEP_SUFFIX, ReplayOptions
+from ranum_falsify.cli.output import say, verdict_stands
 
 
 def run(options: ReplayOptions) -> int:
-    """Run the command.
-
-    Raises:
-        RanumFalsifyError: The user's input is invalid.
-    """
+    """Run the command."""
     if options.counterexample is not None and options.counterexample.suffix == STEP_SUFFIX:
         return _replay_step(options.counterexample)
+    from ranum_falsify.api.models import Runnable
     from ranum_falsify.api.replayed import ReplaySettings  # imports torch
     from ranum_falsify.api.replaying import ReplayRequest
-    from ranum_falsify.api.runnable import Runnable
     from ranum_falsify.network.resource_limits import memory_limit
 
     request = ReplayRequest(

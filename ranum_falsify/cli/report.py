@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ranum_falsify.cli.options.report import ReportOptions
+from ranum_falsify.cli.files import check_outputs
+from ranum_falsify.cli.options.tools import ReportOptions
 from ranum_falsify.cli.output import say, say_form
-from ranum_falsify.cli.paths import check_outputs
 from ranum_falsify.errors import UsageError
 from ranum_falsify.results.forms import SUITE_MAKERS
 from ranum_falsify.saving import save_together
@@ -18,11 +18,7 @@ from ranum_falsify.suite.results import read_records
 
 
 def run(options: ReportOptions) -> int:
-    """Run the command.
-
-    Raises:
-        RanumFalsifyError: The user's input is invalid.
-    """
+    """Run the command."""
     named = {"-o": options.output, "--junit": options.junit, "--sarif": options.sarif}
     chosen = {option: path for option, path in named.items() if path is not None}
     if not chosen and options.output_format is None:
@@ -59,11 +55,7 @@ class _PartsReader:
         self.path = paths[0]
 
     def read(self) -> Iterator[InstanceRecord]:
-        """Yield the records.
-
-        Raises:
-            UsageError: A file cannot be read, or two of them hold an instance.
-        """
+        """Yield the records."""
         places: dict[str, Path] = {}
         for path in self._paths:
             self.path = path

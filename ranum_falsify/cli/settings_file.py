@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ranum_falsify.cli.commands import COMMANDS, load_options
+from ranum_falsify.cli.commands import COMMANDS, PROGRAM, find_near, load_options
 from ranum_falsify.cli.options.shared import Values
 from ranum_falsify.cli.parser import OptionField, Parser, list_options
-from ranum_falsify.cli.usage import PROGRAM, find_near
 from ranum_falsify.errors import UsageError, reason_of
 from ranum_falsify.option_marks import Option
 
@@ -153,24 +152,14 @@ def _mismatch(value: object, wanted: str) -> str:
 
 @dataclass(frozen=True)
 class _Key:
-    """A key of a file.
-
-    Attributes:
-        option: The option that it stands for.
-        name: The option's spelling, as the key has it.
-        folder: What relative paths are relative to.
-    """
+    """A key of a file."""
 
     option: OptionField
     name: str
     folder: Path
 
     def to_words(self, value: Any) -> Iterator[str]:
-        """Yield the words that give the option a value.
-
-        Raises:
-            ValueError: The option does not take such a value.
-        """
+        """Yield the words that give the option a value."""
         mark, name = self.option.mark, self.name
         assert isinstance(mark, Option)
         several = value if isinstance(value, list) else [value]

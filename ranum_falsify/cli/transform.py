@@ -11,21 +11,26 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ranum_falsify.api.loading import BoundProblem, load, load_networks
+from ranum_falsify.api.properties import Property, load_property, network_of
 from ranum_falsify.api.transforming import spread_box
-from ranum_falsify.cli.files import check_writable, is_stream, write_json
-from ranum_falsify.cli.options.transform import SimplifyOptions, TransformOptions
-from ranum_falsify.cli.output import say
-from ranum_falsify.cli.reading import box_of_file, state_file
-from ranum_falsify.cli.streams import verdict_stands
-from ranum_falsify.errors import UsageError, reason_of
+from ranum_falsify.cli.files import check_json, check_writable, write_json
+from ranum_falsify.cli.options.models import SimplifyOptions, TransformOptions
+from ranum_falsify.cli.output import say, verdict_stands
+from ranum_falsify.errors import PropertyError, UsageError, reason_of
 from ranum_falsify.escaping import json_text
 from ranum_falsify.network.functions import first_line
 from ranum_falsify.network.resource_limits import memory_limit
 from ranum_falsify.results.arrays import load_array
-from ranum_falsify.results.names import make_safe_name, unique_names
+from ranum_falsify.results.places import make_safe_name, unique_names
 from ranum_falsify.results.text import plural
-from ranum_falsify.results.transform_report import FORMAT, Failure, transform_report
-from ranum_falsify.results.transform_text import list_passes, report_pass, summarise
+from ranum_falsify.results.transform_report import (
+    FORMAT,
+    list_passes,
+    report_pass,
+    summarise,
+    transform_report,
+)
 from ranum_falsify.rewrite.catalogue import all_passes, import_passes
 from ranum_falsify.rewrite.checks.inputs import Box, input_specs
 from ranum_falsify.rewrite.config import Reference, TransformConfig
@@ -42,11 +47,7 @@ _FAILED, _LEFT = 1, 3
 
 
 def run(options: TransformOptions | SimplifyOptions) -> int:
-    """Run the command.
-
-    Raises:
-        RanumFalsifyError: The user's input is invalid.
-    """
+    """Run the command."""
     given = options.config if isinstance(options, TransformOptions) else None
     file = FileConfig() if given is None else read_config(given)
     for path in (*file.imports, *options.imports):
@@ -61,8 +62,7 @@ def run(options: TransformOptions | SimplifyOptions) -> int:
     if options.state is not None:
         check_writable("--state", options.state)
     _check_checkpoint(options, file)
-    if options.json is not None and not is_stream(Path(options.json)) and options.json != "-":
-        check_writable("--json", Path(options.json))
+    check_json(options.json)
     passes = _passes(options, file)
     source = _read(options)
     _check_weights(options, source.model)
@@ -70,11 +70,7 @@ def run(options: TransformOptions | SimplifyOptions) -> int:
 
 
 def _check_checkpoint(options: TransformOptions | SimplifyOptions, file: FileConfig) -> None:
-    """Check that what is written on the way replaces neither the model nor the result.
-
-    Raises:
-        UsageError: It would.
-    """
+    """Check that what is written on the way replaces neither the model nor the result."""
     assert options.output is not None and options.model is not None
     place = _checkpoint(options.output, file)
     for what, path in (("the model", options.model), ("the new model", options.output)):
@@ -86,11 +82,7 @@ def _check_checkpoint(options: TransformOptions | SimplifyOptions, file: FileCon
 
 
 def _check_weights(options: TransformOptions | SimplifyOptions, model: ir.Model) -> None:
-    """Check that the weights of the new model do not replace those of the old one, unless it is replaced, too.
-
-    Raises:
-        UsageError: They would.
-    """
+    """Check that the weights of the new model do not replace those of the old one, unless it is replaced, too."""
     assert options.output is not None and options.model is not None
     place = weights_path(options.output).resolve()
     if place in external_files(model) and options.output.resolve() != options.model.resolve():
@@ -115,15 +107,7 @@ def _beside(options: TransformOptions | SimplifyOptions) -> dict[str, Path]:
 
 @dataclass(frozen=True)
 class _Given:
-    """What is rewritten.
-
-    Attributes:
-        model: The model; with a property for other tools, the network that their file is about.
-        box: What the property says that inputs range over.
-        dims: Sizes of symbolic dimensions.
-        text: The property, as other tools read it.
-        notices: What it does not say.
-    """
+    """What is rewritten."""
 
     model: ir.Model
     box: Box = field(default_factory=dict)
@@ -138,17 +122,46 @@ def _read(options: TransformOptions | SimplifyOptions) -> _Given:
     with memory_limit(options.memory):
         if isinstance(options, SimplifyOptions) or options.property_path is None:
             return _Given(read_model(options.model), dims=options.dims)
-        path = options.property_path
+        prop = load_property(options.property_path, parameters=options.parameters, vnnlib=options.vnnlib or None)
         if options.tools is not None:
-            stated = state_file(
-                path, options.model, parameters=options.parameters, dims=options.dims, vnnlib=options.vnnlib
-            )
-            return _Given(stated.model, stated.box, {}, stated.text, stated.notices)
-        ranges = box_of_file(
-            path, options.model, parameters=options.parameters, dims=options.dims, vnnlib=options.vnnlib
-        )
+            return _state(options, prop)
+        problem = _reduce(options, prop).problem
+        bounds = {variable.name: variable for variable in problem.inputs}
+        found = {
+            name: bounds[variable]
+            for call in problem.calls
+            for name, variable in zip(call.graph.input_names, call.variables, strict=True)
+            if variable is not None and variable in bounds
+        }
         model = read_model(options.model)
-        return _Given(model, ranges.box, _sizes(model, ranges.shapes), notices=ranges.notices)
+        sizes = _sizes(model, {name: variable.shape for name, variable in found.items()})
+        beside = [f"{prop.name}: conditions that are no ranges of inputs are not used"] if problem.penalties else []
+        box = {name: (variable.lower, variable.upper) for name, variable in found.items()}
+        return _Given(model, box, sizes, notices=beside)
+
+
+def _reduce(options: TransformOptions, prop: Property) -> BoundProblem:
+    """Return the property of the one network that it is about."""
+    name, model = network_of(prop), options.model
+    assert model is not None
+    return load(prop, load_networks(prop, {name: model}, {name: options.dims}))
+
+
+def _state(options: TransformOptions, prop: Property) -> _Given:
+    """Return the network of a property, and the property as VNN-LIB."""
+    from ranum_falsify.rewrite.vnnlib_export import state_property
+
+    try:
+        network_of(prop)
+    except UsageError as error:
+        raise PropertyError(f"{prop.path}: VNN-LIB is about one network; state the property of one") from error
+    loaded = _reduce(options, prop)
+    try:
+        stated = state_property(loaded.problem)
+    except PropertyError as error:
+        # What states it knows no files.
+        raise PropertyError(f"{prop.path}: {str(error).removeprefix('property: ')}") from error
+    return _Given(stated.model, stated.box, {}, stated.text, (*loaded.notices, *stated.notices))
 
 
 def _sizes(model: ir.Model, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
@@ -210,9 +223,9 @@ class _Transformation:
         self._write_json(
             transform_report(
                 done.reports,
-                output=self.output,
-                vnnlib=beside[0] if beside else None,
-                operators=counts,
+                output=str(self.output),
+                vnnlib=str(beside[0]) if beside else None,
+                operators=dict(counts),
                 outside=left,
                 notices=notices,
             )
@@ -247,7 +260,7 @@ class _Transformation:
         with verdict_stands():
             write_json(self.options.json, {"format": FORMAT, "model": str(self.options.model)} | report)
 
-    def _explain(self, error: PostconditionError) -> Failure:
+    def _explain(self, error: PostconditionError) -> dict[str, Any]:
         """Say what a pass did not keep; write the input that shows it, and the model before the pass."""
         cause, output = error.__cause__, self.output
         with verdict_stands():
@@ -261,20 +274,12 @@ class _Transformation:
             write_model(error.checkpoint, place)
             older = "; what is there is older" if output.exists() else ""
             self._say([f"checkpoint: {place} (the model before the pass); {output} is not written{older}"])
-        return Failure(
-            name=error.name,
-            why=str(cause),
-            inputs={name: path for name, (path, _) in files.items()},
-            checkpoint=place,
-        )
+        inputs = {name: str(path) for name, (path, _) in files.items()}
+        return {"name": error.name, "why": str(cause), "inputs": inputs, "checkpoint": str(place)}
 
 
 def _passes(options: TransformOptions | SimplifyOptions, file: FileConfig) -> Sequence[str]:
-    """Return the passes to run: those of the command line, else of the list or the configuration.
-
-    Raises:
-        UsageError: There are none.
-    """
+    """Return the passes to run: those of the command line, else of the list or the configuration."""
     passes = file.passes
     if isinstance(options, TransformOptions):
         passes = options.passes or passes
@@ -318,11 +323,7 @@ def _config(options: TransformOptions | SimplifyOptions, file: FileConfig, given
 
 
 def _read_state(path: Path | None) -> dict[str, Any]:
-    """Return what analyses of earlier runs found.
-
-    Raises:
-        UsageError: The file holds something else.
-    """
+    """Return what analyses of earlier runs found."""
     if path is None or not path.exists():
         return {}
     try:

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 from onnx import numpy_helper
 
-from ranum_falsify.api.cache import cache_folder
-from ranum_falsify.cli.options.zoo import ZooBuild, ZooDetect, ZooList, ZooOptions, ZooShow, ZooTrain
-from ranum_falsify.cli.output import say, say_json
+from ranum_falsify.cli.options.tools import ZooBuild, ZooDetect, ZooList, ZooShow, ZooTrain
+from ranum_falsify.cli.output import align, say, say_json
 from ranum_falsify.errors import UsageError, reason_of
 from ranum_falsify.model_builder import BoxedVariable
-from ranum_falsify.saving import save_together
+from ranum_falsify.results.plain import pick
+from ranum_falsify.saving import cache_folder, save_together
 from ranum_falsify.zoo.builder import Architecture
 from ranum_falsify.zoo.catalogue import FUZZED, MODELS, model_of
 from ranum_falsify.zoo.model import Defect, ZooModel
@@ -26,21 +26,6 @@ _WIDEST = 60
 
 _FUZZER = "saf"
 """The word for all programs of the Soft Assertion Fuzzer."""
-
-
-def run(options: ZooOptions) -> int:
-    """Run the command.
-
-    Raises:
-        RanumFalsifyError: There is no such model, or a file cannot be written.
-    """
-    if isinstance(options, ZooList):
-        return _list(options)
-    if isinstance(options, ZooShow):
-        return _show(options)
-    if isinstance(options, ZooBuild):
-        return _build(options)
-    return _train(options) if isinstance(options, ZooTrain) else _detect(options)
 
 
 def choose_models(ids: Sequence[str]) -> dict[ZooModel, tuple[Defect, ...]]:
@@ -65,7 +50,8 @@ def choose_models(ids: Sequence[str]) -> dict[ZooModel, tuple[Defect, ...]]:
 # list ---------------------------------------------------------------------------------------------------------------
 
 
-def _list(options: ZooList) -> int:
+def list_defects(options: ZooList) -> int:
+    """Run `zoo list`."""
     if options.json:
         rows = [_defect_object(model, defect) for model in (*MODELS, *FUZZED) for defect in model.defects]
         say_json(rows)
@@ -82,9 +68,7 @@ def _table() -> Iterator[str]:
             operator = f"{defect.operator}'" if defect.gradient else defect.operator
             sentences = (textwrap.shorten(t, _WIDEST, placeholder=" ...") for t in (defect.mechanism, model.repair))
             rows.append((defect.id, model.program, model.framework, operator, defect.node, *sentences))
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+    yield from align(rows)
     if any(defect.gradient for model in (*MODELS, *FUZZED) for defect in model.defects):
         yield "' of the derivative: the output stays finite"
 
@@ -93,12 +77,8 @@ def _defect_object(model: ZooModel, defect: Defect) -> dict[str, Any]:
     return {
         "id": defect.id,
         "model": model.id,
-        "program": model.program,
-        "framework": model.framework,
-        "operator": defect.operator,
-        "node": defect.node,
-        "mechanism": defect.mechanism,
-        "gradient": defect.gradient,
+        **pick(model, "program framework"),
+        **pick(defect, "operator node mechanism gradient"),
         "repair": model.repair,
     }
 
@@ -106,7 +86,8 @@ def _defect_object(model: ZooModel, defect: Defect) -> dict[str, Any]:
 # show ---------------------------------------------------------------------------------------------------------------
 
 
-def _show(options: ZooShow) -> int:
+def show(options: ZooShow) -> int:
+    """Run `zoo show`."""
     model = model_of(options.id)
     architecture = model.architecture(safe=options.safe, batch=options.batch, documented=options.documented)
     text = model.property_text(architecture, safe=options.safe)
@@ -119,34 +100,22 @@ def _show(options: ZooShow) -> int:
 
 def _model_object(model: ZooModel, architecture: Architecture, text: str, *, safe: bool) -> dict[str, Any]:
     return {
-        "id": model.id,
-        "program": model.program,
-        "framework": model.framework,
+        **pick(model, "id program framework"),
         "safe": safe,
         "repair": model.repair,
         "training": None if model.training is None else asdict(model.training),
         "developer_fixes": {
-            defect.id: {"status": fix.status, "detail": fix.detail}
+            defect.id: pick(fix, "status detail")
             for defect in model.defects
             if (fix := defect.developer_fix) is not None
         },
         "defects": [_defect_object(model, defect) for defect in model.defects],
-        "inputs": [_variable_object(v) for v in architecture.inputs],
+        "inputs": [pick(v, "name dtype shape low high") for v in architecture.inputs],
         "widened": {name: list(data) for name, data in architecture.widened.items()},
-        "weights": [_variable_object(v) for v in architecture.weights],
+        "weights": [pick(v, "name dtype shape low high") for v in architecture.weights],
         "nodes": len(architecture.model.graph.node),
         "bytes": architecture.model.ByteSize(),
         "property": text,
-    }
-
-
-def _variable_object(variable: BoxedVariable) -> dict[str, Any]:
-    return {
-        "name": variable.name,
-        "dtype": variable.dtype,
-        "shape": list(variable.shape),
-        "low": variable.low,
-        "high": variable.high,
     }
 
 
@@ -177,10 +146,8 @@ def _facts(model: ZooModel, architecture: Architecture, text: str, *, safe: bool
 def _ranges(variables: Sequence[BoxedVariable], architecture: Architecture | None = None) -> Iterator[str]:
     """Yield a line per variable; with an architecture, what its initializers hold, too."""
     rows = [(v.name, f"{v.dtype} {list(v.shape)}", f"in [{v.low:.6g}, {v.high:.6g}]") for v in variables]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)] if rows else []
     arrays = {x.name: x for x in architecture.model.graph.initializer} if architecture else {}
-    for row, variable in zip(rows, variables, strict=True):
-        line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+    for line, variable in zip(align(rows), variables, strict=True):
         if variable.name in arrays:
             array = numpy_helper.to_array(arrays[variable.name])
             least, greatest = float(array.min()), float(array.max())
@@ -195,7 +162,8 @@ def _size(count: int) -> str:
 # build --------------------------------------------------------------------------------------------------------------
 
 
-def _build(options: ZooBuild) -> int:
+def build(options: ZooBuild) -> int:
+    """Run `zoo build`."""
     models = choose_models(options.ids)
     folder = _folder(options.out)
     for model in models:
@@ -217,11 +185,7 @@ def _write(model: ZooModel, folder: Path, options: ZooBuild, *, safe: bool) -> I
 
 
 def _folder(path: Path | None) -> Path:
-    """Return a folder that the user named, made where its parent exists; else one in the user's cache.
-
-    Raises:
-        UsageError: It cannot be made, or the user has no cache.
-    """
+    """Return a folder that the user named, made where its parent exists; else one in the user's cache."""
     if path is None:
         cache = cache_folder()
         if cache is None:
@@ -242,21 +206,20 @@ def _make_folder(path: Path, title: str) -> Path:
     return path
 
 
-# detect -------------------------------------------------------------------------------------------------------------
+# detect and train -----------------------------------------------------------------------------------------------------
 
 
-def _detect(options: ZooDetect) -> int:
+def detect(options: ZooDetect) -> int:
+    """Run `zoo detect`."""
     models = choose_models(options.ids)
-    from ranum_falsify.cli.zoo_detect import run as run_detect  # imports torch
+    from ranum_falsify.cli.zoo_runs import detect_defects  # imports torch
 
-    return run_detect(models, options)
-
-
-# train --------------------------------------------------------------------------------------------------------------
+    return detect_defects(models, options)
 
 
-def _train(options: ZooTrain) -> int:
+def train(options: ZooTrain) -> int:
+    """Run `zoo train`."""
     models = choose_models(options.ids)
-    from ranum_falsify.cli.zoo_train import run as run_train  # imports torch
+    from ranum_falsify.cli.zoo_runs import train_defects  # imports torch
 
-    return run_train(models, options)
+    return train_defects(models, options)

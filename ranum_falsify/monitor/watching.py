@@ -21,7 +21,7 @@ from ranum_falsify.monitor.recorder import Recorder, Trace
 from ranum_falsify.monitor.remedies import find_remedies
 from ranum_falsify.monitor.repeating import Repeatable
 from ranum_falsify.monitor.saved import save_step
-from ranum_falsify.results.plots import draw_margins
+from ranum_falsify.results.notebook import draw_margins
 from ranum_falsify.saving import check_place
 
 T = TypeVar("T")

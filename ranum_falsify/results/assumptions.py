@@ -13,6 +13,7 @@ from ranum_falsify.network.fingerprint import Fingerprint
 from ranum_falsify.network.messages import show_range
 from ranum_falsify.network.tensors import has_one_value, stored_once
 from ranum_falsify.properties.problem.problem import InputVariable
+from ranum_falsify.results.plain import list_some
 from ranum_falsify.verify.prove.assumptions import Assumptions, Library, Rewriting, Sources, library
 
 _MOST_GROUPS = 4
@@ -86,12 +87,7 @@ def _list_few(names: Sequence[str], kind: str) -> str:
 
 
 def as_text(assumptions: Assumptions, *, verbose: bool = False) -> Iterator[str]:
-    """Yield what a verdict rests on: the box, the files, the kernels; one line each.
-
-    Args:
-        assumptions: What it rests on.
-        verbose: Whether nothing is left out for the sake of brevity.
-    """
+    """Yield what a verdict rests on: the box, the files, the kernels; one line each."""
     yield f"box: {_box(assumptions, verbose=verbose)}"
     if assumptions.sources is not None:
         yield f"of: {_files(assumptions.sources, verbose=verbose)}"
@@ -106,9 +102,7 @@ def steep_notice(steep: Sequence[str], *, from_file: bool = True) -> str:
         from_file: Whether a property file was given, which can ask for derivatives; else options do.
     """
     how = "no_invalid_input(..., gradient=True) in the property" if from_file else "gradient=True, or --gradient,"
-    more = f" and {len(steep) - _MOST_NAMES} more" if len(steep) > _MOST_NAMES else ""
-    named = f"{', '.join(steep[:_MOST_NAMES])}{more}"
-    return f"derivatives may be infinite at {named}; {how} asks for them"
+    return f"derivatives may be infinite at {list_some(steep, _MOST_NAMES)}; {how} asks for them"
 
 
 def describe_replay(networks: Mapping[str, Fingerprint]) -> Iterator[str]:
@@ -122,7 +116,7 @@ def _box(assumptions: Assumptions, *, verbose: bool) -> str:
     groups: dict[str, list[str]] = {}
     for variable in assumptions.inputs:
         groups.setdefault(_range(variable), []).append(variable.name)
-    parts = [f"{_names(names, verbose=verbose)} {text}" for text, names in groups.items()]
+    parts = [f"{list_some(names, len(names) if verbose else _MOST_NAMES)} {text}" for text, names in groups.items()]
     if not verbose and len(parts) > _MOST_GROUPS:
         left = sum(map(len, list(groups.values())[_MOST_GROUPS:]))
         parts = [*parts[:_MOST_GROUPS], f"{left} more inputs"]
@@ -211,12 +205,6 @@ def _measured(of: Library) -> str:
 def _families(of: Library, covered: Sequence[tuple[str, str]]) -> str:
     versions = {family: "" if version == of.version else f" of {version}" for family, version in sorted(covered)}
     return ", ".join(f"{family}{version}" for family, version in versions.items())
-
-
-def _names(names: Sequence[str], *, verbose: bool) -> str:
-    if verbose or len(names) <= _MOST_NAMES:
-        return ", ".join(names)
-    return f"{', '.join(names[:_MOST_NAMES])} and {len(names) - _MOST_NAMES} more"
 
 
 def _join_names(names: Iterable[str]) -> str:

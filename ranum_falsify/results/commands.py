@@ -7,20 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ranum_falsify.results.grounds import Grounds
-from ranum_falsify.results.run_report import RunReport
+from ranum_falsify.results.run_report import Grounds, RunReport
 from ranum_falsify.suite.record import InstanceRecord
 
 _PROGRAM = "ranum-falsify"
 
 
 def commands_of(record: InstanceRecord, report: RunReport | None) -> list[str]:
-    """Return the commands that ask what an instance did, and run its counterexample again, for a shell.
-
-    Args:
-        record: The instance.
-        report: Its report, None if it came to none.
-    """
+    """Return the commands that ask what an instance did, and run its counterexample again, for a shell."""
     grounds = None if report is None else report.assumptions
     words = [*_question(record, report, grounds), *_settings(record, report, grounds)]
     commands = [shlex.join(words)]

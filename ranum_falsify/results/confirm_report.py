@@ -12,11 +12,10 @@ from typing import Any
 from ranum_falsify.config import ConfirmConfig, Runtime
 from ranum_falsify.results import plain
 from ranum_falsify.results.assumptions import as_text, scope, steep_notice
-from ranum_falsify.results.grounds import grounds_of
-from ranum_falsify.results.names import is_plain_name
-from ranum_falsify.results.run_report import FORMAT
+from ranum_falsify.results.places import is_plain_name
+from ranum_falsify.results.plain import versions
+from ranum_falsify.results.run_report import FORMAT, grounds_of
 from ranum_falsify.results.text import plural
-from ranum_falsify.results.versions import versions
 from ranum_falsify.verify.prove.assumptions import Assumptions
 from ranum_falsify.verify.search.result import KIND_NAMES
 from ranum_falsify.witness.unit_test import UnitTest
@@ -190,16 +189,7 @@ def as_json(
     config: ConfirmConfig,
     seconds: float,
 ) -> dict[str, Any]:
-    """Return the report.
-
-    Args:
-        operators: The operators that are not proved.
-        standing: What the report says and rests on as a whole.
-        test_file: Name of the pytest file, None where none was written.
-        models: Names of the model files.
-        config: How the tests were made.
-        seconds: Time of all.
-    """
+    """Return the report."""
     return {
         "format": FORMAT,
         "operators": [_operator(tested) for tested in operators],
@@ -207,15 +197,12 @@ def as_json(
         "triggered": sum(bool(tested.tests) for tested in operators),
         "test_file": test_file,
         "models": list(models),
-        "runs": config.runs,
-        "seed": config.seed,
+        **plain.pick(config, "runs seed"),
         "timeout": config.timeout if math.isfinite(config.timeout) else None,
         "random": not config.descend,
         "seconds": round(seconds, 6),
         "ended_early": standing.interrupted or None,
-        "runtimes": list(standing.runtimes),
-        "steep": list(standing.steep),
-        "notices": list(standing.notices),
+        **plain.pick(standing, "runtimes steep notices"),
         "assumptions": plain.as_json(grounds_of(standing.assumptions)),
         "versions": versions(),
     }
@@ -229,10 +216,7 @@ def list_files(report: Mapping[str, Any]) -> set[str]:
 
 def _operator(tested: TestedOperator) -> dict[str, Any]:
     tests = tested.tests
-    return {
-        "network": tested.network,
-        "node": tested.node,
-        "op_type": tested.op_type,
+    return plain.pick(tested, "network node op_type") | {
         "constraint": tested.condition,
         "runs": len(tested.runs),
         "triggered": len(tests),
@@ -248,18 +232,8 @@ def _operator(tested: TestedOperator) -> dict[str, Any]:
 
 def _test(run: TestedRun, test: UnitTest) -> dict[str, Any]:
     span = test.span
-    return {
-        "seed": run.seed,
-        "file": run.file,
-        "kind": test.kind,
-        "tensor": test.tensor,
-        "index": list(test.index),
-        "alone": test.alone,
-        "flushed": test.flushed,
-        "oracle": test.oracle,
-        "shown": list(test.shown),
-        "span": None
-        if span is None
-        else {"radius": span.radius, "fixed": round(span.fixed, 6), "runtimes": list(span.runtimes)},
+    return plain.pick(run, "seed file") | {
+        **plain.pick(test, "kind tensor index alone flushed oracle shown"),
+        "span": None if span is None else plain.pick(span, "radius fixed runtimes") | {"fixed": round(span.fixed, 6)},
         "seconds": {stage: round(value, 6) for stage, value in test.seconds.items()},
     }

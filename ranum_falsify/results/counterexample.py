@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -24,20 +23,15 @@ from ranum_falsify.errors import UsageError, reason_of
 from ranum_falsify.escaping import json_text
 from ranum_falsify.file_content import sha256
 from ranum_falsify.network.resource_limits import OversizeError, content_of
-from ranum_falsify.results.names import is_plain_name, unique_names
-from ranum_falsify.results.places import Base
-from ranum_falsify.results.plain import as_json
-from ranum_falsify.results.versions import versions
+from ranum_falsify.results.places import Base, is_plain_name, unique_names
+from ranum_falsify.results.plain import pick, versions
 from ranum_falsify.saving import Content, save_together
 from ranum_falsify.verify.search.result import Answer, Counterexample, OperatorResult
 
 _FORMAT = 1
 _MOST_INPUTS = 1000  # of a counterexample
 _LARGEST = 64 * 2**20  # bytes of a description
-_VIOLATION = (
-    *("node", "op_type", "constraint", "reason", "kind", "reach"),
-    *("optimisations", "fused", "runtimes", "oracle", "operands"),
-)
+_VIOLATION = "node op_type constraint reason kind reach optimisations fused runtimes oracle operands"
 """What a description says of an operator."""
 
 
@@ -109,11 +103,6 @@ class Description(Origin):
     entries: Sequence[Entry]
 
 
-def number(value: float) -> float | str:
-    """Return a number as strict JSON can hold it: infinities and NaN as text."""
-    return value if math.isfinite(value) else str(value)
-
-
 def file_hash(path: Path) -> str:
     """Return the SHA-256 hash of a file's bytes as they are, compressed or not, in hexadecimal.
 
@@ -178,7 +167,7 @@ def describe_groups(
 ) -> list[tuple[str, Mapping[str, np.ndarray], Sequence[Mapping[str, Any]]]]:
     """Return of each distinct counterexample the network, the arrays, and what it violates, as descriptions say it."""
     return [
-        (example.network, example, [_violation_object(op) for op in violated])
+        (example.network, example, [pick(op, _VIOLATION) for op in violated])
         for example, _, violated in group_counterexamples(result)
     ]
 
@@ -228,12 +217,8 @@ def _entry_object(example: Counterexample, paths: Mapping[str, Path], violated: 
     return {
         "network": example.network,
         "inputs": {name: path.name for name, path in paths.items()},
-        "violations": [_violation_object(op) for op in violated],
+        "violations": [pick(op, _VIOLATION) for op in violated],
     }
-
-
-def _violation_object(op: OperatorResult) -> Mapping[str, Any]:
-    return {key: as_json(getattr(op, key)) for key in _VIOLATION}
 
 
 def _description_object(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +11,9 @@ from ranum_falsify.repair.repair import Change, OutputChange, Repair
 from ranum_falsify.repair.repairing import Repairs
 from ranum_falsify.results import plain
 from ranum_falsify.results.assumptions import as_text
-from ranum_falsify.results.grounds import grounds_of
+from ranum_falsify.results.plain import versions
+from ranum_falsify.results.run_report import grounds_of
 from ranum_falsify.results.text import plural
-from ranum_falsify.results.versions import versions
 from ranum_falsify.verify.prove.assumptions import Assumptions
 from ranum_falsify.verify.search.result import OperatorResult
 
@@ -27,16 +27,8 @@ _MODELS = ("original", "repaired")
 def lines(
     found: Repairs, *, output: Path | None, seconds: float, assumptions: Assumptions | None, verbosity: int = 0
 ) -> Iterator[str]:
-    """Yield the lines of the report.
-
-    Args:
-        found: What was found.
-        output: The file of the best repair, None where there is none.
-        seconds: How long all took.
-        assumptions: What a proof of the repaired model rests on.
-        verbosity: -1 the best repair alone, 1 with the difference of the graphs.
-    """
-    yield f"to repair: {_list(_title(found, node) for node in found.hazards)}"
+    """Yield the lines of the report."""
+    yield f"to repair: {plain.list_some((_title(found, node) for node in found.hazards), _MOST_NODES)}"
     if not found.repairs:
         late = "" if found.is_complete else " in time; --timeout gives more"
         yield f"no repair was found{late}"
@@ -72,7 +64,7 @@ def _repair(repair: Repair, number: int, verbosity: int) -> Iterator[str]:
     for change in repair.changes:
         yield from (f"  {line}" for line in _change(change))
     if repair.left:
-        yield f"  still open: {_list(repair.left)}"
+        yield f"  still open: {plain.list_some(repair.left, _MOST_NODES)}"
     if repair.outputs is not None:
         if repair.outputs.samples:
             yield f"  outputs: {_outputs(repair.outputs)}"
@@ -91,7 +83,7 @@ def _repair(repair: Repair, number: int, verbosity: int) -> Iterator[str]:
 
 def _change(change: Change) -> Iterator[str]:
     if change.kind == "rewrite":
-        yield f"{change.text} in place of {_list(change.node.split(', '))}"
+        yield f"{change.text} in place of {plain.list_some(change.node.split(', '), _MOST_NODES)}"
     else:
         yield f"{change.text} before {change.node}" if change.node else change.text
         if change.unchanged:
@@ -138,12 +130,6 @@ def _beyond(change: OutputChange) -> str:
     )
 
 
-def _list(names: Iterator[str] | Sequence[str]) -> str:
-    known = list(names)
-    more = f" and {len(known) - _MOST_NODES} more" if len(known) > _MOST_NODES else ""
-    return ", ".join(known[:_MOST_NODES]) + more
-
-
 def as_json(found: Repairs, *, output: Path | None, seconds: float, assumptions: Assumptions | None) -> dict[str, Any]:
     """Return the report as one object; arguments as for `lines`."""
     return {
@@ -160,61 +146,28 @@ def as_json(found: Repairs, *, output: Path | None, seconds: float, assumptions:
 
 
 def _hazard_json(found: Repairs, node: str) -> dict[str, Any]:
-    operator = _operator(found, node)
-    return {
-        "node": node,
-        "op_type": None if operator is None else operator.op_type,
-        "verdict": None if operator is None else operator.verdict,
-        "constraint": None if operator is None else operator.constraint,
-    }
+    operator, names = _operator(found, node), "op_type verdict constraint"
+    return {"node": node, **(dict.fromkeys(names.split()) if operator is None else plain.pick(operator, names))}
+
+
+_REPAIR = "kinds standing loss runtimes changes repaired left kept outputs keeps_gradient operations diff seconds"
 
 
 def _repair_json(repair: Repair) -> dict[str, Any]:
-    outputs: Mapping[str, Any] | None = None
-    if repair.outputs is not None:
-        change = repair.outputs
-        outputs = {
-            "samples": change.samples,
-            "equal": change.equal,
-            "largest": _finite(change.largest),
-            "mean": _finite(change.mean),
-            "relative": _finite(change.relative),
-            "away": _finite(change.away),
-            "broken": change.broken,
-            "beyond": _finite(change.beyond),
-            "errors": None if change.errors is None else dict(zip(_MODELS, map(_finite, change.errors), strict=True)),
-        }
-    return {
-        "kinds": list(repair.kinds),
-        "standing": repair.standing,
-        "loss": _finite(repair.loss),
-        "runtimes": list(repair.runtimes),
-        "changes": [_change_json(change) for change in repair.changes],
-        "repaired": list(repair.repaired),
-        "left": list(repair.left),
-        "kept": {name: share for name, share in repair.kept.items()},
-        "outputs": outputs,
-        "keeps_gradient": repair.keeps_gradient,
-        "operations": repair.operations,
-        "diff": {"removed": list(repair.diff.removed), "added": list(repair.diff.added)},
-        "seconds": repair.seconds,
-    }
+    outputs, change = None, repair.outputs
+    if change is not None:
+        errors = None if change.errors is None else dict(zip(_MODELS, change.errors, strict=True))
+        outputs = plain.pick(change, "samples equal largest mean relative away broken beyond")
+        outputs["errors"] = plain.as_json(errors)
+    changes = [_change_json(change) for change in repair.changes]
+    return plain.pick(repair, _REPAIR) | {"changes": changes, "outputs": outputs}
 
 
 def _change_json(change: Change) -> dict[str, Any]:
-    return {
-        "kind": change.kind,
-        "place": change.place,
-        "node": change.node,
+    return plain.pick(change, "kind place node tensor text kept unchanged keeps_gradient") | {
         "tensor": change.tensor or None,
-        "text": change.text,
         "kept": {"mean": change.kept[0], "least": change.kept[1]},
         "unchanged": change.unchanged or None,
-        "keeps_gradient": change.keeps_gradient,
         "pytorch": change.torch,
         "tensorflow": change.tensorflow,
     }
-
-
-def _finite(number: float) -> float | str:
-    return number if math.isfinite(number) else str(number)

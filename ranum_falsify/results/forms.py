@@ -9,21 +9,16 @@ from typing import Any
 
 from ranum_falsify.escaping import json_text
 from ranum_falsify.results.counterexample import Saved
-from ranum_falsify.suite.instance import Instance
-from ranum_falsify.suite.record import InstanceRecord, Status
+from ranum_falsify.results.findings import as_github, as_gitlab, as_sarif
+from ranum_falsify.results.junit import run_as_junit, suite_as_junit
+from ranum_falsify.results.page import make_page
+from ranum_falsify.suite.record import Instance, InstanceRecord, Status
 
 _STATUSES: Mapping[str, Status] = {"violated": "sat", "holds": "unsat", "unknown": "unknown"}
 
 
 def record_of(asked: Instance, report: Mapping[str, Any], saved: Saved, seconds: float) -> InstanceRecord:
-    """Return what a run came to, as a suite would write it, with files as they are seen from the working folder.
-
-    Args:
-        asked: What was asked.
-        report: Its report.
-        saved: Its counterexamples.
-        seconds: How long it took.
-    """
+    """Return what a run came to, as a suite would write it, with files as they are seen from the working folder."""
     status: Status = _STATUSES[report["verdict"]]
     if status == "unknown" and report["ended_early"]:
         status = "timeout"
@@ -47,61 +42,21 @@ def error_record(asked: Instance, error: str) -> InstanceRecord:
     )
 
 
-def _make_page(records: Iterable[InstanceRecord]) -> bytes:
-    from ranum_falsify.results.page import make_page
-
-    return make_page(records)
-
-
-def _make_sarif(records: Iterable[InstanceRecord]) -> bytes:
-    from ranum_falsify.results.sarif import as_sarif
-
-    return json_text(as_sarif(records)).encode()
-
-
-def _make_gitlab(records: Iterable[InstanceRecord]) -> bytes:
-    from ranum_falsify.results.annotations import as_gitlab
-
-    return json_text(as_gitlab(records)).encode()
-
-
-def _make_github(records: Iterable[InstanceRecord]) -> bytes:
-    from ranum_falsify.results.annotations import as_github
-
-    return as_github(records).encode("utf-8", "backslashreplace")
-
-
-def _make_run_json(records: Iterable[InstanceRecord]) -> bytes:
-    return b"".join(json_text(record.report).encode() for record in records)
-
-
-def _make_lines(records: Iterable[InstanceRecord]) -> bytes:
-    return b"".join(record.line().encode() for record in records)
-
-
-def _make_run_junit(records: Iterable[InstanceRecord]) -> bytes:
-    from ranum_falsify.results.junit import run_as_junit
-
-    return b"".join(map(run_as_junit, records))
-
-
-def _make_suite_junit(records: Iterable[InstanceRecord]) -> bytes:
-    from ranum_falsify.results.junit import suite_as_junit
-
-    return suite_as_junit(records)
-
-
 _Makers = Mapping[str, Callable[[Iterable[InstanceRecord]], bytes]]
 
 RUN_MAKERS: _Makers = {
-    "report": _make_page,
-    "json": _make_run_json,
-    "junit": _make_run_junit,
-    "sarif": _make_sarif,
-    "github": _make_github,
-    "gitlab": _make_gitlab,
+    "report": make_page,
+    "json": lambda records: b"".join(json_text(record.report).encode() for record in records),
+    "junit": lambda records: b"".join(map(run_as_junit, records)),
+    "sarif": lambda records: json_text(as_sarif(records)).encode(),
+    "github": lambda records: as_github(records).encode("utf-8", "backslashreplace"),
+    "gitlab": lambda records: json_text(as_gitlab(records)).encode(),
 }
 """What makes a report of one run, by the form."""
 
-SUITE_MAKERS: _Makers = {**RUN_MAKERS, "json": _make_lines, "junit": _make_suite_junit}
+SUITE_MAKERS: _Makers = {
+    **RUN_MAKERS,
+    "json": lambda records: b"".join(record.line().encode() for record in records),
+    "junit": suite_as_junit,
+}
 """What makes it of several: in JSON, the lines that `suite` writes."""

@@ -20,9 +20,6 @@ def run_as_junit(record: InstanceRecord) -> bytes:
     """Return one run as a test suite: a test for each operator in question, or for the property if it is about none.
 
     What is proved passes, what is violated fails, and what is open is skipped.
-
-    Raises:
-        UsageError: The report is none that this version writes.
     """
     report = report_of(record)
     if report is None or not report.operators:
@@ -37,9 +34,6 @@ def suite_as_junit(records: Iterable[InstanceRecord]) -> bytes:
     """Return the results of a suite: a test suite for each category, and a test for each instance.
 
     Proved ones pass, violated ones fail, unknown ones and those out of time are skipped, errors are errors.
-
-    Raises:
-        UsageError: A report is none that this version writes.
     """
     suites: dict[str, list[_Element]] = {}
     seconds: dict[str, float] = {}

@@ -18,7 +18,7 @@ from typing import Any
 
 from ranum_falsify.errors import UsageError
 from ranum_falsify.results.commands import commands_of
-from ranum_falsify.results.plain import as_json
+from ranum_falsify.results.plain import pick
 from ranum_falsify.results.run_report import ReportedOperator, RunReport, report_of
 from ranum_falsify.results.text import reported_lines
 from ranum_falsify.suite.record import InstanceRecord
@@ -35,19 +35,12 @@ _MOST_OPERATORS = 400
 
 _VERDICTS = ("proved", "violated", "masked", "open")
 
-_SHOWN = (
-    *("verdict", "seconds", "ended_early", "notices", "unconfirmed"),
-    *("steep", "assumptions", "versions", "illustration"),
-)
+_SHOWN = "verdict seconds ended_early notices unconfirmed steep assumptions versions illustration"
 """What is shown of a report as it is."""
 
 
 def make_page(records: Iterable[InstanceRecord]) -> bytes:
-    """Return the page of all records.
-
-    Raises:
-        UsageError: A report is none that this version writes.
-    """
+    """Return the page of all records."""
     contents = _Contents()
     for record in records:
         contents.add(record, report_of(record))
@@ -132,14 +125,11 @@ def _detail(record: InstanceRecord, report: RunReport | None) -> dict[str, Any]:
     if report is None:
         return detail
     return detail | {
-        **{key: as_json(getattr(report, key)) for key in _SHOWN},
+        **pick(report, _SHOWN),
         "files": report.counterexample or {},
         "operators": [
             {
-                "node": operator.node,
-                "network": operator.network,
-                "op_type": operator.op_type,
-                "verdict": operator.verdict,
+                **pick(operator, "node network op_type verdict"),
                 "condition": operator.full_condition,
                 "lines": _facts(operator) if operator.verdict == "violated" else [],
                 "files": operator.counterexample or {},

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
 
 from ranum_falsify.escaping import escape
 
@@ -36,6 +36,14 @@ class ProgressLike(Protocol):
         """The current item."""
 
 
+class ProgressStep(NamedTuple):
+    """How far work has got of which no more is known; see `ProgressLike`."""
+
+    stage: str
+    done: float
+    text: str
+
+
 FollowLike = bool | Callable[[Any], None] | None
 """How progress is followed: shown, not shown, shown in notebooks alone if None, or handed to a function."""
 
@@ -48,11 +56,7 @@ def is_notebook() -> bool:
 
 @contextmanager
 def follow(progress: FollowLike) -> Iterator[Callable[[ProgressLike], None]]:
-    """Yield what takes the steps of a run.
-
-    Args:
-        progress: How they are followed.
-    """
+    """Yield what takes the steps of a run."""
     if callable(progress):
         yield progress
     elif progress or (progress is None and is_notebook()):

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import math
+import re
 import shlex
 from collections import Counter
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ranum_falsify.config import RUNTIMES, ViolationKind
 from ranum_falsify.network.messages import show_number, show_range
-from ranum_falsify.results import sizes
 from ranum_falsify.results.assumptions import as_text, scope, steep_notice
 from ranum_falsify.results.counterexample import Saved
-from ranum_falsify.results.iterations import describe_iterations, group_iterations
+from ranum_falsify.results.plain import list_some
 from ranum_falsify.results.run_report import STAGES, ReportedOperator
-from ranum_falsify.verify.search.result import KIND_NAMES, Answer, OperatorRecord, OperatorResult
+from ranum_falsify.verify.search.result import KIND_NAMES, Answer, OperatorRecord, OperatorResult, SizeOutcome
+
+if TYPE_CHECKING:
+    from ranum_falsify.verify.prove.precision import KeepList
 
 _ORACLES = {
     "onnxruntime": "ONNX Runtime",
@@ -37,10 +42,12 @@ _OPTIMISATIONS = {
     "default": "only with ONNX Runtime's default graph optimisations",
 }
 _MOST_OPERANDS = 8
-_MOST_CAUSES = 3
+_names = partial(list_some, most=3)
 
 
-def report(result: Answer, saved: Saved, *, verbosity: int = 0, network_count: int = 1) -> Iterator[str]:
+def report(
+    result: Answer, saved: Saved, *, verbosity: int = 0, network_count: int = 1, kept: KeepList | None = None
+) -> Iterator[str]:
     """Yield the lines of the report.
 
     Args:
@@ -48,10 +55,11 @@ def report(result: Answer, saved: Saved, *, verbosity: int = 0, network_count: i
         saved: The files of the counterexamples.
         verbosity: -1 the verdict, what violates and what all of it rests on, 1 every operator.
         network_count: Networks of the property; names of nodes are unique within one only.
+        kept: What must stay in float32.
     """
     yield _verdict(result)
     if len({one.verdict for one in result.sizes}) > 1:
-        yield sizes.as_text(result.sizes)
+        yield _describe_sizes(result.sizes)
     yield from _write_violated(result, saved, verbosity, network_count)
     if result.counterexample is not None and not any(op.verdict == "violated" for op in result.operators):
         yield from _classic(result, saved)
@@ -68,18 +76,28 @@ def report(result: Answer, saved: Saved, *, verbosity: int = 0, network_count: i
         if saved.description is not None:
             yield f"details: {saved.description}"
         yield _write_timing(result)
+    if kept is not None:
+        yield from _list_kept(kept)
+
+
+def _list_kept(found: KeepList) -> Iterator[str]:
+    """Yield the list for people, in the form that converters take."""
+    if not found.nodes and not found.left:
+        yield "float32: no node needs to stay in float32"
+        return
+    shown = "proved minimal" if found.minimal else "not shown to be minimal: --prove-timeout gives more time"
+    if found.nodes:
+        names = json.dumps([node for _, node in found.nodes], ensure_ascii=False)
+        yield f"float32: {len(found.nodes)} nodes to keep ({shown}): node_block_list = {names}"
+    if found.left:
+        names = ", ".join(node for _, node in found.left)
+        yield f"float32: open whatever is kept in float32: {names}"
 
 
 def finding_lines(
     found: OperatorRecord[Any], *, title: str = "", values: Mapping[str, float] | None = None
 ) -> Iterator[str]:
-    """Yield what one failing operator shows; absent facts are left out.
-
-    Args:
-        found: The operator.
-        title: Names it.
-        values: The operands' elements behind the first offending one.
-    """
+    """Yield what one failing operator shows; absent facts are left out."""
     kind, fused, runtimes = found.kind, found.fused, found.runtimes
     yield f"  {title or found.title}" + (f" gives {describe_kind(kind, runtimes)}" if kind else "")
     if found.source is not None:
@@ -169,11 +187,11 @@ def _verdict(result: Answer) -> str:
     if result.verdict == "unknown" and left and all(operator.proved_after_rewriting for operator in left):
         ended = f"; proved after rewriting{ended}"
     about = scope(runtimes, forward=_is_forward(result), assumptions=result.assumptions)
-    ranged = f", for {sizes.ranged(result.sizes)}" if result.sizes and result.verdict != "violated" else ""
+    sizes = f", for {_ranged(result.sizes)}" if result.sizes and result.verdict != "violated" else ""
     masked = sum(operator.verdict == "masked" and not operator.after for operator in left)
     shown = " on outputs" if masked and result.verdict != "violated" else ""
     beside = f"; {plural(masked, 'masked operator')}" if masked else ""
-    return f"{result.verdict}{shown}{about}{ranged}{beside}{ended}"
+    return f"{result.verdict}{shown}{about}{sizes}{beside}{ended}"
 
 
 def _is_forward(result: Answer) -> bool:
@@ -307,11 +325,6 @@ def _state(operator: OperatorResult) -> str:
     return f"open because of {_names(operator.inside)} inside it" if operator.inside else operator.constraint
 
 
-def _names(names: Sequence[str]) -> str:
-    more = len(names) - _MOST_CAUSES
-    return ", ".join(names[:_MOST_CAUSES]) + (f" and {more} more" if more > 0 else "")
-
-
 def _counts(counts: Counter[str]) -> str:
     return ", ".join(f"{name} {count}" for name, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
@@ -320,3 +333,76 @@ def _write_timing(result: Answer) -> str:
     stages: Sequence[str] = [f"{name} {result.seconds[name]:.2f} s" for name in STAGES if name in result.seconds]
     work = f"{plural(result.starts, 'start')}, {plural(result.steps, 'step')}, seed {result.seed}"
     return f"time: {', '.join(stages)}; {work}" if stages else work
+
+
+_MOST_NAMED = 6
+
+
+def _ranged(outcomes: Sequence[SizeOutcome]) -> str:
+    """Return all the sizes that were asked about, such as `batch = 1..2, seq = 1..64`."""
+    names = list(outcomes[0].dims)
+    varying = {name: sorted({one.dims[name] for one in outcomes}) for name in names}
+    return ", ".join(f"{name} = {_spans(values)}" for name, values in varying.items())
+
+
+def _describe_sizes(outcomes: Sequence[SizeOutcome]) -> str:
+    """Return which sizes have which verdict, as one line."""
+    groups: dict[str, list[Mapping[str, int]]] = {}
+    for one in outcomes:
+        groups.setdefault(one.verdict or "not looked at", []).append(one.dims)
+    return "sizes: " + "; ".join(f"{verdict} with {_name(sizes)}" for verdict, sizes in groups.items())
+
+
+def _name(sizes: Sequence[Mapping[str, int]]) -> str:
+    names = list(sizes[0])
+    if len(names) == 1:
+        return f"{names[0]} = {_spans(sorted(one[names[0]] for one in sizes))}"
+    listed = ["(" + ", ".join(f"{name} = {size}" for name, size in one.items()) + ")" for one in sizes[:_MOST_NAMED]]
+    more = len(sizes) - len(listed)
+    return ", ".join(listed) + (f" and {more} more" if more > 0 else "")
+
+
+def _spans(values: Sequence[int]) -> str:
+    """Return ascending numbers with those in a row joined: `1..17, 19`."""
+    return ", ".join("..".join(run) for run in _join_runs(map(str, values)))
+
+
+def _join_runs(numbers: Iterable[str]) -> list[list[str]]:
+    """Return the first and the last of numbers that follow each other, or the only one; what is no number is alone."""
+    runs: list[list[str]] = []
+    for number in numbers:
+        if runs and number.isdigit() and runs[-1][-1].isdigit() and int(number) == int(runs[-1][-1]) + 1:
+            runs[-1] = [runs[-1][0], number]
+        else:
+            runs.append([number])
+    return runs
+
+
+_T = TypeVar("_T")
+_NUMBERED = re.compile(r"(.*/body/.*)\[(\d+(?:,\d+)*)\]")
+_MOST_RUNS = 3
+
+
+def group_iterations(entries: Iterable[tuple[str, Hashable, _T]]) -> list[tuple[_T, list[str]]]:
+    """Return the first of those entries that are of one operator of a loop and alike, and the iterations of the others.
+
+    Args:
+        entries: The name of each, such as `loop/body/log[3]`; what those have in common that are alike; and the entry.
+    """
+    groups: dict[Hashable, tuple[_T, list[str]]] = {}
+    for number, (name, likeness, entry) in enumerate(entries):
+        match = _NUMBERED.fullmatch(name)
+        key = (match[1], likeness) if match else number
+        if key in groups and match:
+            groups[key][1].append(match[2])
+        else:
+            groups[key] = (entry, [])
+    return list(groups.values())
+
+
+def describe_iterations(numbers: Sequence[str]) -> str:
+    """Return in which further iterations an operator fails: `likewise in 3 more iterations: 4, 6 to 7`."""
+    runs = _join_runs(numbers)
+    shown = ", ".join(" to ".join(run) for run in runs[:_MOST_RUNS])
+    more = " and others" if len(runs) > _MOST_RUNS else ""
+    return f"likewise in {len(numbers)} more iteration{'s' * (len(numbers) > 1)}: {shown}{more}"

@@ -10,13 +10,13 @@ import os
 import tomllib
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ranum_falsify.errors import UsageError, reason_of
 from ranum_falsify.file_content import is_compressed
-from ranum_falsify.suite.instance import Instance
+from ranum_falsify.suite.record import Instance
 
 _LARGEST = 64 * 2**20  # bytes
 _WANTED = "an instances.csv or a suite.toml"
@@ -24,10 +24,6 @@ _WANTED = "an instances.csv or a suite.toml"
 
 def read_text(path: Path, wanted: str = _WANTED) -> str:
     """Return the text of a file, decompressed if gzip compressed it, without a byte order mark.
-
-    Args:
-        path: The file.
-        wanted: What messages say to give instead.
 
     Raises:
         UsageError: It cannot be read, is no text, or too large for a list.
@@ -47,10 +43,6 @@ def read_text(path: Path, wanted: str = _WANTED) -> str:
 def read_rows(path: Path, wanted: str = _WANTED) -> list[list[str]]:
     """Return the rows of a table without those that are empty, their cells without spaces around them.
 
-    Args:
-        path: The table.
-        wanted: What messages say to give instead.
-
     Raises:
         UsageError: It cannot be read.
     """
@@ -61,14 +53,14 @@ def read_rows(path: Path, wanted: str = _WANTED) -> list[list[str]]:
         raise UsageError(f"{path}: is no table of values separated by commas ({error}); correct it") from error
 
 
-def find_present(folder: Path, name: str) -> str:
+def _find_present(folder: Path, name: str) -> str:
     """Return the path of a file that a list names, or of the same compressed by gzip where that is what is there."""
     path = Path(os.path.normpath(folder / name))
     compressed = path.with_name(f"{path.name}.gz")
     return str(compressed if not path.exists() and compressed.exists() else path)
 
 
-def make_unique(names: Iterable[str]) -> list[str]:
+def _make_unique(names: Iterable[str]) -> list[str]:
     """Return names of which repeated ones have a number."""
     seen: dict[str, int] = {}
     found = []
@@ -82,33 +74,16 @@ _OWN = ("name", "models", "properties")
 _KEYS = {"models": "a pattern, or several", "properties": "files, or patterns of them"}
 
 
-@dataclass(frozen=True, kw_only=True)
-class GroupOptions:
-    """Options of a group, as an instance holds them."""
-
-    question: Mapping[str, Any]
-    options: Mapping[str, Any]
-    parameters: Mapping[str, str]
-    timeout: float | None
-
-
-ReadOptions = Callable[[Path, str, Mapping[str, Any], bool], GroupOptions]
-"""Returns what a table of options means, given the file, what to call the table, and whether there are property files.
+ReadOptions = Callable[[Path, str, Mapping[str, Any], bool], Mapping[str, Any]]
+"""Returns fields of instances that a table of options says: given the file, its title, the table, and whether there are
+property files.
 
 It raises UsageError.
 """
 
 
-def read_toml(path: Path, read_options: ReadOptions) -> Iterator[Instance]:
-    """Yield the instances of a suite.
-
-    Args:
-        path: Its file; paths in it are relative to its folder.
-        read_options: Reads the options of a group.
-
-    Raises:
-        UsageError: It is not of this form, or a pattern matches no file.
-    """
+def _read_toml(path: Path, read_options: ReadOptions) -> Iterator[Instance]:
+    """Yield the instances of a suite."""
     try:
         data = tomllib.loads(read_text(path))
     except (ValueError, RecursionError) as error:
@@ -148,10 +123,10 @@ class _Group:
             for prop in properties:
                 yield self._instance(model, prop, found)
 
-    def _instance(self, model: str, prop: str | None, found: GroupOptions) -> Instance:
+    def _instance(self, model: str, prop: str | None, found: Mapping[str, Any]) -> Instance:
         shown = model, "box" if prop is None else prop
-        names = "".join(f" {name}={value}" for name, value in found.parameters.items())
-        if passes := found.question.get("passes"):
+        names = "".join(f" {name}={value}" for name, value in found["parameters"].items())
+        if passes := found["question"].get("passes"):
             names += f" after {' '.join(passes)}"
         return Instance(
             id=f"{self._category}/{'/'.join(shown)}{names}",
@@ -160,21 +135,14 @@ class _Group:
             property=f"{shown[1]}{names}",
             networks={"": self._place(model)},
             property_path=None if prop is None else self._place(prop),
-            question=found.question,
-            parameters=found.parameters,
-            options=found.options,
-            timeout=found.timeout,
+            **found,
         )
 
     def _place(self, name: str) -> str:
         return os.path.normpath(self._folder / name)
 
     def _files(self, key: str) -> list[str]:
-        """Return the files that patterns match, relative to the suite, each once.
-
-        Raises:
-            UsageError: One matches none.
-        """
+        """Return the files that patterns match, relative to the suite, each once."""
         given = self._table.get(key, [])
         patterns: Sequence[Any] = [given] if isinstance(given, str) else given
         if not isinstance(patterns, list) or not all(isinstance(each, str) for each in patterns):
@@ -192,16 +160,8 @@ class _Group:
         return list(found)
 
 
-def read_vnncomp(path: Path, rows: Sequence[Sequence[str]]) -> Iterator[Instance]:
-    """Yield the instances of a list.
-
-    Args:
-        path: Its file; its folder is the category, and what files are relative to.
-        rows: Its rows.
-
-    Raises:
-        UsageError: A row is not of this form.
-    """
+def _read_vnncomp(path: Path, rows: Sequence[Sequence[str]]) -> Iterator[Instance]:
+    """Yield the instances of a list."""
     category = path.resolve().parent.name
     for number, row in enumerate(rows, 1):
         if len(row) not in (2, 3):
@@ -213,8 +173,8 @@ def read_vnncomp(path: Path, rows: Sequence[Sequence[str]]) -> Iterator[Instance
             category=category,
             model=model,
             property=prop,
-            networks={"": find_present(path.parent, model)},
-            property_path=find_present(path.parent, prop),
+            networks={"": _find_present(path.parent, model)},
+            property_path=_find_present(path.parent, prop),
             options={"n_starts": -1},
             timeout=timeout,
         )
@@ -240,21 +200,13 @@ _NEEDED = ("problem_id", "property_filename", "network_names", "network_filename
 _SEPARATOR = ":"
 
 
-def is_dnnv(rows: Sequence[Sequence[str]]) -> bool:
+def _is_dnnv(rows: Sequence[Sequence[str]]) -> bool:
     """Tell whether the first row of a list names DNNV's columns."""
     return bool(rows) and set(_NEEDED) <= set(rows[0])
 
 
-def read_dnnv(path: Path, rows: Sequence[Sequence[str]]) -> Iterator[Instance]:
-    """Yield the problems of a list.
-
-    Args:
-        path: Its file; its folder is the category, and what files are relative to.
-        rows: Its rows, the first of which names the columns.
-
-    Raises:
-        UsageError: A row is not of this form.
-    """
+def _read_dnnv(path: Path, rows: Sequence[Sequence[str]]) -> Iterator[Instance]:
+    """Yield the problems of a list."""
     category = path.resolve().parent.name
     for number, row in enumerate(rows[1:], 2):
         if len(row) != len(rows[0]):
@@ -267,8 +219,8 @@ def read_dnnv(path: Path, rows: Sequence[Sequence[str]]) -> Iterator[Instance]:
             category=category,
             model=" ".join(networks.values()),
             property=" ".join([cells["property_filename"], *(f"{name}={text}" for name, text in parameters.items())]),
-            networks={name: find_present(path.parent, file) for name, file in networks.items()},
-            property_path=find_present(path.parent, cells["property_filename"]),
+            networks={name: _find_present(path.parent, file) for name, file in networks.items()},
+            property_path=_find_present(path.parent, cells["property_filename"]),
             parameters=parameters,
         )
 
@@ -305,7 +257,7 @@ def list_instances(path: Path, read_options: ReadOptions) -> list[Instance]:
     found = [instance for each in lists for instance in _read(each, read_options)]
     if not found:
         raise UsageError(f"{path}: lists no instances; add some")
-    ids = make_unique(instance.id for instance in found)
+    ids = _make_unique(instance.id for instance in found)
     return [replace(instance, id=name) for instance, name in zip(found, ids, strict=True)]
 
 
@@ -324,7 +276,7 @@ def _find_own(folder: Path) -> list[Path]:
 
 def _read(path: Path, read_options: ReadOptions) -> Iterator[Instance]:
     if path.suffix == ".toml":
-        yield from read_toml(path, read_options)
+        yield from _read_toml(path, read_options)
         return
     rows = read_rows(path)
-    yield from read_dnnv(path, rows) if is_dnnv(rows) else read_vnncomp(path, rows)
+    yield from _read_dnnv(path, rows) if _is_dnnv(rows) else _read_vnncomp(path, rows)

@@ -6,14 +6,16 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import Any
 
 from ranum_falsify.config import SearchConfig
-from ranum_falsify.errors import UsageError
-from ranum_falsify.suite.bundles import Bundle, Bundler
-from ranum_falsify.suite.instance import Instance
+from ranum_falsify.errors import ModelError, UsageError
+from ranum_falsify.file_content import may_have_external_data, sha256
+from ranum_falsify.suite.record import Instance
 
 
 @dataclass(frozen=True)
@@ -58,13 +60,7 @@ def _matches(text: str, pattern: str) -> bool:
 
 
 def override(instance: Instance, options: Mapping[str, Any], timeout: float | None) -> Instance:
-    """Return an instance with options that count for all of a suite.
-
-    Args:
-        instance: The instance.
-        options: The options, which replace its own.
-        timeout: The longest time limit; None for that of the instance alone.
-    """
+    """Return an instance with options that count for all of a suite."""
     limits = [limit for limit in (instance.timeout, timeout) if limit is not None]
     return replace(
         instance, options={**instance.options, **options}, timeout=min(limits) if limits else SearchConfig.timeout
@@ -108,3 +104,45 @@ def stem_of(planned: Planned, folder: str) -> str:
     """Return how the names of the files of a counterexample begin, seen from the folder of the results."""
     name = re.sub(r"[^A-Za-z0-9_.-]+", "_", planned.instance.id).strip("._")[-80:]
     return f"{folder}/{name}-{planned.fingerprint[:8]}"
+
+
+Bundle = Mapping[str, str]
+"""SHA-256 hashes of a file and of those that belong to it, by their paths seen from its folder; its own comes first."""
+
+
+class Bundler:
+    """Finds the files of instances, and reads each once: many instances have the same."""
+
+    def __init__(self) -> None:
+        self._models: dict[str, Bundle] = {}
+        self._others: dict[str, Bundle] = {}
+
+    def bundle(self, instance: Instance) -> dict[str, Bundle]:
+        """Return the files of an instance by their paths in it; those that cannot be read are left out.
+
+        These are its models, with the files that hold their weights; its property; and values of the property's
+        parameters that are paths of files.
+        """
+        models = {path: self._find(path, is_model=True) for path in instance.networks.values()}
+        names = [instance.property_path or "", *instance.parameters.values()]
+        others = {path: self._find(path, is_model=False) for path in names}
+        return {path: bundle for path, bundle in {**others, **models}.items() if bundle}
+
+    def _find(self, path: str, *, is_model: bool) -> Bundle:
+        known = self._models if is_model else self._others
+        if path not in known:
+            known[path] = {}
+            with suppress(OSError, ValueError, ModelError):  # as the instance will say
+                known[path] = _read(Path(path), is_model)
+        return known[path]
+
+
+def _read(path: Path, is_model: bool) -> Bundle:
+    if not path.is_file():  # a device does not end
+        return {}
+    if not is_model or not may_have_external_data(path):
+        return {path.name: sha256(path)}
+    from ranum_falsify.network.fingerprint import fingerprint  # imports torch
+
+    found = fingerprint(path)
+    return {path.name: found.sha256, **found.external_data}

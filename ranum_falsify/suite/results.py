@@ -128,11 +128,7 @@ class ResultsFile:
         return done, stale
 
     def append(self, record: InstanceRecord) -> None:
-        """Write a record to the disk.
-
-        Raises:
-            SaveError: It cannot be written; the file is as it was.
-        """
+        """Write a record to the disk."""
         before = self._stream.tell()
         try:
             self._stream.truncate(before)

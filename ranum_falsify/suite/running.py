@@ -14,7 +14,7 @@ from ranum_falsify.suite.crew import Crew
 from ranum_falsify.suite.planning import Planned, stem_of
 from ranum_falsify.suite.record import InstanceRecord, Status
 from ranum_falsify.suite.results import ResultsFile
-from ranum_falsify.suite.task import Answered, Task
+from ranum_falsify.suite.worker import Answered, Task
 
 _MOST_RUNS = 3
 _PATIENCE = 1.0  # seconds
@@ -59,20 +59,11 @@ class SuiteStanding:
         return self.counts.total()
 
 
-def run_suite(
-    planned: Sequence[Planned],
-    crew: Crew,
-    results: ResultsFile,
-    folder: Path,
-    *,
-    limits: InstanceLimits,
-    standing: SuiteStanding,
-    show: Callable[[SuiteStanding, InstanceRecord | None], None],
-    former: Mapping[str, float] | None = None,
-) -> None:
-    """Have instances answered, and append what they come to.
+@dataclass(kw_only=True)
+class SuiteRun:
+    """Has instances answered, and appends what they come to.
 
-    Args:
+    Attributes:
         planned: The instances that are not done yet.
         crew: Who answers them.
         results: Where records go.
@@ -81,110 +72,95 @@ def run_suite(
         standing: Is kept up to date.
         show: Called with it now and then, and with each record that was written.
         former: Seconds that instances took before, by id.
-
-    Raises:
-        RanumFalsifyError: Results cannot be written, or there are no workers.
     """
-    run = _Progress(planned, crew, results, folder, limits, standing, former or {})
-    while run.waiting or run.running:
-        if limits.until is not None and time.monotonic() >= limits.until:
-            return
-        run.hand_out()
-        show(standing, None)
-        left = _PATIENCE if limits.until is None else min(_PATIENCE, max(0.0, limits.until - time.monotonic()))
-        for task, answered in crew.collect(left):
-            record = run.write(task, answered)
-            if record is not None:
-                run.hand_out()
-                show(standing, record)
 
+    planned: Sequence[Planned]
+    crew: Crew
+    results: ResultsFile
+    folder: Path
+    limits: InstanceLimits
+    standing: SuiteStanding
+    show: Callable[[SuiteStanding, InstanceRecord | None], None]
+    former: Mapping[str, float] = field(default_factory=dict)
 
-class _Progress:
-    """Instances that wait, and those that run."""
-
-    def __init__(
-        self,
-        planned: Sequence[Planned],
-        crew: Crew,
-        results: ResultsFile,
-        folder: Path,
-        limits: InstanceLimits,
-        standing: SuiteStanding,
-        former: Mapping[str, float],
-    ) -> None:
-        self.waiting = deque(planned)
-        self.running: dict[str, Planned] = {}
+    def __post_init__(self) -> None:
+        """Begin."""
+        self._waiting, self._running = deque(self.planned), dict[str, Planned]()
         self._runs: Counter[str] = Counter()
-        self._crew = crew
-        self._results = results
-        self._folder = folder
-        self._limits = limits
-        self._standing = standing
-        self._former = former
         self._began = time.monotonic()
         # Of those that are not done: how many took nobody knows how long before, and how long the others took.
-        self._unknown = sum(one.instance.id not in former for one in planned)
-        self._seconds = sum(former.get(one.instance.id, 0.0) for one in planned)
+        self._unknown = sum(one.instance.id not in self.former for one in self.planned)
+        self._seconds = sum(self.former.get(one.instance.id, 0.0) for one in self.planned)
 
-    def hand_out(self) -> None:
+    def run(self) -> None:
+        """Run until all is done, or time is up.
+
+        Raises:
+            RanumFalsifyError: Results cannot be written, or there are no workers.
+        """
+        until = self.limits.until
+        while self._waiting or self._running:
+            if until is not None and time.monotonic() >= until:
+                return
+            self._hand_out()
+            self.show(self.standing, None)
+            left = _PATIENCE if until is None else min(_PATIENCE, max(0.0, until - time.monotonic()))
+            for task, answered in self.crew.collect(left):
+                record = self._write(task, answered)
+                if record is not None:
+                    self._hand_out()
+                    self.show(self.standing, record)
+
+    def _hand_out(self) -> None:
         """Start as many as there are workers."""
-        while self.waiting and len(self.running) < self._crew.capacity:
-            planned = self.waiting.popleft()
-            self.running[planned.instance.id] = planned
+        while self._waiting and len(self._running) < self.crew.capacity:
+            planned = self._waiting.popleft()
+            self._running[planned.instance.id] = planned
             self._runs[planned.instance.id] += 1
-            self._crew.submit(
+            self.crew.submit(
                 Task(
                     instance=planned.instance,
-                    stem=stem_of(planned, self._folder.name),
+                    stem=stem_of(planned, self.folder.name),
                     folder=str(Path.cwd()),
                     bundles=planned.bundles,
-                    memory=self._limits.memory,
-                    processors=self._limits.processors,
+                    memory=self.limits.memory,
+                    processors=self.limits.processors,
                 )
             )
-        self._standing.running = tuple(self.running)
-        self._standing.seconds_left = self._estimate()
+        self.standing.running = tuple(self._running)
+        self.standing.seconds_left = self._estimate()
 
-    def write(self, task: Task, answered: Answered) -> InstanceRecord | None:
+    def _write(self, task: Task, answered: Answered) -> InstanceRecord | None:
         """Write down an answer; where a worker died, have the instance run again instead, at most twice."""
         name = task.instance.id
-        planned = self.running.pop(name)
+        planned = self._running.pop(name)
         if answered.lost and self._runs[name] < _MOST_RUNS:
-            self.waiting.appendleft(planned)
+            self._waiting.appendleft(planned)
             return None
         record = InstanceRecord(
             instance=planned.instance,
             fingerprint=planned.fingerprint,
-            status=answered.status,
-            preparation=answered.preparation,
-            seconds=answered.seconds,
-            error=answered.error,
             runs=self._runs.pop(name),
-            files=answered.files,
-            report=answered.report,
+            **{key: getattr(answered, key) for key in ("status", "preparation", "seconds", "error", "files", "report")},
         )
-        _save(answered.contents, self._folder.parent)
-        self._results.append(record)
-        self._standing.counts[record.status] += 1
-        self._unknown -= name not in self._former
-        self._seconds -= self._former.get(name, 0.0)
+        _save(answered.contents, self.folder.parent)
+        self.results.append(record)
+        self.standing.counts[record.status] += 1
+        self._unknown -= name not in self.former
+        self._seconds -= self.former.get(name, 0.0)
         return record
 
     def _estimate(self) -> float | None:
         """Return about how many seconds are left: as many as took before, or as the others have taken."""
-        left = len(self.waiting) + len(self.running)
+        left = len(self._waiting) + len(self._running)
         if self._unknown == 0:
-            return self._seconds / max(self._crew.capacity, 1)
-        done = self._standing.done - self._standing.former
+            return self._seconds / max(self.crew.capacity, 1)
+        done = self.standing.done - self.standing.former
         return (time.monotonic() - self._began) / done * left if done else None
 
 
 def _save(contents: Mapping[str, bytes], folder: Path) -> None:
-    """Write the files of a counterexample.
-
-    Raises:
-        SaveError: One cannot be written.
-    """
+    """Write the files of a counterexample."""
     paths = {folder / name: data for name, data in contents.items()}
     for parent in {path.parent for path in paths}:
         try:

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ranum_falsify.api import exporter, fidelity
+from ranum_falsify.api import exporting, fidelity
 from ranum_falsify.api.exporting import export
 from ranum_falsify.api.fidelity import HALVES
 from ranum_falsify.domain import Interval, IntervalAnalysis
@@ -178,7 +178,7 @@ def test_every_operator_that_is_listed_is_tried(monkeypatch: pytest.MonkeyPatch)
         seen.update(str(getattr(node.target, "overloadpacket", "")) for node in fidelity.calls_of(program))
         return ""
 
-    monkeypatch.setattr(exporter, "find_unchecked", look)
+    monkeypatch.setattr(exporting, "find_unchecked", look)
     for text in EXPRESSIONS:
         arguments = numbers(torch.float32)
         export(Expression(text), arguments, {})

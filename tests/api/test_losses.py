@@ -11,10 +11,9 @@ import torch
 from torch import Tensor, nn
 
 import ranum_falsify as rf
-from ranum_falsify.api.arguments import find_tensors, name_arguments
 from ranum_falsify.api.eager import run_module
 from ranum_falsify.api.exporting import export
-from ranum_falsify.api.tracing import TrainingStep
+from ranum_falsify.api.tracing import TrainingStep, find_tensors, name_arguments
 from tests.api.losses import LOSSES, Loss
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}

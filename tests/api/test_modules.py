@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import ranum_falsify as rf
-from ranum_falsify.api.weights import WeightsLike
+from ranum_falsify.api.boxes import WeightsLike
 from tests.api import practitioners
 from tests.api.practitioners import PRACTITIONERS
 

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 import ranum_falsify as rf
 from ranum_falsify.api.exporting import export
-from ranum_falsify.api.operand_words import find_words
+from ranum_falsify.api.sources import find_words
 
 
 class Directions(nn.Module):

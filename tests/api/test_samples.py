@@ -12,8 +12,8 @@ import ranum_falsify as rf
 from ranum_falsify.api.instances import answer
 from ranum_falsify.cli.app import main
 from ranum_falsify.errors import ModelError
-from ranum_falsify.suite.instance import Instance
-from ranum_falsify.suite.task import Task
+from ranum_falsify.suite.record import Instance
+from ranum_falsify.suite.worker import Task
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17]> g (float[2,1] x, int64[2] s) => (float[m,n] y)'
 EXPANDED = f"{HEAD} {{ e = Expand(x, s) y = Log(e) }}"

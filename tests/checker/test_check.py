@@ -13,7 +13,7 @@ import onnxruntime
 import pytest
 
 import ranum_falsify as rf
-from ranum_falsify.api.proof_files import proof_of
+from ranum_falsify.api.result import proof_of
 from ranum_falsify.checker import elementwise as functions
 from ranum_falsify.checker import layers
 from ranum_falsify.checker.check import Followed, check_model, live_nodes

@@ -11,7 +11,7 @@ import onnxruntime
 import pytest
 
 import ranum_falsify as rf
-from ranum_falsify.api.proof_files import proof_of
+from ranum_falsify.api.result import proof_of
 from ranum_falsify.checker import check
 from ranum_falsify.checker.bounds import Bounds
 from ranum_falsify.checker.check import Followed, check_model

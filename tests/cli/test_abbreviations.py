@@ -5,11 +5,9 @@ from pathlib import Path
 import pytest
 
 from ranum_falsify.cli.front import parse
-from ranum_falsify.cli.options.confirm import ConfirmOptions
-from ranum_falsify.cli.options.falsify import FalsifyOptions
-from ranum_falsify.cli.options.operators import OperatorsOptions
-from ranum_falsify.cli.options.replay import ReplayOptions
-from ranum_falsify.cli.options.zoo import ZooBuild
+from ranum_falsify.cli.options.models import ConfirmOptions, ReplayOptions
+from ranum_falsify.cli.options.questions import FalsifyOptions
+from ranum_falsify.cli.options.tools import OperatorsOptions, ZooBuild
 from tests.cli.workshop import Workshop
 
 

@@ -15,9 +15,8 @@ from ranum_falsify.properties.problem.problem import InputVariable
 from ranum_falsify.results import text
 from ranum_falsify.results.assumptions import as_text
 from ranum_falsify.results.counterexample import Saved
-from ranum_falsify.results.grounds import grounds_of
 from ranum_falsify.results.plain import as_json
-from ranum_falsify.results.run_report import make_report
+from ranum_falsify.results.run_report import grounds_of, make_report
 from ranum_falsify.verify.prove.assumptions import Assumptions, assumptions_of
 from ranum_falsify.verify.search.result import Answer
 from tests.cli.workshop import LOG, QUOTIENT, SAFE, Workshop

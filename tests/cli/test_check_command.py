@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ranum_falsify.cli.front import parse
-from ranum_falsify.cli.options.check import CheckOptions
+from ranum_falsify.cli.options.questions import CheckOptions
 from tests.cli.workshop import LOG, QUOTIENT, SAFE, Outcome, Workshop
 
 HELD = "holds for onnxruntime on x86-64 and arm64"

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from ranum_falsify import __version__
-from ranum_falsify.cli.ending import end_by_signals
+from ranum_falsify.cli.app import end_by_signals
 from tests.cli.test_app import COMMAND, SLOW, environment
 from tests.cli.workshop import Workshop
 
@@ -89,7 +89,7 @@ def test_a_file_being_written_goes_too(tmp_path: Path) -> None:
 import time
 from pathlib import Path
 from ranum_falsify import __version__
-from ranum_falsify.cli.ending import end_by_signals
+from ranum_falsify.cli.app import end_by_signals
 from ranum_falsify.saving import save_together
 
 def write(stream):
@@ -126,7 +126,7 @@ class TestEndProcess:
     )
     def test_what_is_registered_runs_and_threads_finish(self, before: str, shown: str) -> None:
         code = (
-            "import atexit, sys; from ranum_falsify.cli.ending import end_process; "
+            "import atexit, sys; from ranum_falsify.cli.app import end_process; "
             f"atexit.register(print, 'registered'); {before}end_process(3); print('on', flush=True); sys.exit(3)"
         )
         assert end_of(code) == (shown, "", 3)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ranum_falsify.results.assignment import read_assignment
+from ranum_falsify.api.assignments import read_assignment
 from tests.cli.workshop import QUOTIENT, SAFE, Workshop
 
 SPEC = """(declare-const X_0 Real)

@@ -13,9 +13,7 @@ from pathlib import Path
 import onnx
 import pytest
 
-from ranum_falsify.cli.output import say, say_safely
-from ranum_falsify.cli.progress import show_progress
-from ranum_falsify.cli.streams import complain
+from ranum_falsify.cli.output import complain, say, say_safely, show_progress
 from ranum_falsify.witness.pytest_file import pytest_file
 from tests.cli.test_writers import Step, Terminal
 from tests.cli.workshop import HEAD, LOG, Workshop
@@ -148,4 +146,4 @@ def test_lines_are_lines(capsys: pytest.CaptureFixture[str]) -> None:
 def test_text_leaves_in_one_place() -> None:
     writes = re.compile(r"\bprint\(|\bstd(?:out|err)\.write|\bprint_exc|\bjson\.dumps?\(")
     left = {path.name for path in CLI.rglob("*.py") if writes.search(path.read_text(encoding="utf-8"))}
-    assert left == {"output.py", "streams.py"}
+    assert left == {"output.py"}

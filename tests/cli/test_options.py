@@ -14,8 +14,8 @@ import pytest
 import ranum_falsify as rf
 from ranum_falsify.cli.commands import COMMANDS, MAIN, load_options
 from ranum_falsify.cli.front import make_parser, parse
+from ranum_falsify.cli.options.questions import PropertyGroup, SuiteOptions
 from ranum_falsify.cli.options.shared import CommonOptions
-from ranum_falsify.cli.options.suite import PropertyGroup, SuiteOptions
 from ranum_falsify.cli.parser import Parser, list_options
 from ranum_falsify.config import ConfirmConfig, FixConfig, Options, TrainingConfig
 from ranum_falsify.errors import UsageError

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ranum_falsify.cli.front import parse
-from ranum_falsify.cli.options.falsify import FalsifyOptions
+from ranum_falsify.cli.options.questions import FalsifyOptions
 from ranum_falsify.errors import UsageError
 from tests.cli.workshop import Workshop
 

@@ -91,7 +91,7 @@ def test_a_suite_there_is_refused_in_one_line_and_a_report_is_none_the_worse(wor
     done = on_another_system(workshop.folder, "sys.exit(main(['suite', sys.argv[1]]))", str(workshop.folder))
     says = "ranum-falsify: suite: needs a system on which processes fork; run it on Linux, or in WSL\n"
     assert (done.returncode, done.stdout, done.stderr) == (2, "", says)
-    done = on_another_system(workshop.folder, "import ranum_falsify.cli.report, ranum_falsify.cli.suite_compare")
+    done = on_another_system(workshop.folder, "import ranum_falsify.cli.report, ranum_falsify.cli.suite")
     assert (done.returncode, done.stderr) == (0, "")
 
 

@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 from ranum_falsify.cli import files
-from ranum_falsify.cli.output import say
-from ranum_falsify.cli.progress import show_progress
+from ranum_falsify.cli.output import say, show_progress
 from ranum_falsify.errors import SaveError
 from ranum_falsify.results import counterexample, text
 from ranum_falsify.results.counterexample import Origin, Saved
@@ -54,7 +53,7 @@ def result(*operators: OperatorResult, **changes: object) -> Answer:
     return dataclasses.replace(Answer(verdict=verdict, operators=operators, counterexample=found), **changes)  # type: ignore[arg-type]
 
 
-def lines(value: Answer, saved: Saved | None = None, **options: int) -> list[str]:
+def lines(value: Answer, saved: Saved | None = None, **options: Any) -> list[str]:
     return list(text.report(value, saved or Saved(), **options))
 
 

@@ -12,8 +12,8 @@ from typing import Any, NoReturn
 import onnx
 import pytest
 
-from ranum_falsify.api.cache import cache_folder
 from ranum_falsify.cli import zoo
+from ranum_falsify.saving import cache_folder
 from ranum_falsify.zoo.builder import Architecture
 from ranum_falsify.zoo.catalogue import FUZZED, MODELS, model_of
 from ranum_falsify.zoo.model import ZooModel

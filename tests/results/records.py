@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from ranum_falsify.suite.instance import Instance
-from ranum_falsify.suite.record import InstanceRecord, Status
+from ranum_falsify.suite.record import Instance, InstanceRecord, Status
 
 __all__ = ["HOSTILE", "make_operator", "make_record", "make_report"]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ranum_falsify.results.annotations import as_github, as_gitlab
+from ranum_falsify.results.findings import as_github, as_gitlab
 from tests.results.records import HOSTILE, make_operator, make_record, make_report
 
 COMMAND = re.compile(r"::(?P<level>error|warning) (?P<place>[^\n]*?)::(?P<said>[^\n]*)\n")

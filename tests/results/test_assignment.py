@@ -6,9 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ranum_falsify.api.assignments import split_inputs
+from ranum_falsify.api.assignments import read_assignment, split_inputs, write_assignment
 from ranum_falsify.errors import UsageError
-from ranum_falsify.results.assignment import read_assignment, write_assignment
 
 F32 = np.dtype("float32")
 

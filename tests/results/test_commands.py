@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from ranum_falsify.cli.front import parse
-from ranum_falsify.cli.options.check import CheckOptions
-from ranum_falsify.cli.options.falsify import FalsifyOptions
-from ranum_falsify.cli.options.replay import ReplayOptions
+from ranum_falsify.cli.options.models import ReplayOptions
+from ranum_falsify.cli.options.questions import CheckOptions, FalsifyOptions
 from ranum_falsify.results.commands import commands_of
 from ranum_falsify.results.run_report import report_of
 from tests.results.records import make_operator, make_record, make_report

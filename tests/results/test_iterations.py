@@ -2,7 +2,7 @@
 
 import pytest
 
-from ranum_falsify.results.iterations import describe_iterations, group_iterations
+from ranum_falsify.results.text import describe_iterations, group_iterations
 
 
 def test_only_alike_iterations_of_one_operator_are_one_group() -> None:

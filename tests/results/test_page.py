@@ -11,7 +11,7 @@ import onnx.parser
 import pytest
 
 import ranum_falsify as rf
-from ranum_falsify.api.page_data import illustrate
+from ranum_falsify.api.result import illustrate
 from ranum_falsify.results.page import make_page
 from ranum_falsify.suite.record import InstanceRecord
 from tests.results.browser import CHROMIUM, Browser, Tab

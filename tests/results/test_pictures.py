@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from ranum_falsify.results.pictures import describe_array
+from ranum_falsify.results.illustration import describe_array
 
 
 def test_few_elements_are_bars() -> None:

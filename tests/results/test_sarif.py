@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ranum_falsify.escaping import json_text
-from ranum_falsify.results.sarif import as_sarif
+from ranum_falsify.results.findings import as_sarif
 from ranum_falsify.suite.record import InstanceRecord
 from tests.results.records import HOSTILE, make_operator, make_record, make_report
 

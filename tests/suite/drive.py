@@ -3,11 +3,11 @@
 import sys
 from pathlib import Path
 
-from ranum_falsify.suite.instance import Instance
-from ranum_falsify.suite.local import LocalCrew
+from ranum_falsify.suite.crew import LocalCrew
 from ranum_falsify.suite.planning import plan
+from ranum_falsify.suite.record import Instance
 from ranum_falsify.suite.results import ResultsFile
-from ranum_falsify.suite.running import InstanceLimits, SuiteStanding, run_suite
+from ranum_falsify.suite.running import InstanceLimits, SuiteRun, SuiteStanding
 
 __all__ = ["drive"]
 
@@ -24,15 +24,15 @@ def drive(folder: Path, count: int) -> None:
     wanted = {one.instance.id: one.fingerprint for one in planned}
     with ResultsFile(path, keep=True) as results, LocalCrew("tests.suite.runner", 2) as crew:
         done = results.keep(wanted)[0]
-        run_suite(
-            [one for one in planned if one.instance.id not in done],
-            crew,
-            results,
-            folder / "results.counterexamples",
+        SuiteRun(
+            planned=[one for one in planned if one.instance.id not in done],
+            crew=crew,
+            results=results,
+            folder=folder / "results.counterexamples",
             limits=InstanceLimits(),
             standing=SuiteStanding(total=count),
             show=lambda standing, record: None,
-        )
+        ).run()
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 
 from ranum_falsify.errors import UsageError
-from ranum_falsify.suite.task import Answered, Task
+from ranum_falsify.suite.worker import Answered, Task
 
 __all__ = ["answer", "prepare", "warm_up"]
 

@@ -13,15 +13,14 @@ import pytest
 
 from ranum_falsify.errors import SuiteError
 from ranum_falsify.model_builder import ModelBuilder
-from ranum_falsify.suite.instance import Instance
 from ranum_falsify.suite.planning import plan
-from ranum_falsify.suite.record import InstanceRecord
+from ranum_falsify.suite.record import Instance, InstanceRecord
 from ranum_falsify.suite.results import ResultsFile, read_records
-from ranum_falsify.suite.running import InstanceLimits, SuiteStanding, run_suite
+from ranum_falsify.suite.running import InstanceLimits, SuiteRun, SuiteStanding
 
 pytest.importorskip("distributed")
 
-from ranum_falsify.suite.cluster.crew import DaskCrew, connect, local_cluster
+from ranum_falsify.suite.dask_crew import DaskCrew, connect, local_cluster
 
 RUNNER = "tests.suite.runner"
 
@@ -29,15 +28,15 @@ RUNNER = "tests.suite.runner"
 def run(crew: DaskCrew, instances: list[Instance], folder: Path) -> dict[str, InstanceRecord]:
     standing = SuiteStanding(total=len(instances))
     with ResultsFile(folder / "results.jsonl", keep=True) as results:
-        run_suite(
-            plan(instances),
-            crew,
-            results,
-            folder / "results.counterexamples",
+        SuiteRun(
+            planned=plan(instances),
+            crew=crew,
+            results=results,
+            folder=folder / "results.counterexamples",
             limits=InstanceLimits(),
             standing=standing,
             show=lambda standing, record: None,
-        )
+        ).run()
     records = list(read_records(folder / "results.jsonl"))
     assert sorted(record.instance.id for record in records) == sorted(one.id for one in instances)
     return {record.instance.id: record for record in records}
@@ -105,7 +104,7 @@ def test_a_scheduler_that_is_there_is_left_there(tmp_path: Path) -> None:
 
 
 def test_a_scheduler_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ranum_falsify.suite.cluster.crew._PATIENCE", 0.5)
+    monkeypatch.setattr("ranum_falsify.suite.dask_crew._PATIENCE", 0.5)
     with pytest.raises(SuiteError, match=r"--scheduler tcp://127\.0\.0\.1:9: cannot be reached"):
         with DaskCrew(RUNNER, lambda: connect("tcp://127.0.0.1:9")):
             pass
@@ -113,7 +112,7 @@ def test_a_scheduler_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("address", ["here", "tcp://here", "tcp://[here]:1"])
 def test_what_is_no_address(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ranum_falsify.suite.cluster.crew._PATIENCE", 0.5)
+    monkeypatch.setattr("ranum_falsify.suite.dask_crew._PATIENCE", 0.5)
     with pytest.raises(SuiteError, match="cannot be reached"):
         with DaskCrew(RUNNER, lambda: connect(address)):
             pass

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from ranum_falsify.api.claims import replay_claim
+from ranum_falsify.api.instances import replay_claim
 from ranum_falsify.errors import UsageError
-from ranum_falsify.suite.compare.cactus import cactus_plot
-from ranum_falsify.suite.compare.reading import read_entries, read_times
+from ranum_falsify.suite.cactus import cactus_plot
+from ranum_falsify.suite.comparison import read_entries, read_times
 from ranum_falsify.suite.planning import plan
 from tests.cli.workshop import LOG, Workshop
 from tests.suite.test_results import make_record

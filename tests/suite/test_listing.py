@@ -10,12 +10,12 @@ import numpy as np
 import onnx
 import pytest
 
-from ranum_falsify.cli.suite_groups import read_group
+from ranum_falsify.cli.suite import read_group
 from ranum_falsify.errors import UsageError
 from ranum_falsify.model_builder import ModelBuilder
-from ranum_falsify.suite.instance import Instance
 from ranum_falsify.suite.listing import list_instances
 from ranum_falsify.suite.planning import choose, override, plan
+from ranum_falsify.suite.record import Instance
 
 
 def listed(path: Path) -> list[Instance]:

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from ranum_falsify.errors import UsageError
-from ranum_falsify.suite.instance import Instance
-from ranum_falsify.suite.record import InstanceRecord
+from ranum_falsify.suite.record import Instance, InstanceRecord
 from ranum_falsify.suite.results import ResultsFile, read_records
 
 

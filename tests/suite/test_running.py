@@ -9,12 +9,11 @@ from typing import Any
 import psutil
 import pytest
 
-from ranum_falsify.suite.instance import Instance
-from ranum_falsify.suite.local import LocalCrew
+from ranum_falsify.suite.crew import LocalCrew
 from ranum_falsify.suite.planning import plan
-from ranum_falsify.suite.record import InstanceRecord
+from ranum_falsify.suite.record import Instance, InstanceRecord
 from ranum_falsify.suite.results import ResultsFile, read_records
-from ranum_falsify.suite.running import InstanceLimits, SuiteStanding, run_suite
+from ranum_falsify.suite.running import InstanceLimits, SuiteRun, SuiteStanding
 from ranum_falsify.suite.worker import Worker
 
 RUNNER = "tests.suite.runner"
@@ -29,15 +28,15 @@ def run(
 ) -> dict[str, InstanceRecord]:
     standing = SuiteStanding(total=len(instances))
     with ResultsFile(folder / "results.jsonl", keep=True) as results, LocalCrew(RUNNER, jobs) as crew:
-        run_suite(
-            plan(instances),
-            crew,
-            results,
-            folder / "results.counterexamples",
+        SuiteRun(
+            planned=plan(instances),
+            crew=crew,
+            results=results,
+            folder=folder / "results.counterexamples",
             limits=InstanceLimits(memory=memory, until=until),
             standing=standing,
             show=lambda standing, record: None,
-        )
+        ).run()
     records = list(read_records(folder / "results.jsonl"))
     assert len({record.instance.id for record in records}) == len(records)
     assert standing.done == len(records)
@@ -103,7 +102,7 @@ def test_processes_end_with_the_worker(tmp_path: Path) -> None:
     crew = LocalCrew(RUNNER, 1)
     with crew:
         (planned,) = plan([make("hang", do="hang")])
-        from ranum_falsify.suite.task import Task
+        from ranum_falsify.suite.worker import Task
 
         crew.submit(Task(instance=planned.instance, stem="x/y"))
         child = wait_for_child(crew)

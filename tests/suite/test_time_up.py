@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from ranum_falsify.api import instances, run
+from ranum_falsify.api import instances
 from ranum_falsify.api.timekeeper import TimeUp
-from ranum_falsify.suite.instance import Instance
-from ranum_falsify.suite.task import Task
+from ranum_falsify.suite.record import Instance
+from ranum_falsify.suite.worker import Task
 from ranum_falsify.verify import decide
 from tests.cli.workshop import LOG, Workshop
 
@@ -47,7 +47,7 @@ def test_a_counterexample_survives_it(workshop: Workshop, monkeypatch: pytest.Mo
 
 
 def test_an_instance_is_out_of_time(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
-    ring_in(monkeypatch, run, "falsify")
+    ring_in(monkeypatch, decide, "falsify")
     assert instances.answer(make_task(workshop.model(LOG))).status == "timeout"
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ranum_falsify.results.versions import versions
+from ranum_falsify.results.plain import versions
 from ranum_falsify.zoo.catalogue import MODELS
 
 __all__ = ["facts", "load", "save", "write"]

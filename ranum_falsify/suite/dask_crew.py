@@ -1,14 +1,18 @@
-"""Workers of a Dask cluster."""
+"""Workers of a Dask cluster: each of its threads has a worker of ours, which stays warm."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import logging
 import queue
+import threading
 import time
 import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -17,10 +21,62 @@ import distributed
 from distributed.comm.addressing import parse_host_port
 
 from ranum_falsify.errors import SuiteError
-from ranum_falsify.suite.cluster.there import answer_there, end_there, hold
-from ranum_falsify.suite.local import LOST
-from ranum_falsify.suite.task import Answered, Task
+from ranum_falsify.saving import save_together
+from ranum_falsify.suite.crew import LOST
+from ranum_falsify.suite.planning import Bundle
+from ranum_falsify.suite.worker import Answered, Task, Worker, WorkerDeathError
 from ranum_falsify.version import __version__
+
+_workers: dict[tuple[str, int], Worker] = {}
+"""By suite and thread."""
+
+
+def hold(data: bytes) -> bytes:
+    """Return the content of a file: as a task, of which Dask keeps the result where it is needed."""
+    return data
+
+
+def _answer_there(suite: str, runner: str, version: str, task: Task, contents: Mapping[str, bytes]) -> Answered:
+    """Answer a task on the machine of a Dask worker."""
+    if version != __version__:
+        raise SuiteError(f"workers have ranum-falsify {__version__}, not {version}; install the same version there")
+    places = {path: str(_place(bundle, contents)) for path, bundle in task.bundles.items()}
+    key = (suite, threading.get_ident())
+    try:
+        if key not in _workers:
+            worker = _workers[key] = Worker(runner)
+            if (failed := worker.receive()) is not None:
+                raise SuiteError(f"workers do not start: {failed.error}")
+        _workers[key].send(replace(task, places=places))
+        answered = _workers[key].receive()
+    except WorkerDeathError:
+        _workers.pop(key).close()
+        return LOST
+    assert answered is not None, "it says only once that it has started"
+    return answered
+
+
+def _end_there(suite: str) -> None:
+    """End the workers of a suite, and what they work on."""
+    for key in [key for key in _workers if key[0] == suite]:
+        _workers.pop(key).close()
+
+
+def _place(bundle: Bundle, contents: Mapping[str, bytes]) -> Path:
+    """Write files where they are not yet; return the path of the first."""
+    from distributed import get_worker
+
+    digest = hashlib.sha256(json.dumps(list(bundle.items())).encode()).hexdigest()
+    folder = Path(get_worker().local_directory) / "ranum-falsify" / digest
+    paths = {name: folder / name for name in bundle}
+    missing = {name: path for name, path in paths.items() if not path.exists()}
+    for path in missing.values():
+        if not path.resolve().is_relative_to(folder.resolve()):
+            raise SuiteError(f"{path.name}: lies outside the folder of its model; move it there")
+        path.parent.mkdir(parents=True, exist_ok=True)
+    save_together({path: contents[bundle[name]] for name, path in missing.items()})
+    return next(iter(paths.values()))
+
 
 _MOST_FILES = 256
 """Files that the cluster keeps for instances to come."""
@@ -121,7 +177,7 @@ class DaskCrew:
         try:
             if self._client.status == "running":
                 self._client.cancel([future for _, future in self._tasks.values()])
-                self._client.run(end_there, self._suite, on_error="ignore")
+                self._client.run(_end_there, self._suite, on_error="ignore")
         finally:
             self._stack.close()
 
@@ -143,7 +199,7 @@ class DaskCrew:
         places = {digest: Path(path).parent / name for path, b in task.bundles.items() for name, digest in b.items()}
         contents = {digest: self._send(digest, place) for digest, place in places.items()}
         future = self._client.submit(
-            answer_there,
+            _answer_there,
             self._suite,
             self._runner,
             __version__,
@@ -167,14 +223,7 @@ class DaskCrew:
         return self._files[digest]
 
     def collect(self, patience: float) -> Sequence[tuple[Task, Answered]]:
-        """Wait for answers.
-
-        Args:
-            patience: Seconds to wait; there may be none by then.
-
-        Raises:
-            SuiteError: The scheduler is gone, or workers cannot answer tasks at all.
-        """
+        """Wait for answers."""
         found = []
         try:
             future = self._done.get(timeout=patience)

@@ -1,4 +1,4 @@
-"""`zoo detect`: the report on what an interval analysis flags in the models of the zoo and proves of their twins."""
+"""`zoo detect` and `zoo train`: what an analysis flags in the models of the zoo, and what training leads into."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ranum_falsify.cli.files import check_writable, is_stream, write_json
-from ranum_falsify.cli.options.zoo import ZooDetect
-from ranum_falsify.cli.output import say
-from ranum_falsify.cli.progress import show_progress
-from ranum_falsify.cli.streams import verdict_stands
+from ranum_falsify.cli.files import check_json, output_folder, show
+from ranum_falsify.cli.options.tools import ZooDetect, ZooTrain
+from ranum_falsify.cli.output import align, show_progress, verdict_stands
+from ranum_falsify.network.tensors import torch_threads
+from ranum_falsify.results.plain import pick, versions
 from ranum_falsify.results.text import plural
-from ranum_falsify.results.versions import versions
+from ranum_falsify.saving import save_together
 from ranum_falsify.verify.search.search import Progress
 from ranum_falsify.zoo.detect import Analysis, Detection, Flag, Totals, detect, totals
 from ranum_falsify.zoo.model import Defect, ZooModel
+from ranum_falsify.zoo.train import SEEDS, DefectRuns, TrainingBench
 
 _ROUNDS = 3
 """Analyses of each model where they are compared with an inference."""
@@ -26,30 +27,20 @@ _MOST_NAMES = 3
 _VERDICTS = {"detected": "yes", "after": "after others", "missed": "NO"}
 
 
-def run(models: Mapping[ZooModel, tuple[Defect, ...]], options: ZooDetect) -> int:
-    """Analyse models and report.
-
-    Args:
-        models: The models, with those of their defects that are in question.
-        options: How.
+def detect_defects(models: Mapping[ZooModel, tuple[Defect, ...]], options: ZooDetect) -> int:
+    """Analyse models, with those of their defects that are in question, and report.
 
     Returns:
         0 if every defect's operator is flagged and every twin proved, else 1.
     """
-    if options.json not in (None, "-") and not is_stream(Path(str(options.json))):
-        check_writable("--json", Path(str(options.json)))
+    check_json(options.json)
     detections = _detections(list(models), options)
     defects = [defect for chosen in models.values() for defect in chosen]
     counted = totals(detections, defects)
-    if options.json is not None:
-        with verdict_stands():
-            write_json(options.json, _report(detections, models, counted, options))
-    if options.json != "-":
-        lines = [*_summary(detections, counted, options)]
-        if options.verbosity >= 0:
-            lines = [*_rows(detections, models, options), "", *lines]
-        with verdict_stands():
-            say(lines)
+    lines = [*_summarise_detection(detections, counted, options)]
+    if options.verbosity >= 0:
+        lines = [*_list_detected(detections, models, options), "", *lines]
+    show(options.json, _report_detection(detections, models, counted, options), lines)
     return 0 if not counted.verdicts["missed"] and counted.models_proved == counted.models else 1
 
 
@@ -74,24 +65,19 @@ def _detections(models: Sequence[ZooModel], options: ZooDetect) -> list[Detectio
 # text ---------------------------------------------------------------------------------------------------------------
 
 
-def _rows(
+def _list_detected(
     detections: Sequence[Detection], models: Mapping[ZooModel, tuple[Defect, ...]], options: ZooDetect
 ) -> Iterator[str]:
     """Yield a line per defect; if verbose, also what else is flagged, below it."""
     timed = ("inference", "ratio") if options.inference else ()
     head = ("id", "operator", "node", "detected", "analysis", *timed, "repaired", "also flagged")
     found = [(detection, defect) for detection in detections for defect in models[detection.model]]
-    cells = [head, *(_cells(*pair, inference=options.inference) for pair in found)]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    yield _line(head, widths)
-    for (detection, defect), row in zip(found, cells[1:], strict=True):
-        yield _line(row, widths)
+    title, *rows = align([head, *(_cells(*pair, inference=options.inference) for pair in found)])
+    yield title
+    for (detection, defect), row in zip(found, rows, strict=True):
+        yield row
         if options.verbosity > 0:
             yield from _details(detection, defect)
-
-
-def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
-    return "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip()
 
 
 def _cells(detection: Detection, defect: Defect, *, inference: bool) -> tuple[str, ...]:
@@ -144,7 +130,7 @@ def _details(detection: Detection, defect: Defect) -> Iterator[str]:
             yield f"    {title}only after those: {', '.join(flag.node for flag in analysis.dependent)}"
 
 
-def _summary(detections: Sequence[Detection], counted: Totals, options: ZooDetect) -> Iterator[str]:
+def _summarise_detection(detections: Sequence[Detection], counted: Totals, options: ZooDetect) -> Iterator[str]:
     verdicts, seconds = counted.verdicts, _seconds(detections)
     after = f", {verdicts['after']} of them only because of others" if verdicts["after"] else ""
     yield (
@@ -201,7 +187,7 @@ def _seconds(detections: Sequence[Detection]) -> dict[str, float]:
 # JSON ---------------------------------------------------------------------------------------------------------------
 
 
-def _report(
+def _report_detection(
     detections: Sequence[Detection],
     models: Mapping[ZooModel, tuple[Defect, ...]],
     counted: Totals,
@@ -209,14 +195,8 @@ def _report(
 ) -> dict[str, Any]:
     return {
         "defects": [
-            {
-                "id": defect.id,
-                "model": detection.model.id,
-                "node": defect.node,
-                "operator": defect.operator,
-                "gradient": defect.gradient,
-                "verdict": detection.faulty.verdict(defect),
-            }
+            {"id": defect.id, "model": detection.model.id}
+            | {**pick(defect, "node operator gradient"), "verdict": detection.faulty.verdict(defect)}
             for detection in detections
             for defect in models[detection.model]
         ],
@@ -230,7 +210,11 @@ def _report(
             for detection in detections
         ],
         "totals": asdict(counted),
-        "seconds": _seconds(detections) if options.inference else _drop_inference(_seconds(detections)),
+        "seconds": {
+            name: value
+            for name, value in _seconds(detections).items()
+            if options.inference or not name.startswith("inference")
+        },
         "batch": options.batch,
         "documented": options.documented,
         "threads": options.processors,
@@ -246,5 +230,102 @@ def _analysis_object(analysis: Analysis) -> dict[str, Any]:
     }
 
 
-def _drop_inference(seconds: Mapping[str, float]) -> dict[str, float]:
-    return {name: value for name, value in seconds.items() if not name.startswith("inference")}
+# training ------------------------------------------------------------------------------------------------------------
+
+
+def train_defects(models: Mapping[ZooModel, tuple[Defect, ...]], options: ZooTrain) -> int:
+    """Search for training data, of those defects of models that are in question, and report.
+
+    Returns:
+        0 if every run of every defect leads into it, or needs no training, else 1.
+    """
+    check_json(options.json)
+    with torch_threads(options.processors):
+        found = _runs(models, options)
+    if options.out is not None:
+        with verdict_stands():
+            _save(found, options.out)
+    lines = [*(_list_trained(found) if options.verbosity >= 0 else ()), *_totals(found, options)]
+    show(options.json, _report_training(found, options), lines)
+    return 0 if all(r.trained + r.untrained == len(r.attempts) for r in found) else 1
+
+
+def _runs(models: Mapping[ZooModel, tuple[Defect, ...]], options: ZooTrain) -> list[DefectRuns]:
+    found = []
+    with show_progress(options.verbosity) as progress:
+        for number, (model, defects) in enumerate(models.items()):
+            progress(Progress(stage="train", done=number / len(models), text=f"{model.id} ({model.program})"))
+            bench = TrainingBench(model, options.level)
+            for defect in defects:
+                found.append(
+                    bench.runs_of(
+                        defect,
+                        seeds=SEEDS[: options.runs],
+                        timeout=options.timeout,
+                        descends=options.descend,
+                        rehearses=options.out is not None,
+                    )
+                )
+    return found
+
+
+def _save(found: Sequence[DefectRuns], out: Path) -> None:
+    """Write a folder for each run that found something."""
+    for r in found:
+        for run in r.rehearsed:
+            label = f"{r.defect.id}_{r.level}_{run.seed}"
+            folder = output_folder("--out", output_folder("--out", out) / label)
+            files = run.list_files(f"zoo defect {r.defect.id}, level {r.level}", label)
+            save_together({folder / name: content for name, content in files.items()})
+
+
+# text ---------------------------------------------------------------------------------------------------------------
+
+
+def _list_trained(found: Sequence[DefectRuns]) -> Iterator[str]:
+    rows = [("id", "operator", "trained", "untrained", "seconds", "by")]
+    for r in found:
+        by = ", ".join(f"{name} {count}" for name, count in r.strategies.most_common())
+        seconds = f"{statistics.median(a.seconds for a in r.attempts):.2f}"
+        operator = f"{r.defect.operator}'" if r.defect.gradient else r.defect.operator
+        rows.append((r.defect.id, operator, f"{r.trained} of {len(r.attempts)}", str(r.untrained), seconds, by))
+    yield from align(rows)
+    yield ""
+
+
+def _totals(found: Sequence[DefectRuns], options: ZooTrain) -> Iterator[str]:
+    trained, untrained = sum(r.trained for r in found), sum(r.untrained for r in found)
+    seconds = [attempt.seconds for r in found for attempt in r.attempts]
+    how = "" if options.descend else ", data drawn at random"
+    yield (
+        f"{options.level}{how}: {trained + untrained} of {plural(len(seconds), 'run')}: "
+        f"{trained} by training, {untrained} need none"
+    )
+    yield f"seconds of a run: median {statistics.median(seconds):.2f}, mean {statistics.mean(seconds):.2f}"
+
+
+# JSON ---------------------------------------------------------------------------------------------------------------
+
+
+def _report_training(found: Sequence[DefectRuns], options: ZooTrain) -> dict[str, Any]:
+    return {
+        "format": 1,
+        "level": options.level,
+        "random": not options.descend,
+        "seeds": list(SEEDS[: options.runs]),
+        "defects": [_defect(r) for r in found],
+        "versions": versions(),
+    }
+
+
+def _defect(r: DefectRuns) -> dict[str, Any]:
+    return {
+        **pick(r.defect, "id node operator"),
+        "runs": len(r.attempts),
+        "trained": r.trained,
+        "untrained": r.untrained,
+        "strategies": dict(r.strategies),
+        "steps": [a.found.steps for a in r.attempts if a.found is not None and a.found.strategy],
+        "seconds": [round(a.seconds, 6) for a in r.attempts],
+        "processor_seconds": round(r.processor_seconds, 6),
+    }

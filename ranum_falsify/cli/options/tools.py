@@ -1,4 +1,4 @@
-"""Options of the five actions of `zoo`."""
+"""Options of commands that ask nothing of a model of the user."""
 
 from __future__ import annotations
 
@@ -7,7 +7,95 @@ from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
 from ranum_falsify.cli.options.shared import CommonOptions, VerboseOptions
+from ranum_falsify.errors import UsageError
 from ranum_falsify.option_marks import Argument, Option, parse_seconds
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportOptions(CommonOptions):
+    """Make a page of the results of a suite or of pytest, or a report for CI systems.
+
+    Attributes:
+        results: Results (.jsonl) of a suite, of its parts, or of pytest --ranum-falsify-results.
+        output_format: What to print: JUnit XML, SARIF, annotations of GitHub Actions, or a code quality report of
+            GitLab.
+        output: Write an HTML page here.
+        junit: Write JUnit XML here, with a test for each instance.
+        sarif: Write SARIF 2.1.0 here, with a result for each violated operator.
+    """
+
+    example: ClassVar[str] = "results.jsonl -o report.html"
+    epilog: ClassVar[str] = """\
+The main command and `check` write the same about a single run: --report PATH, --junit PATH, --sarif PATH,
+--output-format FORM."""
+
+    results: Annotated[tuple[Path, ...], Argument("RESULTS", many=True, reads="the results of a suite")]
+    output_format: Annotated[Literal["junit", "sarif", "github", "gitlab"] | None, Option(group="output")] = None
+    output: Annotated[Path | None, Option("-o --output", metavar="PATH", in_files=False, group="output")] = None
+    junit: Annotated[Path | None, Option(metavar="PATH", group="output")] = None
+    sarif: Annotated[Path | None, Option(metavar="PATH", group="output")] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class OperatorsOptions(CommonOptions):
+    """List the supported operators and the conditions on their operands.
+
+    Attributes:
+        json: Print JSON.
+        markdown: Print Markdown.
+    """
+
+    example: ClassVar[str] = "--json"
+
+    json: Annotated[bool, Option()] = False
+    markdown: Annotated[bool, Option()] = False
+
+    def __post_init__(self) -> None:
+        """Check that there is at most one form."""
+        if self.json and self.markdown:
+            raise UsageError("--json and --markdown contradict each other; give one of them")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DoctorOptions(CommonOptions):
+    """Show what proofs rest on here: processor, libraries, and the measurements of their kernels.
+
+    Attributes:
+        self_check: Compare the installed kernels with their measurements.
+        measure: Measure the kernels of installed versions that have no measurements on this family of processors (about
+            2 minutes each, once per machine).
+    """
+
+    self_check: Annotated[bool, Option(off="--no-self-check")] = True
+    measure: Annotated[bool, Option(in_files=False)] = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExamplesOptions(CommonOptions):
+    """Write small models and properties to try.
+
+    Attributes:
+        folder: Folder for networks/ and properties/; created if its parent exists.
+    """
+
+    example: ClassVar[str] = "FOLDER"
+
+    folder: Annotated[Path, Argument("DIR")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompletionOptions(CommonOptions):
+    """Print a script that completes commands and options in your shell.
+
+    Attributes:
+        shell: The shell: bash, zsh or fish.
+    """
+
+    example: ClassVar[str] = "bash"
+    epilog: ClassVar[str] = 'Write into ~/.bashrc: eval "$(ranum-falsify completion bash)"'
+
+    shell: Annotated[Literal["bash", "zsh", "fish"], Argument("SHELL")]
+
 
 _Batch = Annotated[int, Option(least=1)]
 _Documented = Annotated[bool, Option()]
@@ -133,6 +221,3 @@ exit status: 0 every run leads into its defect or needs no training, 1 otherwise
     out: Annotated[Path | None, Option(metavar="DIR", group="output")] = None
     processors: Annotated[int, Option("-p --processors --n_proc", least=1)] = 1
     json: Annotated[str | None, Option(metavar="PATH", group="output")] = None
-
-
-ZooOptions = ZooList | ZooShow | ZooBuild | ZooDetect | ZooTrain

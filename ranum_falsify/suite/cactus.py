@@ -13,11 +13,7 @@ _SHORTEST = 1e-3  # seconds
 
 
 def cactus_plot(series: Mapping[str, Sequence[float]]) -> str:
-    """Return a plot with a line for each tool: instances decided to the right, seconds for each upward, logarithmic.
-
-    Args:
-        series: Seconds of the instances that it decides, by tool.
-    """
+    """Return a plot with a line for each tool: instances decided to the right, seconds for each upward, logarithmic."""
     plot = _Plot(series)
     return "\n".join(plot.elements()) + "\n"
 

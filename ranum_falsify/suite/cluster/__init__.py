@@ -1,3 +1,0 @@
-"""Workers of a cluster, on Dask."""
-
-__all__: list[str] = []
