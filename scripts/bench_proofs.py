@@ -27,8 +27,7 @@ from proof_models import NAMES, write_model
 import ranum_falsify as rf
 from ranum_falsify.api.result import proof_of
 from ranum_falsify.checker.check import Followed, check_model
-from ranum_falsify.checker.proof import ProofFile, ProofRejectedError
-from ranum_falsify.checker.question import ModelQuestion, ask
+from ranum_falsify.checker.question import ModelQuestion, ProofFile, ProofRejectedError, ask
 from ranum_falsify.errors import RanumFalsifyError
 from ranum_falsify.network.model_file import free_model
 from ranum_falsify.network.optimised import optimise_model

@@ -10,13 +10,13 @@ ROOT = Path(__file__).resolve().parent.parent
 # Lines that each room of the package may hold.  A room that needs more says why in the commit that raises its budget;
 # one that shrinks by a twentieth lowers it.
 BUDGETS = {
-    "api": 8720,
-    "checker": 1770,
+    "api": 8740,
+    "checker": 1460,
     "cli": 4760,
     "domain": 15390,
     "monitor": 1380,
-    "network": 6600,
-    "operators": 19980,
+    "network": 6630,
+    "operators": 19990,
     "process": 600,
     "properties": 4800,
     "repair": 3430,
@@ -25,7 +25,7 @@ BUDGETS = {
     "selfcheck": 1580,
     "suite": 2150,
     "the modules beside them": 2550,
-    "verify": 12220,
+    "verify": 12250,
     "witness": 3810,
     "zoo": 3840,
 }

@@ -45,17 +45,17 @@ def drift(roundings: int, dtype: np.dtype[Any]) -> float:
 class Bounds:
     """Least and greatest values of a tensor, element by element; arithmetic rounds outward in float64.
 
-    Attributes:
-        lower: The least.
-        upper: The greatest, in the same type and shape.
-        form: The tensor as linear functions, if it is followed as such.
-        stray: How far results may be from what real numbers come to.
+    A tensor may be followed as linear functions, too, of directions, which are what a proof file names: inputs, and
+    what lines leave out.  Each is an unknown number in [-1, 1], the same for all tensors.  So differences of what comes
+    of one source cancel, which bounds element by element do not see.
     """
 
     lower: np.ndarray
     upper: np.ndarray
-    form: Form | None = None
-    stray: np.ndarray | float = 0.0
+    planes: Any = None  # coefficients of each direction so far, `(directions, *shape)`, of a linear function
+    rest: Bounds | None = None  # what is left beside these, in float64
+    stray: np.ndarray | float = 0.0  # how far results may be from what real numbers come to
+    away: float = 0.0  # no element is nearer to 0
 
     @classmethod
     def of(cls, value: Any) -> Bounds:
@@ -86,18 +86,13 @@ class Bounds:
     def is_sound(self) -> bool:
         """Whether its ends are finite and in order."""
         alike = self.shape == self.upper.shape and self.dtype == self.upper.dtype and self.dtype.kind in "biuf"
-        finite = alike and bool(np.isfinite(self.lower).all() and np.isfinite(self.upper).all())
-        return finite and bool((self.lower <= self.upper).all())
+        return alike and bool((np.isfinite(self.lower) & np.isfinite(self.upper) & (self.lower <= self.upper)).all())
 
     @property
     def real(self) -> Bounds:
-        """The same in float64."""
-        return self.map(lambda end: end.astype(np.float64, copy=False))
-
-    @property
-    def linear(self) -> Form:
-        """Its form, or one that says no more than the bounds."""
-        return self.form or Form(np.zeros((0, *self.shape)), self.real)
+        """The same in float64, of values alone."""
+        lower, upper = (end.astype(np.float64, copy=False) for end in (self.lower, self.upper))
+        return Bounds(lower, upper, away=self.away)
 
     @property
     def ends(self) -> list[np.ndarray]:
@@ -110,39 +105,63 @@ class Bounds:
         return np.asarray(np.maximum(np.abs(self.real.lower), np.abs(self.real.upper)))
 
     @property
-    def middle(self) -> np.ndarray:
-        """About the middles, in float64."""
-        return np.asarray(self.real.lower / 2 + self.real.upper / 2)
-
-    @property
-    def radius(self) -> np.ndarray:
-        """How far the ends are from these, at most."""
-        reach = np.maximum(self.real.upper - self.middle, self.middle - self.real.lower)
-        return np.where(self.lower == self.upper, 0.0, np.nextafter(reach, np.inf))
+    def ball(self) -> tuple[np.ndarray, np.ndarray]:
+        """About the middles, and how far the ends are from these, at most, in float64."""
+        real, middle = self.real, np.asarray(self.real.lower / 2 + self.real.upper / 2)
+        reach = np.nextafter(np.maximum(real.upper - middle, middle - real.lower), np.inf)
+        return middle, np.where(self.lower == self.upper, 0.0, reach)
 
     @property
     def nearest(self) -> np.ndarray:
         """The smallest magnitudes, in float64."""
-        return np.asarray(np.maximum(np.maximum(self.real.lower, -self.real.upper), 0.0))
+        return np.asarray(np.maximum(np.maximum(self.real.lower, -self.real.upper), self.away))
 
     def map(self, rising: Callable[[np.ndarray], np.ndarray]) -> Bounds:
         """Return what an exact function that never falls makes of both ends."""
         return Bounds(np.asarray(rising(self.lower)), np.asarray(rising(self.upper)))
 
-    def at_least(self, floor: np.ndarray | float) -> Bounds:
-        """Return the same, but for what lies below a number."""
-        return replace(self, lower=np.maximum(self.lower, np.asarray(floor).astype(self.dtype)))
+    def clip(self, low: np.ndarray | float = -np.inf, high: float = np.inf) -> Bounds:
+        """Return the same floating numbers, but for those that lie outside of a range, which none does."""
+        lower, upper = (np.clip(end, low, high).astype(self.dtype) for end in (self.lower, self.upper))
+        return replace(self, lower=lower, upper=upper)
+
+    @property
+    def spread(self) -> Bounds:
+        """Least and greatest values, by its linear function alone."""
+        return (self.rest or self).widen(np.abs(self.planes).sum(0) * (1 + (len(self.planes) + 4) * 2.0**-52))
+
+    def lined(self, planes: np.ndarray, rest: Bounds) -> Bounds:
+        """Return the same, followed as a sum of planes, each rounded once, and of what is left."""
+        return replace(self, planes=planes, rest=rest.widen(np.abs(planes).sum(0) * 2.0**-52))
 
     def flushed(self) -> Bounds:
-        """Return bounds that hold where denormal numbers are replaced by 0, too, with what its form says."""
+        """Return bounds that hold where denormal numbers are replaced by 0, too, with what its planes say."""
         if not self.is_float or not self.lower.size:
             return self
         edge, zero, (lower, upper) = least(self.dtype), self.dtype.type(0), (self.lower, self.upper)
-        form = self.form and Form(self.form.planes, self.form.rest.widen(edge))
-        if form and (known := enclose(form.range, self.dtype)).is_sound:  # else it says less than the type
+        found = replace(self, rest=self.rest and self.rest.widen(edge))
+        if self.rest and (known := enclose(found.spread, self.dtype)).is_sound:  # else it says less than the type
             lower, upper = np.maximum(lower, known.lower), np.minimum(upper, known.upper)
         low, high = (lower > 0) & (lower < edge), (upper < 0) & (upper > -edge)
-        return Bounds(np.where(low, zero, lower), np.where(high, zero, upper), form)
+        return replace(found, lower=np.where(low, zero, lower), upper=np.where(high, zero, upper))
+
+    def named(self, directions: int) -> tuple[Bounds, int]:
+        """Name what is left of each element, if it is not small, beside so many directions; return how many there are.
+
+        Nothing is named where that would be too much to compute.
+        """
+        found = self if self.rest else replace(self, planes=np.zeros((0, *self.shape)), rest=self.real)
+        rest = found.rest or self
+        middle, radius = rest.ball
+        is_wide = radius > _SMALL * found.spread.size
+        wide = np.flatnonzero(is_wide)
+        count = directions + wide.size
+        if not wide.size or count * radius.size > MOST_ELEMENTS:
+            return found, directions
+        planes = np.zeros((count, *radius.shape))
+        planes[: len(found.planes)] = found.planes
+        planes.reshape(count, -1)[directions + np.arange(wide.size), wide] = radius.flat[wide]
+        return replace(self, planes=planes, rest=rest.map(lambda end: np.where(is_wide, middle, end))), count
 
     def widen(self, error: np.ndarray | float = 0.0) -> Bounds:
         """Return the intervals with a margin, so that they also enclose real numbers that were rounded to the ends."""
@@ -159,7 +178,7 @@ class Bounds:
         return corners(np.multiply, self.real.ends, other.real.ends).widen()
 
 
-def corners(apply: Callable[..., np.ndarray], *choices: Sequence[np.ndarray]) -> Bounds:
+def corners(apply: Callable[..., np.ndarray], *choices: Sequence[Any]) -> Bounds:
     """Return the least and the greatest of what comes of all choices of a value for each operand.
 
     If the values of each operand lie at the ends of stretches on which a function only rises or only falls, whatever
@@ -170,48 +189,9 @@ def corners(apply: Callable[..., np.ndarray], *choices: Sequence[np.ndarray]) ->
 
 
 def enclose(found: Bounds, dtype: np.dtype[Any], error: np.ndarray | float | None = None) -> Bounds:
-    """Return the narrowest bounds of a type around real numbers, if results stray by an error."""
+    """Return the narrowest bounds of a type around real numbers, if results stray by an error; None: they are exact."""
     wide = found if error is None else found.widen(error)
     low, high = wide.lower.astype(dtype), wide.upper.astype(dtype)
     low = np.where(low > wide.lower, np.nextafter(low, dtype.type(-np.inf)), low)
     high = np.where(high < wide.upper, np.nextafter(high, dtype.type(np.inf)), high)
     return Bounds(low, high, stray=0.0 if error is None else error)
-
-
-@dataclass(frozen=True)
-class Form:
-    """A tensor as linear functions of directions, which are what a proof file names: inputs, and what lines leave out.
-
-    Each direction is an unknown number in [-1, 1], the same in all forms.  So differences of what comes of one source
-    cancel, which bounds element by element do not see.
-
-    Attributes:
-        planes: Coefficients of each direction so far: `(directions, *shape)`.
-        rest: What is left, in float64.
-    """
-
-    planes: np.ndarray
-    rest: Bounds
-
-    @property
-    def range(self) -> Bounds:
-        """Least and greatest values."""
-        return self.rest.widen(np.abs(self.planes).sum(0) * (1 + (len(self.planes) + 4) * 2.0**-52))
-
-    def named(self, directions: int) -> tuple[Form, int]:
-        """Name what is left of each element, if it is not small.
-
-        Given how many directions there are, return the form and how many there are then; the same where that would be
-        too much to compute.
-        """
-        middle, radius = self.rest.middle, self.rest.radius
-        is_wide = radius > _SMALL * self.range.size
-        wide = np.flatnonzero(is_wide)
-        count = directions + wide.size
-        if not wide.size or count * radius.size > MOST_ELEMENTS:
-            return self, directions
-        planes = np.zeros((count, *radius.shape))
-        planes[: len(self.planes)] = self.planes
-        planes.reshape(count, -1)[directions + np.arange(wide.size), wide] = radius.flat[wide]
-        low, high = (np.where(is_wide, middle, end) for end in (self.rest.lower, self.rest.upper))
-        return Form(planes, Bounds(low, high)), count

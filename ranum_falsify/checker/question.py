@@ -1,27 +1,37 @@
-"""The question: a model, what its inputs range over, sizes and runtimes, as whoever asks states it."""
+"""The question, as whoever asks states it, and proof files, which say how to show what is asked.
+
+A file is an archive of NumPy (.npz) without objects: `meta`, a JSON text as bytes, and the ends of each input's box,
+`lower0`, `upper0` and so on, of size 1 along dimensions in which they do not differ.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from types import EllipsisType
 from typing import Any
 
 import numpy as np
 import onnx
 
-from ranum_falsify.checker.bounds import Bounds
+from ranum_falsify.checker.bounds import Bounds, enclose, require
 
-RUNTIMES = ("onnxruntime", "torch", "exact")
-"""The runtimes that the rules are about: ONNX Runtime and PyTorch on x86-64 processors, and correct rounding."""
-
-Range = tuple[Any, Any]
-"""Least and greatest value: numbers for all elements, or arrays."""
+RUNTIMES = ("onnxruntime", "torch", "exact")  # on x86-64 processors; the last one rounds correctly
+Range = tuple[Any, Any]  # least and greatest value: numbers for all elements, or arrays
+Ranges = Mapping[str | EllipsisType, Range]  # of inputs; the ellipsis stands for all of which nothing else is said
+_FORMAT, _MOST_ENTRIES = 4, 1 << 14
 
 
 class QuestionError(Exception):
     """A question that does not fit the model; its message says why."""
+
+
+class ProofRejectedError(Exception):
+    """A proof that does not hold, is not whole, or is about another question; its message says which."""
 
 
 def refuse(wrong: object, why: str, error: type[Exception] = QuestionError) -> None:
@@ -30,38 +40,98 @@ def refuse(wrong: object, why: str, error: type[Exception] = QuestionError) -> N
         raise error(why)
 
 
-@dataclass(frozen=True, kw_only=True)
-class ModelQuestion:
-    """What is asked.
+reject = partial(refuse, error=ProofRejectedError)
 
-    Attributes:
-        model: The model.
-        sha256: Hash of its file.
-        inputs: What each input, and each weight that varies, ranges over.
-        free: The weights among them.
-        sizes: Sizes of the symbolic dimensions; of those without a name, by input and position.
-        assumed: Those of which the question says nothing, taken as 1.
-        runtimes: The runtimes.
-    """
+
+@dataclass(frozen=True)
+class ModelQuestion:
+    """What is asked."""
 
     model: onnx.ModelProto
-    sha256: str
-    inputs: Mapping[str, Bounds]
-    free: Collection[str]
-    sizes: Mapping[str, int]
-    assumed: Sequence[str]
+    sha256: str  # of its file
+    inputs: Mapping[str, Bounds]  # what each input, and each weight that varies, ranges over
+    free: Collection[str]  # the weights among them
+    sizes: Mapping[str, int]  # of symbolic dimensions; of those without a name, by input and position
+    assumed: Sequence[str]  # those of which the question says nothing, taken as 1
     runtimes: Sequence[str]
 
 
+@dataclass(frozen=True, kw_only=True)
+class ProofFile:
+    """What a proof says; nothing of it is believed.
+
+    A cut is an input, the position of an element and a value; after it comes all about the upper side, then all about
+    the lower.  None stands for a part that is not cut.
+    """
+
+    model: str  # SHA-256 hash of the model file
+    runtimes: Sequence[str]
+    inputs: Mapping[str, Bounds]
+    derivatives: bool  # whether it is also about derivatives, which the checker is not
+    cuts: Sequence[tuple[str, int, float] | None]
+    directions: Collection[str] = ()  # tensors, each element of which is a direction of linear functions
+
+    @classmethod
+    def read(cls, path: Path) -> ProofFile:
+        """Read a file; raise OSError where it cannot be read, ProofRejectedError where it is none."""
+        path.open("rb").close()
+        try:
+            with np.load(path, allow_pickle=False) as arrays:
+                meta = json.loads(arrays["meta"].tobytes())
+                reject(meta["format"] != _FORMAT, f"it is in format {meta['format']}, not {_FORMAT}")
+                lists = [meta["cuts"], meta["directions"]]
+                require(*(isinstance(one, list) and len(one) <= _MOST_ENTRIES for one in lists), len(lists[0]))
+                return cls(
+                    model=str(meta["model"]),
+                    runtimes=[str(one) for one in meta["runtimes"]],
+                    inputs={str(name): _read_box(arrays, i, *of) for i, (name, *of) in enumerate(meta["inputs"])},
+                    derivatives=bool(meta["derivatives"]),
+                    cuts=[None if one is None else (str(one[0]), int(one[1]), float(one[2])) for one in lists[0]],
+                    directions=frozenset(map(str, lists[1])),
+                )
+        except ProofRejectedError:
+            raise
+        except Exception as error:  # what NumPy and the standard library raise where a file is none of ours
+            raise ProofRejectedError("it is no proof file, or not whole") from error
+
+    def compare(self, question: ModelQuestion) -> list[str]:
+        """Compare what is asked with what the file is about; return in what the file says more.
+
+        Raises:
+            ProofRejectedError: It is about another question.
+        """
+        reject(self.model != question.sha256, "it is of another model")
+        for one in self.runtimes:
+            reject(one not in RUNTIMES, f"it names {one!r}, which is no runtime that the checker knows")
+        for one in question.runtimes:
+            reject(one not in self.runtimes, f"it is not about runtime {one}")
+        for name in sorted(self.inputs.keys() ^ question.inputs.keys()):
+            whose = "in the file" if name in self.inputs else "of what is asked"
+            reject(True, f"it is about other inputs: {name!r} is one only {whose}")
+        larger = [name for name, box in question.inputs.items() if self._is_larger(name, box)]
+        derivatives = ["the file is about derivatives too, which are not checked"] if self.derivatives else []
+        return [*(f"the file is about a larger box of {name}" for name in larger), *derivatives]
+
+    def _is_larger(self, name: str, asked: Bounds) -> bool:
+        said, its = self.inputs[name], f"its box of {name}"
+        reject(said.dtype != asked.dtype, f"{its} is of {said.dtype}, the input of {asked.dtype}")
+        shapes = f"{list(said.shape)}, what is asked has {list(asked.shape)}"
+        reject(said.shape != asked.shape, f"{its} has shape {shapes}")
+        around = said.is_sound and (said.lower <= asked.lower).all() and (said.upper >= asked.upper).all()
+        reject(not around, f"{its} is not that of the question, nor around it")
+        return bool((said.lower < asked.lower).any() or (said.upper > asked.upper).any())
+
+
+def _read_box(arrays: Mapping[str, np.ndarray], position: int, kind: str, shape: Sequence[int]) -> Bounds:
+    lower, upper = (np.broadcast_to(arrays[f"{end}{position}"], shape) for end in ("lower", "upper"))
+    require(lower.dtype == upper.dtype == np.dtype(kind), lower.dtype.kind in "biuf")
+    return Bounds(lower, upper)
+
+
 def ask(
-    data: bytes,
-    ranges: Mapping[str | EllipsisType, Range],
-    *,
-    sizes: Mapping[str, int],
-    runtimes: Sequence[str],
-    free: Collection[str] = (),
+    data: bytes, ranges: Ranges, *, sizes: Mapping[str, int], runtimes: Sequence[str], free: Collection[str] = ()
 ) -> ModelQuestion:
-    """State a question about what a model file holds; an ellipsis stands for all inputs of which nothing else is said.
+    """State a question about what a model file holds.
 
     Raises:
         QuestionError: It does not fit the model.
@@ -75,39 +145,32 @@ def ask(
     refuse(outside, "the model's weights lie in files of their own, of which its hash says nothing")
     declared = {value.name: value for value in model.graph.input if value.name not in weights}
     for name in ranges:
-        is_weight, known = name in weights and name not in free, name is ... or name in declared or name in weights
-        refuse(is_weight, f"{name!r} is a weight of the model, not an input; free it to vary")
+        known = name is ... or name in declared or name in weights
         refuse(not known, f"the model has no input {name!r}; it has {', '.join(declared) or 'none'}")
+        is_fixed = name in weights and name not in free
+        refuse(is_fixed, f"{name!r} is a weight of the model, not an input; free it to vary")
     for runtime in runtimes:
-        every = ", ".join(RUNTIMES)
-        refuse(runtime not in RUNTIMES, f"{runtime!r} is no runtime that the checker knows; {every} are")
+        refuse(runtime not in RUNTIMES, f"{runtime!r} is no runtime that the checker knows; {', '.join(RUNTIMES)} are")
     found, inputs = dict[str, int](), dict[str, Bounds]()
     for name in (*declared, *free):
-        said = name in ranges or (name in declared and ... in ranges)
-        refuse(not said, f"nothing says what input {name!r} ranges over; give --box {name}=LO,HI")
+        said = ranges.get(name, ranges.get(...) if name in declared else None)
+        refuse(said is None, f"nothing says what input {name!r} ranges over; give --box {name}=LO,HI")
         refuse(name not in declared and name not in weights, f"the model has no weight {name!r}")
-        is_input = name in declared
-        shape = _shape_of(declared[name], sizes, found) if is_input else tuple(weights[name].dims)
-        kind = declared[name].type.tensor_type.elem_type if is_input else weights[name].data_type
-        inputs[name] = _box(name, ranges[name if name in ranges else ...], kind, shape)
+        if name in declared:
+            kind, shape = declared[name].type.tensor_type.elem_type, _shape_of(declared[name], sizes, found)
+        else:
+            kind, shape = weights[name].data_type, tuple(weights[name].dims)
+        inputs[name] = _box(name, said or (), kind, shape)
     for name in sizes:
         refuse(name not in found, f"--dim {name}: no input of the model has such a dimension")
-    return ModelQuestion(
-        model=model,
-        sha256=hashlib.sha256(data).hexdigest(),
-        inputs=inputs,
-        free=tuple(free),
-        sizes=found,
-        assumed=[name for name in found if name not in sizes],
-        runtimes=tuple(runtimes),
-    )
+    digest, assumed = hashlib.sha256(data).hexdigest(), [name for name in found if name not in sizes]
+    return ModelQuestion(model, digest, inputs, tuple(free), found, assumed, tuple(runtimes))
 
 
 def _shape_of(value: onnx.ValueInfoProto, sizes: Mapping[str, int], found: dict[str, int]) -> tuple[int, ...]:
-    known = value.type.tensor_type.HasField("shape")
-    refuse(not known, f"the model does not say how many dimensions input {value.name!r} has")
-    shape = []
-    for position, dim in enumerate(value.type.tensor_type.shape.dim):
+    kind, shape = value.type.tensor_type, []
+    refuse(not kind.HasField("shape"), f"the model does not say how many dimensions input {value.name!r} has")
+    for position, dim in enumerate(kind.shape.dim):
         name = dim.dim_param or f"dimension {position} of {value.name}"
         if not dim.HasField("dim_value"):
             found[name] = sizes.get(name, 1)
@@ -115,7 +178,8 @@ def _shape_of(value: onnx.ValueInfoProto, sizes: Mapping[str, int], found: dict[
     return tuple(shape)
 
 
-def _box(name: str, given: Range, kind: int, shape: tuple[int, ...]) -> Bounds:
+@np.errstate(over="ignore")
+def _box(name: str, given: Sequence[Any], kind: int, shape: tuple[int, ...]) -> Bounds:
     """Return the values of a type that lie in a range; where there are none, those next to it."""
     dtype: np.dtype[Any] = onnx.helper.tensor_dtype_to_np_dtype(kind) if kind else np.dtype(object)
     unknown = dtype.kind not in "biuf" or dtype.name == "bfloat16"
@@ -126,15 +190,14 @@ def _box(name: str, given: Range, kind: int, shape: tuple[int, ...]) -> Bounds:
         raise QuestionError(f"the range of input {name!r} has another shape than {list(shape)}") from error
     finite = np.isfinite(low).all() and np.isfinite(high).all() and (low <= high).all()
     refuse(not finite, f"the range of input {name!r} is no range of finite numbers")
-    if dtype.kind != "f":
+    if dtype.kind == "f":
+        inside = enclose(Bounds(high, low).real, dtype)  # its ends are exchanged, and so rounded to the inside
+        is_empty = inside.lower < inside.upper
+        lower = np.where(is_empty, low.astype(dtype), inside.upper)
+        upper = np.where(is_empty, high.astype(dtype), inside.lower)
+    else:
         limits = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
-        found = Bounds(*(np.clip(end, *limits).astype(dtype) for end in (np.ceil(low), np.floor(high))))
-        refuse((found.lower > found.upper).any(), f"the range of input {name!r} holds no {dtype.name}")
-        return found
-    with np.errstate(over="ignore"):
-        ends = low.astype(dtype), high.astype(dtype)
-    lower = np.where(ends[0].astype(np.float64) < low, np.nextafter(ends[0], dtype.type(np.inf)), ends[0])
-    upper = np.where(ends[1].astype(np.float64) > high, np.nextafter(ends[1], dtype.type(-np.inf)), ends[1])
-    found = Bounds(np.where(lower > upper, ends[0], lower), np.where(lower > upper, ends[1], upper))
-    refuse(not found.is_sound, f"the range of input {name!r} is wider than {dtype.name}")
-    return found
+        lower, upper = (np.clip(end, *limits).astype(dtype) for end in (np.ceil(low), np.floor(high)))
+    refuse((lower > upper).any(), f"the range of input {name!r} holds no {dtype.name}")
+    refuse(not np.isfinite([lower, upper]).all(), f"the range of input {name!r} is wider than {dtype.name}")
+    return Bounds(lower, upper)

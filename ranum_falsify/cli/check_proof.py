@@ -18,8 +18,7 @@ from ranum_falsify.network.messages import show_range
 
 if TYPE_CHECKING:
     from ranum_falsify.checker.check import Followed
-    from ranum_falsify.checker.proof import ProofFile
-    from ranum_falsify.checker.question import ModelQuestion, Range
+    from ranum_falsify.checker.question import ModelQuestion, ProofFile, Range
 
 _NOT_COVERED = (
     "not covered: processors other than x86-64, providers other than the CPU's, kernels that do not compute what their "
@@ -29,7 +28,7 @@ _NOT_COVERED = (
 
 def run(options: CheckProofOptions) -> int:
     """Run the command."""
-    from ranum_falsify.checker.proof import ProofFile, ProofRejectedError  # imports onnx
+    from ranum_falsify.checker.question import ProofFile, ProofRejectedError  # imports onnx
     from ranum_falsify.network.resource_limits import memory_limit
 
     (model,) = options.networks.values()

@@ -17,8 +17,7 @@ from ranum_falsify.api.result import proof_of
 from ranum_falsify.checker import elementwise as functions
 from ranum_falsify.checker import layers
 from ranum_falsify.checker.check import Followed, check_model, live_nodes
-from ranum_falsify.checker.proof import ProofFile
-from ranum_falsify.checker.question import RUNTIMES, ModelQuestion, ask
+from ranum_falsify.checker.question import RUNTIMES, ModelQuestion, ProofFile, ask
 from ranum_falsify.domain.kernels.records import shipped
 from ranum_falsify.network.optimised import optimise_model
 from ranum_falsify.network.registry import list_supported
@@ -157,6 +156,14 @@ def test_relations_hold() -> None:
     assert follow(moved.replace("Mul(w, w)", "Mul(w, x)")).open
     assert follow(guarded.replace("Where(l, one, x)", "Where(l, x, one)")).open
     assert follow(guarded.replace("Abs(x)", "Relu(x)")).open
+
+
+def test_products_that_float16_rounds_to_0_are_not_away_from_it() -> None:
+    text = """g (float16[3] x) => (float16[3] y) <float k = {0.01}, float one = {1}, float c = {10000}> {
+        n = Cast<to = 10>(k) i = Cast<to = 10>(one) d = Cast<to = 10>(c) a = Abs(x) l = Less(a, n) w = Where(l, i, x)
+        t = Mul(w, w) y = Div(i, t) }"""
+    assert not follow(text).open
+    assert list(follow(text.replace("y = Div(i, t)", "u = Mul(t, t) v = Mul(u, d) y = Div(i, v)")).open) == ["y (Div)"]
 
 
 @pytest.mark.parametrize(("start", "is_open"), [(-1, False), (-3, False), (5, False), (-4, True)])

@@ -10,8 +10,7 @@ import onnxruntime
 import pytest
 
 from ranum_falsify.checker.check import check_model
-from ranum_falsify.checker.proof import ProofFile, ProofRejectedError
-from ranum_falsify.checker.question import ModelQuestion, QuestionError, ask
+from ranum_falsify.checker.question import ModelQuestion, ProofFile, ProofRejectedError, QuestionError, ask
 from ranum_falsify.network.model_file import free_model
 from tests.checker.forging import SUBJECTS, Forgery, forgeries, write
 

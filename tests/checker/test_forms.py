@@ -16,8 +16,7 @@ from ranum_falsify.checker import check
 from ranum_falsify.checker.bounds import Bounds
 from ranum_falsify.checker.check import Followed, check_model
 from ranum_falsify.checker.node import NodeView, Operands
-from ranum_falsify.checker.proof import ProofFile
-from ranum_falsify.checker.question import ask
+from ranum_falsify.checker.question import ProofFile, ask
 from tests.checker.test_check import PLAIN, question_of
 from tests.network.building import unchecked
 

@@ -68,10 +68,9 @@ def named(box: list[Bounds | None]) -> tuple[list[Bounds | None], int]:
     """The same with each element of a float that varies as a direction, and how many there are."""
     found, count = list[Bounds | None](), 0
     for one in box:
-        form = None
         if one is not None and one.is_float and not one.is_point:
-            form, count = one.linear.named(count)
-        found.append(one and Bounds(one.lower, one.upper, form))
+            one, count = one.named(count)
+        found.append(one)
     return found, count
 
 
@@ -79,10 +78,10 @@ def place_of(box: list[Bounds | None], values: list[np.ndarray | None], count: i
     """Where a point of a box lies along each direction."""
     place = np.zeros(count)
     for one, x in zip(box, values, strict=True):
-        if one is not None and one.form is not None and x is not None:
-            planes = one.form.planes.reshape(len(one.form.planes), -1)
+        if one is not None and one.rest is not None and x is not None:
+            planes = one.planes.reshape(len(one.planes), -1)
             at, element = np.nonzero(planes)
-            far = x.astype(np.float64).reshape(-1)[element] - one.form.rest.middle.reshape(-1)[element]
+            far = x.astype(np.float64).reshape(-1)[element] - one.rest.ball[0].reshape(-1)[element]
             place[at] = far / planes[at, element]
     return place
 
@@ -126,13 +125,13 @@ def faults_of(case: OperatorCase, rng: np.random.Generator, *, forms: bool, opti
             inside = y.dtype == said.dtype and y.shape == said.lower.shape
             if not (inside and bool((said.lower <= y).all() and (y <= said.upper).all())):
                 faults.append(f"{case.id} {name}: {y.dtype}{y.shape} {said.dtype}{said.lower.shape} {y} {said}"[:600])
-            if inside and said.form is not None:
-                place = place_of(box, values, count)[: len(said.form.planes)]
-                far = y.astype(np.float64) - np.tensordot(place, said.form.planes, 1)
-                own = 1e-12 * said.form.range.size  # of computing it here
-                if not ((said.form.rest.lower - own <= far) & (far <= said.form.rest.upper + own)).all():
-                    faults.append(f"{case.id} {name}: {far} is left of {y}, not in {said.form.rest}"[:600])
-    return 1 + any(one is not None and one.form is not None for one in found), faults
+            if inside and said.rest is not None:
+                place = place_of(box, values, count)[: len(said.planes)]
+                far = y.astype(np.float64) - np.tensordot(place, said.planes, 1)
+                own = 1e-12 * said.spread.size  # of computing it here
+                if not ((said.rest.lower - own <= far) & (far <= said.rest.upper + own)).all():
+                    faults.append(f"{case.id} {name}: {far} is left of {y}, not in {said.rest}"[:600])
+    return 1 + any(one is not None and one.rest is not None for one in found), faults
 
 
 FOLLOWED = frozenset(
@@ -184,11 +183,11 @@ def test_a_share_may_be_whole_where_the_greatest_may_be_far_below_itself() -> No
 
 
 def test_the_attributes_of_an_old_clip_are_no_straight_line() -> None:
-    form, _ = Bounds(np.full(1, -3.0), np.full(1, 3.0)).linear.named(0)
-    (found,) = bound(view_of("Clip", 1, 7, min=-1.0), [Bounds(np.full(1, -3.0), np.full(1, 3.0), form)]) or [None]
-    assert found is not None and found.form is not None
-    left = -1.0 - found.form.planes[:, 0] @ [-2 / 3]  # of the result at -2
-    assert found.form.rest.lower <= left <= found.form.rest.upper
+    x, _ = Bounds(np.full(1, -3.0), np.full(1, 3.0)).named(0)
+    (found,) = bound(view_of("Clip", 1, 7, min=-1.0), [x]) or [None]
+    assert found is not None and found.rest is not None
+    left = -1.0 - found.planes[:, 0] @ [-2 / 3]  # of the result at -2
+    assert found.rest.lower <= left <= found.rest.upper
 
 
 def test_what_stands_beside_a_convolution_is_part_of_its_sum() -> None:
@@ -204,3 +203,19 @@ def test_a_shape_that_shape_inference_denies_is_not_believed(monkeypatch: pytest
     assert bound(view_of("Relu", 1), [x]) is not None
     monkeypatch.setattr("onnx.reference.ReferenceEvaluator.run", lambda *_: [np.ones((2, 1, 3), np.float32)])
     assert bound(view_of("Relu", 1), [x]) is None
+
+
+def test_pairs_of_products_with_signed_weights_may_be_cut_off_at_16_bits() -> None:
+    operands = [Bounds.of(np.full((1, 2), 255, np.uint8)), Bounds.of(np.full((2, 1), 127, np.int8))]
+    (found,) = bound(view_of("MatMulInteger", 2), operands) or [None]
+    assert found is not None
+    assert (found.lower <= 2**15 - 1).all() and (found.upper >= 2 * 255 * 127).all()
+    (found,) = bound(view_of("MatMulInteger", 2), [operands[0], Bounds.of(np.full((2, 1), 127, np.uint8))]) or [None]
+    assert found is not None and found.upper - found.lower < 4
+
+
+def test_the_magnitude_of_the_least_integer_is_not_believed() -> None:
+    x = Bounds(np.full(2, -127, np.int8), np.full(2, -100, np.int8))
+    (found,) = bound(view_of("Abs", 1), [x]) or [None]
+    assert found is not None and (found.lower.tolist(), found.upper.tolist()) == ([100, 100], [127, 127])
+    assert bound(view_of("Abs", 1), [Bounds(x.lower - np.int8(1), x.upper)]) is None
