@@ -13,8 +13,7 @@ from ranum_falsify.network.shaped import NodeOrigin
 from ranum_falsify.network.tensors import numpy_dtype
 from ranum_falsify.repair.abstraction.ranges import KeptRange
 from ranum_falsify.repair.guards import OperandGuard
-from ranum_falsify.rewrite.model import to_proto
-from ranum_falsify.rewrite.naming import NodeNames, all_nodes
+from ranum_falsify.rewrite.model import NodeNames, all_nodes, to_proto
 from ranum_falsify.validity import largest
 
 _LIMITS_ARE_INPUTS = 11  # opset

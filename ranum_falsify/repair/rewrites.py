@@ -10,8 +10,8 @@ import onnx_ir as ir
 
 from ranum_falsify.network.model_file import free_model
 from ranum_falsify.repair.subject import Assessment, RepairSubject
+from ranum_falsify.rewrite.apply import apply_stable, equal_passes, infer_shapes
 from ranum_falsify.rewrite.model import to_proto
-from ranum_falsify.rewrite.stable_chain import apply_stable, equal_passes, infer_shapes
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from ranum_falsify.process.deadline import Deadline
 from ranum_falsify.properties.formula.terms import NetworkCall
 from ranum_falsify.properties.problem.problem import Problem
 from ranum_falsify.repair.sites import GuardSites
-from ranum_falsify.rewrite.naming import name_nodes
+from ranum_falsify.rewrite.model import name_nodes
 from ranum_falsify.validity import Constraint
 from ranum_falsify.verify.prove.operand_bounds import open_inside, operand_intervals
 from ranum_falsify.verify.prove.optimised_graph import ValidWhenOptimised

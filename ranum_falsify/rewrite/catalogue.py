@@ -14,10 +14,9 @@ from onnxscript.rewriter.pattern import RewriteRuleClassBase
 
 import ranum_falsify.rewrite.passes  # noqa: F401 - registers them
 from ranum_falsify.errors import TransformError
-from ranum_falsify.rewrite.analysis import AnalysisPass
 from ranum_falsify.rewrite.checks.comparing import METRICS
 from ranum_falsify.rewrite.registry import PassSpec, faults, forget, keep_faults, registered
-from ranum_falsify.rewrite.rewrite import Rewrite
+from ranum_falsify.rewrite.rewrite import AnalysisPass, Rewrite
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,12 @@
-"""ONNX models as onnx-ir holds them: read, copied, written; large tensors stay in their files until they are needed."""
+"""ONNX models as onnx-ir holds them: read, copied, written, their nodes named; large tensors stay in their files."""
 
 from __future__ import annotations
 
 import copy
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import count
 from pathlib import Path
 
 import onnx
@@ -13,8 +14,11 @@ import onnx_ir as ir
 from google.protobuf.message import DecodeError
 
 from ranum_falsify.errors import ModelError, SaveError, reason_of
+from ranum_falsify.network import Graph
 from ranum_falsify.network.functions import first_line
 from ranum_falsify.network.model_file import check_external_data, describe_wrong, model_bytes
+from ranum_falsify.network.naming import tensor_name
+from ranum_falsify.network.nesting import name_of, nested_nodes
 from ranum_falsify.network.resource_limits import TOO_MUCH_MEMORY
 from ranum_falsify.saving import save_together
 
@@ -151,3 +155,80 @@ def tensors_of(model: ir.Model) -> Iterator[ir.TensorProtocol]:
         for value in graph.initializers.values():
             if value.const_value is not None:
                 yield value.const_value
+
+
+def all_nodes(model: ir.Model) -> Iterator[ir.Node]:
+    """Yield the nodes of a model's graph, its subgraphs and its local functions."""
+    yield from model.graph.all_nodes()
+    for function in model.functions.values():
+        yield from function.all_nodes()
+
+
+def all_outputs(model: ir.Model) -> list[ir.Value]:
+    """Return what the nodes of a model write, subgraphs and local functions included."""
+    return [value for node in all_nodes(model) for value in node.outputs]
+
+
+def tell_apart(model: ir.Model, known: Iterable[ir.Value]) -> None:
+    """Rename new tensors that have the name of another one.
+
+    Graphs name their tensors one by one, and ONNX Runtime refuses a model where one in a subgraph is called as one
+    outside.
+
+    Args:
+        model: The model.
+        known: What nodes wrote before there were new ones.
+    """
+    old = {id(value) for value in known}
+    outputs = all_outputs(model)
+    taken = {value.name for graph in model.graphs() for value in (*graph.inputs, *graph.initializers.values())}
+    taken |= {value.name for value in outputs if id(value) in old or value.is_graph_output()}
+    for value in outputs:
+        if id(value) in old or value.is_graph_output() or not value.name:
+            continue
+        if value.name in taken:
+            value.name = next(name for n in count(2) if (name := f"{value.name}_{n}") not in taken)
+        taken.add(value.name)
+
+
+class NodeNames:
+    """The names of a model's nodes, those that are given included.
+
+    Args:
+        nodes: The nodes that the model has.
+    """
+
+    def __init__(self, nodes: Iterable[ir.Node]) -> None:
+        self._taken = {node.name for node in nodes}
+
+    def name(self, made: Iterable[ir.Node], root: str) -> None:
+        """Name new nodes after the one that they replace."""
+        for node in made:
+            if not node.name:
+                node.name = self._fresh(f"{root}/{node.op_type}")
+
+    def _fresh(self, name: str) -> str:
+        found = name
+        for number in count(2):
+            if found not in self._taken:
+                break
+            found = f"{name}_{number}"
+        self._taken.add(found)
+        return found
+
+
+def name_nodes(graph: Graph) -> onnx.ModelProto:
+    """Return the model of a graph, its nodes named as the graph names them, so that they keep these names."""
+    assert graph.source is not None
+    names = {tensor_name(op): op.name for op in graph.nodes}
+    model = onnx.ModelProto()
+    model.CopyFrom(graph.source)
+    taken = set(names.values())
+    for number, node in enumerate(model.graph.node):
+        name = names.get(node.output[0] if node.output else "")
+        if name is None and node.name in taken:
+            name = f"{node.name}#{number}"
+        node.name = node.name if name is None else name
+    for node in nested_nodes(model.graph):
+        node.name = name_of(node)
+    return model

@@ -10,7 +10,7 @@ import numpy as np
 
 from ranum_falsify.errors import TransformError
 from ranum_falsify.network.messages import show_number
-from ranum_falsify.rewrite.guarantee import Guarantee
+from ranum_falsify.rewrite.verify import Guarantee
 
 _RELATIVE = {2: 1e-2, 4: 1e-5, 8: 1e-10}  # by bytes of an element; 1e-5 is the default of numpy.allclose
 

@@ -41,8 +41,8 @@ from ranum_falsify.rewrite.checks.inputs import Box as Ranges
 from ranum_falsify.rewrite.checks.joining import Allowance, Joined, join
 from ranum_falsify.rewrite.checks.samples import SampleFault
 from ranum_falsify.rewrite.checks.value_numbering import Numbering
-from ranum_falsify.rewrite.guarantee import Guarantee
 from ranum_falsify.rewrite.model import has_external_data, to_proto
+from ranum_falsify.rewrite.verify import Guarantee
 from ranum_falsify.verify.decide import falsify
 from ranum_falsify.verify.search.result import Answer
 from ranum_falsify.verify.search.starts import Box

@@ -23,7 +23,7 @@ from ranum_falsify.rewrite.checks.inputs import (
 from ranum_falsify.rewrite.checks.runs import Runs
 from ranum_falsify.rewrite.checks.samples import Sample
 from ranum_falsify.rewrite.config import Reference, TransformConfig
-from ranum_falsify.rewrite.guarantee import Guarantee
+from ranum_falsify.rewrite.verify import Guarantee
 
 _SIZES = (2, 1, 3, 7)  # of symbolic dimensions: all with which the model runs
 _LARGE = (32, 512)  # if it runs with none of these: the first with which it does

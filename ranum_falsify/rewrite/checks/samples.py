@@ -10,7 +10,7 @@ import numpy as np
 from ranum_falsify.network.messages import show_range
 from ranum_falsify.rewrite.checks.comparing import Difference, Tolerance, compare, metric_faults
 from ranum_falsify.rewrite.checks.runs import LEVELS, Level, LevelRun, Runs, SampleRun
-from ranum_falsify.rewrite.guarantee import Guarantee
+from ranum_falsify.rewrite.verify import Guarantee
 from ranum_falsify.verify.replay.replayer import Finding
 from ranum_falsify.verify.search.result import KIND_NAMES
 

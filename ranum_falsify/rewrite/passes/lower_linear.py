@@ -11,7 +11,6 @@ import numpy as np
 import onnx_ir as ir
 
 from ranum_falsify.rewrite import verify
-from ranum_falsify.rewrite.expansion import Lowering
 from ranum_falsify.rewrite.operands import (
     NARROW_FLOATS,
     check_integers,
@@ -19,68 +18,58 @@ from ranum_falsify.rewrite.operands import (
     constant_array,
     dtype_of,
     element_type,
-    first_operand,
     float_attribute,
     integer_attribute,
     integers,
     is_finite,
     length_of,
-    operand,
+    optional,
     rank_of,
     required_constant,
     shape_of,
 )
 from ranum_falsify.rewrite.passes.blocks import reshape_sizes
 from ranum_falsify.rewrite.registry import register
-from ranum_falsify.rewrite.rewrite import RefusedError
+from ranum_falsify.rewrite.rewrite import Lowering, Op, RefusedError
 from ranum_falsify.rewrite.windows import Window, spatial_windows, transposed_windows
 
 _MOST_ENTRIES = 2**22
 
 
 @verify.tolerance
-@register(
-    "lower_gemm",
-    takes=["Gemm"],
-    gives=["Constant", "Add", "MatMul", "Mul", "Transpose"],
-    needs="float elements",
-    needs_shapes=True,
-)
+@register("lower_gemm", takes="Gemm", gives="Constant Add MatMul Mul Transpose", needs="float elements")
 class LowerGemm(Lowering):
     """Gemm becomes MatMul and Add; constants are transposed and scaled here and now."""
 
-    operator = "Gemm"
-
-    def accept(self, node: ir.Node) -> None:
-        """Check the element type, and that constants stay finite when scaled."""
+    def _accept(self, node: ir.Node, x: ir.Value) -> None:
         self._dtype = element_type(node)
         for name in ("transA", "transB"):
             integer_attribute(node, name, 0)
         scale = float_attribute(node, "beta", 1.0)
-        addend = operand(node, 2)
+        addend = optional(node, 2)
         array = None if addend is None else constant_array(addend)
         if array is not None and scale != 1 and not is_finite(scale * array.astype(np.float64), self._dtype):
             raise RefusedError("beta times its addend overflows")
 
-    def lower(self, op: Any, node: ir.Node) -> Any:
+    def _lower(self, op: Op, node: ir.Node, x: ir.Value) -> Any:
         """Multiply, scale, add, in this order, as Gemm does."""
         product = op.MatMul(
             self._turned(op, node.inputs[0], integer_attribute(node, "transA", 0)),
             self._turned(op, node.inputs[1], integer_attribute(node, "transB", 0)),
         )
         product = self._scaled(op, product, float_attribute(node, "alpha", 1.0))
-        addend, scale = operand(node, 2), float_attribute(node, "beta", 1.0)
+        addend, scale = optional(node, 2), float_attribute(node, "beta", 1.0)
         if addend is None or scale == 0:
             return product
         return op.Add(product, self._scaled(op, addend, scale))
 
-    def _turned(self, op: Any, matrix: Any, turns: int) -> Any:
+    def _turned(self, op: Op, matrix: Any, turns: int) -> Any:
         array = constant_array(matrix) if turns else None
         if array is not None:
             return constant(op, array.T, self._dtype)
         return op.Transpose(matrix, perm=[1, 0]) if turns else matrix
 
-    def _scaled(self, op: Any, value: Any, scale: float) -> Any:
+    def _scaled(self, op: Op, value: Any, scale: float) -> Any:
         if scale == 1:
             return value
         array = constant_array(value)
@@ -125,12 +114,10 @@ class _Linear:
 class _Convolution(Lowering):
     """A convolution with constant weights, as a product with a matrix."""
 
-    def accept(self, node: ir.Node) -> None:
-        """Check that the matrix is known, and not too large."""
+    def _accept(self, node: ir.Node, x: ir.Value) -> None:
         check_integers(self.opset)
-        x = first_operand(node)
         dtype_of(x, NARROW_FLOATS)
-        bias = operand(node, 2)
+        bias = optional(node, 2)
         if bias is not None:
             required_constant(bias, "its bias is")
         linear = self._linear(node, x)
@@ -140,13 +127,11 @@ class _Convolution(Lowering):
             raise RefusedError("a weight is not finite")
         self._reshapes(x, linear)
 
-    def lower(self, op: Any, node: ir.Node) -> Any:
-        """Multiply flattened images by the matrix."""
-        x = first_operand(node)
+    def _lower(self, op: Op, node: ir.Node, x: ir.Value) -> Any:
         linear = self._linear(node, x)
         flat, back = self._reshapes(x, linear)
         product = op.MatMul(op.Reshape(x, integers(op, flat)), constant(op, linear.matrix(), element_type(node)))
-        bias = operand(node, 2)
+        bias = optional(node, 2)
         if bias is not None:
             places = int(np.prod([window.count for window in linear.windows]))
             repeated = np.repeat(required_constant(bias, "its bias is"), places)
@@ -179,20 +164,12 @@ _CONVOLUTION_NEEDS = (
 
 
 @verify.tolerance
-@register(
-    "lower_conv",
-    takes=["Conv"],
-    gives=["Constant", "Add", "MatMul", "Reshape"],
-    needs=_CONVOLUTION_NEEDS,
-    needs_shapes=True,
-)
+@register("lower_conv", takes="Conv", gives="Constant Add MatMul Reshape", needs=_CONVOLUTION_NEEDS)
 class LowerConv(_Convolution):
     """Conv becomes Reshape, MatMul with a matrix that has the weights wherever they are used, Add, Reshape."""
 
-    operator = "Conv"
-
     def _linear(self, node: ir.Node, x: ir.Value) -> _Linear:
-        weights = required_constant(operand(node, 1), "its weights are").astype(np.float64)
+        weights = required_constant(optional(node, 1), "its weights are").astype(np.float64)
         lengths = [length_of(x, axis) for axis in range(1, rank_of(x))]
         groups, kernel = integer_attribute(node, "group", 1), list(weights.shape[2:])
         if weights.shape[1] * groups != lengths[0]:
@@ -209,18 +186,15 @@ class LowerConv(_Convolution):
 @verify.tolerance
 @register(
     "lower_conv_transpose",
-    takes=["ConvTranspose"],
-    gives=["Constant", "Add", "MatMul", "Reshape"],
+    takes="ConvTranspose",
+    gives="Constant Add MatMul Reshape",
     needs=f"{_CONVOLUTION_NEEDS}; explicit padding",
-    needs_shapes=True,
 )
 class LowerConvTranspose(_Convolution):
     """ConvTranspose becomes Reshape, MatMul with a matrix that has the weights wherever they are used, Add, Reshape."""
 
-    operator = "ConvTranspose"
-
     def _linear(self, node: ir.Node, x: ir.Value) -> _Linear:
-        weights = required_constant(operand(node, 1), "its weights are").astype(np.float64)
+        weights = required_constant(optional(node, 1), "its weights are").astype(np.float64)
         lengths = [length_of(x, axis) for axis in range(1, rank_of(x))]
         groups, kernel = integer_attribute(node, "group", 1), list(weights.shape[2:])
         if weights.shape[0] != lengths[0]:
