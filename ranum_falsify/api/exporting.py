@@ -20,8 +20,7 @@ from ranum_falsify.api.sources import StackFrame, find_innermost
 from ranum_falsify.api.tracing import FlatCall, TrainingStep, trace_training, unchecked
 from ranum_falsify.errors import ModuleError, UsageError
 from ranum_falsify.network.tensors import to_numpy
-from ranum_falsify.process.starting import pause_collector, pause_for_imports, shorten_end
-from ranum_falsify.process.thread_turns import turn
+from ranum_falsify.process.starting import pause_collector, pause_for_imports, shorten_end, turn
 
 
 @dataclass(frozen=True, kw_only=True)

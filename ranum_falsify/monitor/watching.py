@@ -18,8 +18,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from ranum_falsify.errors import NonFiniteError, SaveError, UsageError, reason_of
 from ranum_falsify.monitor.findings import Diagnosis, Trends, find_cause
 from ranum_falsify.monitor.recorder import Recorder, Trace
-from ranum_falsify.monitor.remedies import find_remedies
-from ranum_falsify.monitor.repeating import Repeatable
+from ranum_falsify.monitor.repeating import Repeatable, find_remedies
 from ranum_falsify.monitor.saved import save_step
 from ranum_falsify.results.plots import draw_margins
 from ranum_falsify.saving import check_place

@@ -13,7 +13,7 @@ from dnnv.nn import Operation
 from ranum_falsify.domain import Interval
 from ranum_falsify.domain.linear.declarations import Affine
 from ranum_falsify.network import spec_of
-from ranum_falsify.repair.sites import GuardSite
+from ranum_falsify.repair.subject import GuardSite
 from ranum_falsify.validity import Constraint, InvalidRange, largest
 
 _WHOLE = (torch.int32, torch.int64)

@@ -18,7 +18,7 @@ from onnx.reference.op_run import OpRun
 from onnx_ir.passes.common import LiftConstantsToInitializersPass
 
 from ranum_falsify.network.nesting import attribute_graphs
-from ranum_falsify.rewrite.checks.float64_reference import WideModel
+from ranum_falsify.rewrite.checks.runs import WideModel
 from ranum_falsify.rewrite.model import to_proto
 
 _DIGITS = 120

@@ -15,10 +15,10 @@ from ranum_falsify.rewrite.catalogue import PassCall, find_pass
 from ranum_falsify.rewrite.checks.comparing import check_metric, distance_of
 from ranum_falsify.rewrite.checks.difference import DifferenceQuestion, Judgement, decide
 from ranum_falsify.rewrite.checks.drawing import make_samples
+from ranum_falsify.rewrite.checks.joining import Numbering
 from ranum_falsify.rewrite.checks.runs import LEVELS, Runs, WeightFile
 from ranum_falsify.rewrite.checks.samples import Limits, Sample, Sampled, compare_on_samples
 from ranum_falsify.rewrite.checks.structure import passes_checker, structure_faults
-from ranum_falsify.rewrite.checks.value_numbering import Numbering
 from ranum_falsify.rewrite.config import TransformConfig
 from ranum_falsify.rewrite.outcome import PassReport, PostconditionError, Transformed, VerificationError
 

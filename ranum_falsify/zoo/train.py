@@ -20,8 +20,7 @@ from ranum_falsify.verify.search.converter import convert
 from ranum_falsify.verify.search.starts import Box
 from ranum_falsify.witness.exposed import make_repeatable
 from ranum_falsify.witness.training.maker import TrainingAttempt, TrainingMaker
-from ranum_falsify.witness.training.optimisers import Optimiser, OptimiserName
-from ranum_falsify.witness.training.running import Recipe
+from ranum_falsify.witness.training.running import Optimiser, OptimiserName, Recipe
 from ranum_falsify.witness.training.task import TrainingTask
 from ranum_falsify.witness.training.writing import Rehearsed, rehearse
 from ranum_falsify.zoo.builder import Architecture

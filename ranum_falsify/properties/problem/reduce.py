@@ -27,9 +27,9 @@ from ranum_falsify.properties.formula.terms import Term, Variable
 from ranum_falsify.properties.language.walk import is_free_symbol, shorten, subexpressions
 from ranum_falsify.properties.problem.box import BoxBuilder, conjuncts
 from ranum_falsify.properties.problem.cases import BoxCase, split
-from ranum_falsify.properties.problem.inputs import AllInputs
 from ranum_falsify.properties.problem.problem import InputVariable, Problem
 from ranum_falsify.properties.problem.robustness import Interpreter
+from ranum_falsify.properties.problem.words import AllInputs
 
 
 def reduce(phi: Expression, networks: Mapping[str, Graph], *, may_be_empty: bool = False) -> Problem:

@@ -44,10 +44,15 @@ from ranum_falsify.properties.formula.terms import (
 )
 from ranum_falsify.properties.language.vocabulary import FiniteOutputs, Free, NoInvalidInput
 from ranum_falsify.properties.language.walk import guard, index_text, shorten
-from ranum_falsify.properties.problem.elements import bounds_of, element_of
-from ranum_falsify.properties.problem.freeing import check_free
-from ranum_falsify.properties.problem.inputs import AllInputs, pair
-from ranum_falsify.properties.problem.questions import finite_outputs, validity_goal
+from ranum_falsify.properties.problem.words import (
+    AllInputs,
+    bounds_of,
+    check_free,
+    element_of,
+    finite_outputs,
+    pair,
+    validity_goal,
+)
 
 _SYMBOLIC = (Term, AllInputs, Truth, Comparison, Goal, Junction)
 

@@ -25,9 +25,9 @@ from ranum_falsify.rewrite.operands import (
     text_attribute,
 )
 from ranum_falsify.rewrite.passes.blocks import reduced, runs_of, taken
+from ranum_falsify.rewrite.passes.lower_linear import Window, spatial_windows
 from ranum_falsify.rewrite.registry import register
 from ranum_falsify.rewrite.rewrite import Lowering, Op, RefusedError, is_read, operand
-from ranum_falsify.rewrite.windows import Window, spatial_windows
 
 _MOST_SLICES = 256
 

@@ -19,13 +19,16 @@ import torch
 from torch import Tensor
 
 from ranum_falsify.domain.kernels.records import Record, Row, dtype_name
-from ranum_falsify.selfcheck.measuring.errors import Errors
-from ranum_falsify.selfcheck.measuring.functions import FUNCTIONS, ElementFunction
-from ranum_falsify.selfcheck.measuring.products import rounds_half_sums
-from ranum_falsify.selfcheck.measuring.rows import ROW_FUNCTIONS, MatrixFunction, measure_rows
-from ranum_falsify.selfcheck.measuring.saturation import SATURATING, bits_of, saturation
+from ranum_falsify.selfcheck.facts import rounds_half_sums, updates_statistics
+from ranum_falsify.selfcheck.measuring.errors import SATURATING, Errors, bits_of, saturation
+from ranum_falsify.selfcheck.measuring.functions import (
+    FUNCTIONS,
+    ROW_FUNCTIONS,
+    ElementFunction,
+    MatrixFunction,
+    measure_rows,
+)
 from ranum_falsify.selfcheck.running import SessionOf, Ways, ways_to_run
-from ranum_falsify.selfcheck.statistics import updates_statistics
 
 _CHUNK = 1 << 16
 _TAILS = 25

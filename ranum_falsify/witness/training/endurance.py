@@ -12,12 +12,11 @@ from torch import Tensor
 from ranum_falsify.network.tensors import to_numpy
 from ranum_falsify.process.deadline import Deadline
 from ranum_falsify.verify.search.starts import Box
-from ranum_falsify.witness.training.aiming import AimSearch
-from ranum_falsify.witness.training.judging import Judge
+from ranum_falsify.witness.training.hitting import AimSearch
 from ranum_falsify.witness.training.running import Recipe, train
 from ranum_falsify.witness.training.search import DataSearch, Found
 from ranum_falsify.witness.training.strategies import Aimed, PreciseUnrolling, Strategy, Unrolling
-from ranum_falsify.witness.training.task import Datum, TrainingTask
+from ranum_falsify.witness.training.task import Datum, Judge, TrainingTask
 
 _CONTRASTS = (0.05, 1.0, 0.2, 0.01)
 """How far data reach from the point of their range that is nearest to 0, as shares of the range.

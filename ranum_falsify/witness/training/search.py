@@ -14,10 +14,9 @@ from ranum_falsify.process.deadline import Deadline
 from ranum_falsify.verify.replay.gradients import DENORMAL
 from ranum_falsify.verify.search.descent import Descent, StepSizes
 from ranum_falsify.verify.search.starts import Box, sample_starts
-from ranum_falsify.witness.training.judging import Judge, Verdict
 from ranum_falsify.witness.training.running import Recipe, train
 from ranum_falsify.witness.training.strategies import Strategy
-from ranum_falsify.witness.training.task import Datum, TrainingTask
+from ranum_falsify.witness.training.task import Datum, Judge, TrainingTask, Verdict
 from ranum_falsify.witness.unit_test import Trigger
 
 _ROUNDS = ((1, 8), (8, 20), (8, 60))
