@@ -123,7 +123,11 @@ def find_remedies(model: torch.nn.Module, call: Repeatable | None, seconds: floa
 
 def _mend(model: torch.nn.Module, call: Repeatable, seconds: float) -> Mended | None:
     given = inspect.signature(model.forward).bind(*call.args, **call.kwargs).arguments
-    box = {name: _range(x) for name, x in given.items() if isinstance(x, Tensor) and x.is_floating_point()}
+    box = {
+        name: (float(x.detach().min()), float(x.detach().max()))
+        for name, x in given.items()
+        if isinstance(x, Tensor) and x.is_floating_point()
+    }
     if not all(math.isfinite(end) for ends in box.values() for end in ends):
         return None
     args = tuple(x.detach() if isinstance(x, Tensor) else x for x in call.args)
@@ -141,7 +145,3 @@ def _mend(model: torch.nn.Module, call: Repeatable, seconds: float) -> Mended | 
         n_starts=_STARTS,
         self_check=False,
     ).mended
-
-
-def _range(x: Tensor) -> tuple[float, float]:
-    return float(x.detach().min()), float(x.detach().max())

@@ -142,15 +142,11 @@ def _rounded(number: float, dtype: torch.dtype, *, up: bool) -> float:
     if (found.double() < exact) if up else (found.double() > exact):
         found = (
             torch.nextafter(found.float(), torch.tensor(math.inf if up else -math.inf))
-            if _is_half(dtype)
+            if (dtype in (torch.float16, torch.bfloat16))
             else (torch.nextafter(found, torch.tensor(math.inf if up else -math.inf, dtype=dtype)))
         )
         found = found.to(dtype)
     return float(found)
-
-
-def _is_half(dtype: torch.dtype) -> bool:
-    return dtype in (torch.float16, torch.bfloat16)
 
 
 def guards_of(

@@ -44,12 +44,7 @@ _Real: Any = _REALS.mpf
 
 
 def _defined(function: Callable[..., Any], *, grows: bool) -> Callable[..., Any]:
-    """Return a function of real numbers that is NaN where it has no real value.
-
-    Args:
-        function: The function.
-        grows: Whether it takes the more work the larger its operand is.
-    """
+    """Return a function of real numbers that is NaN where it has no real value."""
 
     def call(*numbers: Any) -> Any:
         if grows and any(_HUGE < abs(number) < math.inf for number in numbers):

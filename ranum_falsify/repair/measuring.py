@@ -64,15 +64,7 @@ def draw_values(rng: np.random.Generator, variable: InputVariable, known: np.nda
 
 
 def _extreme(rng: np.random.Generator, drawn: np.ndarray, low: np.ndarray, high: np.ndarray, tiny: float) -> np.ndarray:
-    """Return numbers as rarely come up by themselves.
-
-    Args:
-        rng: Where random numbers come from.
-        drawn: Numbers from all over the box.
-        low: Their least values.
-        high: Their greatest values.
-        tiny: The least normal number of their type.
-    """
+    """Return numbers as rarely come up by themselves."""
     most = np.maximum(np.maximum(np.abs(low), np.abs(high)), tiny)
     orders = np.log(most) - math.log(tiny)
     each = np.exp(math.log(tiny) + orders * rng.random(drawn.shape))

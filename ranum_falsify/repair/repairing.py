@@ -123,11 +123,7 @@ class Repairing:
             raise UsageError(f"--at {', '.join(self._config.at)}: there is nothing to clip: {' and '.join(reasons)}")
 
     def _find_hazards(self, answer: Answer) -> Sequence[str]:
-        """Return the operators to repair; those that stay as they are may stay open.
-
-        Raises:
-            UsageError: There are none.
-        """
+        """Return the operators to repair; those that stay as they are may stay open."""
         unproved = [operator.node for operator in answer.operators if operator.verdict != "proved"]
         open_ones = [node for node in self._subject.original.open if self._sites.outermost(node) in unproved]
         if answer.verdict == "holds":

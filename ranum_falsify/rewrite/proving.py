@@ -90,11 +90,7 @@ class _RewriteSearch:
         self.found: dict[str, Sequence[str]] = {}
 
     def run(self) -> None:
-        """Try the passes.
-
-        Raises:
-            OutOfTime: The time is up.
-        """
+        """Try the passes."""
         whole = infer_shapes(ir.from_proto(name_nodes(self._call.graph)))
         alone = list(self._apply(whole))
         for name, model in alone:

@@ -223,11 +223,7 @@ class Lowering(ir.passes.InPlacePass):
 
     @abstractmethod
     def _accept(self, node: ir.Node, x: ir.Value) -> None:
-        """Check that a node, whose first operand is x, may be replaced.
-
-        Raises:
-            RefusedError: It may not, for the reason that it says.
-        """
+        """Check that a node, whose first operand is x, may be replaced."""
 
     @abstractmethod
     def _lower(self, op: Op, node: ir.Node, x: ir.Value) -> Any:

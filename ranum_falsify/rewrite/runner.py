@@ -162,11 +162,7 @@ class Verification:
         return report, applied.model, runs
 
     def _verify(self, call: PassCall, candidate: ir.Model) -> tuple[Sequence[str], float, Runs]:
-        """Verify what a pass made; return how, the largest difference on samples, and the runs of the new model.
-
-        Raises:
-            VerificationError: It is not what the pass promised.
-        """
+        """Verify what a pass made; return how, the largest difference on samples, and the runs of the new model."""
         faults = structure_faults(self.model, candidate, checker=self._checker, changes_opset=call.spec.changes_opset)
         if faults:
             raise VerificationError("; ".join(faults))
@@ -208,11 +204,7 @@ class Verification:
         self.notices += [notice for notice in notices if notice not in self.notices]
 
     def _check_compared(self, call: PassCall, sampled: Sampled) -> None:
-        """Check that all outputs were compared.
-
-        Raises:
-            TransformError: One was not.
-        """
+        """Check that all outputs were compared."""
         for output in self.model.graph.outputs:
             if output.name not in sampled.outputs:
                 raise TransformError(
@@ -224,9 +216,6 @@ class Verification:
         """Search for an input on which the models differ, or prove that there is none; return which of these.
 
         Where nobody asked for it, and it is not possible, nothing is said of it.
-
-        Raises:
-            VerificationError: There is one.
         """
         assert self._typical is not None
         config, guarantee = self._config, call.spec.guarantee

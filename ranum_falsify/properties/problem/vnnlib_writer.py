@@ -138,11 +138,7 @@ def _bounds(variable: InputVariable, first: int) -> Iterator[str]:
 
 
 def _alternatives(statement: Assertion) -> list[tuple[str, ...]]:
-    """Return the disjunctive normal form: conjunctions of which one is true.
-
-    Raises:
-        PropertyError: It is too long.
-    """
+    """Return the disjunctive normal form: conjunctions of which one is true."""
     if isinstance(statement, str):
         return [(statement,)]
     parts = [_alternatives(part) for part in statement.parts]

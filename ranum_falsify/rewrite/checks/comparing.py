@@ -202,11 +202,7 @@ def metric_faults(pairs: Sequence[_Pair], limits: Mapping[str, tuple[float, floa
 
 
 def _measure(name: str, arrays: Arrays) -> float:
-    """Return the value of a metric, which may be a user's.
-
-    Raises:
-        TransformError: It fails.
-    """
+    """Return the value of a metric, which may be a user's."""
     try:
         return float(METRICS[name](arrays))
     except Exception as error:

@@ -108,13 +108,7 @@ def _visit(
 
 
 def _differentiate(model: BatchedModel, inputs: Sequence[Tensor], choice: Tensor) -> list[Tensor | None] | None:
-    """Return the slopes of an element of each sample, None where none depends on the inputs.
-
-    Args:
-        model: The network.
-        inputs: The samples.
-        choice: Which element, as a share of all; of half of the samples, its opposite.
-    """
+    """Return the slopes of an element of each sample, None where none depends on the inputs."""
     leaves = [x.clone().requires_grad_(x.is_floating_point()) for x in inputs]
     outputs, _ = model.run(leaves)
     floats = [y.reshape(len(y), -1).double() for y in outputs[1:] if y.requires_grad and y.numel()]
@@ -318,11 +312,7 @@ def _optimise(question: DifferenceQuestion, deadline: Deadline) -> DifferenceQue
 
 
 def _decide(question: DifferenceQuestion, judge: _Judge, deadline: Deadline) -> tuple[SampleFault | None, bool, bool]:
-    """Decide what is left of validity first, then of the difference; return a fault, and which of them is proved.
-
-    Raises:
-        OutOfTime: There was no time to ask anything.
-    """
+    """Decide what is left of validity first, then of the difference; return a fault, and which of them is proved."""
     deadline.check()
     fault, is_valid = _decide_validity(question, judge, deadline.share(1 / 2))
     is_equal = question.joined.is_same

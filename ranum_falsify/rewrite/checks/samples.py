@@ -182,7 +182,11 @@ class _Comparison:
             missing = self.before.plain.outputs.keys() - now.outputs.keys()
             return (np.inf, f"output {min(missing)!r} is missing") if missing else None
         difference = self._difference(level) or self._difference_from_given(level)
-        return None if difference is None else (difference.size, _as_text(difference))
+        return (
+            None
+            if difference is None
+            else (difference.size, (f"output {difference.output!r} not as expected: {difference}"))
+        )
 
     def _difference(self, level: Level) -> Difference | None:
         """Return the largest difference that the guarantee does not allow."""
@@ -272,10 +276,6 @@ def _invalid(finding: Finding) -> str:
     )
 
 
-def _as_text(difference: Difference) -> str:
-    return f"output {difference.output!r} not as expected: {difference}"
-
-
 def _leeways(
     old: Runs,
     inputs: Mapping[str, np.ndarray],
@@ -292,13 +292,6 @@ def _leeways(
     Errors are those without optimisations; one that the optimiser makes gives no leave.
 
     Each is more than the one before, and costs a run.
-
-    Args:
-        old: Runs of the old model.
-        inputs: The sample.
-        before: What the old model does there.
-        sources: At which level, by output.
-        tolerance: How far the inputs are changed.
     """
     spread = {name: np.zeros(before.levels[source].outputs[name].shape) for name, source in sources.items()}
     for moved in _neighbours(inputs, tolerance):

@@ -106,11 +106,7 @@ def _below(op: Op, bound: float, x: ir.Value, dtype: ir.DataType) -> Any:
 
 
 def _check_kept(bound: np.ndarray, dtype: ir.DataType) -> None:
-    """Check that ONNX Runtime's optimiser keeps what is added to a bound: it leaves out a double that is 0 in float32.
-
-    Raises:
-        RefusedError: It does not.
-    """
+    """Check that ONNX Runtime's optimiser keeps what is added to a bound: not so a double that is 0 in float32."""
     with np.errstate(over="ignore"):
         narrow = bound.astype(np.float32)
     if dtype == ir.DataType.DOUBLE and bound.size == 1 and bound.any() and not narrow.any():

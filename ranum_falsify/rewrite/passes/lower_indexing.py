@@ -271,11 +271,7 @@ def _source(mode: str, kept: range, before: int, after: int) -> list[int]:
 
 
 def _check_slices(indices: Sequence[Sequence[int]], opset: int) -> None:
-    """Check that elements are taken by few slices.
-
-    Raises:
-        RefusedError: They are too many.
-    """
+    """Check that elements are taken by few slices."""
     most = max(len(runs_of(each, opset=opset)) for each in indices)
     if most > _MOST_SLICES:
         raise RefusedError(f"it would take {most:,} slices; at most {_MOST_SLICES} are made")

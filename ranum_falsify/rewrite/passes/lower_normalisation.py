@@ -111,11 +111,7 @@ class FoldBatchNormalization(Rewrite):
 
 
 def _check_inference(node: ir.Node) -> None:
-    """Check that batch normalisation multiplies and adds what is known and finite.
-
-    Raises:
-        RefusedError: It does not.
-    """
+    """Check that batch normalisation multiplies and adds what is known and finite."""
     dtype = element_type(node)
     if integer_attribute(node, "training_mode", 0) or any(is_read(value) for value in node.outputs[1:]):
         raise RefusedError("it is in training mode")
@@ -150,11 +146,7 @@ def _factor_and_offset(node: ir.Node) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _check_finite(arrays: Sequence[np.ndarray], dtype: ir.DataType) -> None:
-    """Check that numbers are finite as an element type.
-
-    Raises:
-        RefusedError: One is not.
-    """
+    """Check that numbers are finite as an element type."""
     if not all(is_finite(array, dtype) for array in arrays):
         raise RefusedError(f"what it multiplies by, or adds, is not finite as {dtype.name.lower()}")
 

@@ -85,7 +85,7 @@ class LowerAveragePool(Lowering):
             raise RefusedError("its images have no axis")
         length_of(x, 1)
         windows = _windows(node)
-        if integer_attribute(node, "count_include_pad", 0) and any(_overhangs(window) for window in windows):
+        if integer_attribute(node, "count_include_pad", 0) and any((_end(window) > window.end) for window in windows):
             raise RefusedError("its last window reaches beyond the padding, which ceil_mode does not count")
 
     def _lower(self, op: Op, node: ir.Node, x: ir.Value) -> Any:
@@ -140,11 +140,7 @@ class LowerMaxPool(Lowering):
 
 
 def _windows(node: ir.Node) -> list[Window]:
-    """Return the windows of a pool.
-
-    Raises:
-        RefusedError: Sizes are not fixed, or a window covers nothing but padding.
-    """
+    """Return the windows of a pool."""
     x = operand(node, 0)
     lengths = [length_of(x, axis) for axis in range(2, len(shape_of(x)))]
     windows = spatial_windows(node, lengths, integers_attribute(node, "kernel_shape", []))
@@ -173,10 +169,6 @@ def _end(window: Window) -> int:
     """Return the padding at the end that the last window needs."""
     reach = (window.count - 1) * window.stride + (window.kernel - 1) * window.dilation + 1
     return max(reach - window.length - window.begin, 0)
-
-
-def _overhangs(window: Window) -> bool:
-    return _end(window) > window.end
 
 
 def _covered(windows: Sequence[Window]) -> np.ndarray:

@@ -60,11 +60,7 @@ class _Reshaping(Lowering):
 
 
 def _normal(axes: list[int], rank: int) -> set[int]:
-    """Return axes that are not negative.
-
-    Raises:
-        RefusedError: One is no axis.
-    """
+    """Return axes that are not negative."""
     if any(not -rank <= axis < rank for axis in axes):
         raise RefusedError(f"its axes {axes} are none of rank {rank}")
     return {axis % rank for axis in axes}

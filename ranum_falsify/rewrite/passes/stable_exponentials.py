@@ -255,12 +255,7 @@ class StableInverseHyperbolic(StableForm):
 
 
 def _one_minus(node: ir.Node, opposed: Callable[[ir.Value], Plan | None]) -> Plan | None:
-    """Plan 1 less a tensor, which may be moved and cast before it is subtracted.
-
-    Args:
-        node: The difference.
-        opposed: Plans 1 less what is moved and cast, if its form is known.
-    """
+    """Plan 1 less a tensor, which may be moved and cast before it is subtracted."""
     total = read_sum(node.outputs[0])
     if len(total.minus) != 1 or total.plus or total.constant != 1:
         return None
@@ -283,22 +278,13 @@ def _one_minus(node: ir.Node, opposed: Callable[[ir.Value], Plan | None]) -> Pla
 
 
 def _sigmoid(z: ir.Value, sign: int) -> Plan:
-    """Return how to build the sigmoid of z, or of -z.
-
-    Raises:
-        RefusedError: There is no stable one of the element type.
-    """
+    """Return how to build the sigmoid of z, or of -z."""
     dtype = dtype_of(z, tuple(WIDTHS))
     return lambda op: op.Exp(op.Neg(softplus(op, times(op, z, -sign, dtype), dtype)))
 
 
 def _exponents(total: SumTerms, signs: list[int]) -> tuple[ir.Value | None, ir.Value | None] | None:
-    """Return the operands of the two Exp in a sum, None standing for 0, of which Exp is 1.
-
-    Args:
-        total: The sum.
-        signs: Those of its two terms, those that are added first.
-    """
+    """Return the operands of the two Exp in a sum, None standing for 0, of which Exp is 1."""
     if abs(total.constant) not in (0, 1):
         return None
     found: list[tuple[int, ir.Value | None]] = []

@@ -229,11 +229,7 @@ class StableHypot(StableForm):
 
 
 def _norm(squares: Reduction, epsilon: Fraction, opset: int) -> Plan:
-    """Return how to build a scaled norm.
-
-    Raises:
-        RefusedError: There is none of the element type.
-    """
+    """Return how to build a scaled norm."""
     dtype = dtype_of(squares.x, tuple(WIDTHS))
 
     def build(op: Op) -> ir.Value:

@@ -62,11 +62,7 @@ class StableForm(Rewrite):
 
     @abstractmethod
     def _read(self, node: ir.Node, opset: int) -> Plan | None:
-        """Return how to build what takes the place of a node, None if it is not what the pass looks for.
-
-        Raises:
-            RefusedError: It is, and lacks what the pass needs.
-        """
+        """Return how to build what takes the place of a node, None if it is not what the pass looks for."""
 
 
 def _pattern_of(op_type: str) -> Callable[..., Any]:

@@ -1,18 +1,24 @@
-"""The functions whose kernels are measured, with their values to any precision; how those of rows are measured."""
+"""The functions whose kernels are measured, with their values to any precision, and where their kernels saturate.
+
+For that, every float32 value of magnitude 1/2 to 1024 is run in every way (contiguous and strided, plain and
+optimised), one in 61 of the larger ones in the first way, and also a few elements at a time, which no vector body
+takes.  Softmax is measured by the distance to the largest element of its row, on rows of 2 to 4096 elements.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import mpmath
 import numpy as np
 import torch
+from torch import Tensor
 
-from ranum_falsify.selfcheck.measuring.errors import Errors
-from ranum_falsify.selfcheck.running import SessionOf, ways_to_run
-from ranum_falsify.selfcheck.subjects import QUICK_ALPHA, ROW_SUBJECTS, SUBJECTS, Subject
+from ranum_falsify.selfcheck.running import Run, Ways
+from ranum_falsify.selfcheck.subjects import QUICK_ALPHA, SUBJECTS, Subject
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,81 +77,138 @@ def _make_precise(subject: Subject) -> Callable[[Any], Any]:
 FUNCTIONS: tuple[ElementFunction, ...] = tuple(ElementFunction(**vars(s), precise=_make_precise(s)) for s in SUBJECTS)
 
 
-_ROUNDS = 400
-_LENGTHS = (1, 2, 3, 5, 8, 17, 64, 100, 1000, 4096)
+CHUNK = (1 << 18) + 5
+NEAR, FAR, FAR_STEP = 0.5, 1024.0, 61
+LENGTHS = (2, 3, 5, 8, 17, 64, 4096)
+TAILS = 400
+
+MARGIN = 0.125
+"""Margin added to the size of a measured threshold: it covers values that were not run."""
+
+SATURATING = ("Sigmoid", "Tanh", "Exp", "Softplus", "Erf", "Softmax")
+"""Functions that saturate."""
 
 
-Row = np.ndarray[Any, np.dtype[np.longdouble]]
-
-
-@dataclass(frozen=True, kw_only=True)
-class MatrixFunction(Subject):
-    """A function of the rows of a matrix, with its values in NumPy's widest floats.
+@dataclass
+class Ends:
+    """Observations of one kernel.
 
     Attributes:
-        precise: The function.
-        tolerated: Relative error, in units of roundoff, above which an absolute error takes over.
+        floor: The function's infimum.
+        ceiling: Its supremum.
+        last_above: Least size from which on no result of a negative operand lies above the infimum.
+        last_below: The same for positive operands and the supremum.
     """
 
-    precise: Callable[[Row], Row]
-    tolerated: float
+    floor: float
+    ceiling: float
+    last_above: float = 0.0
+    last_below: float = 0.0
+
+    def add(self, x: Tensor, y: Tensor) -> None:
+        """Record results for operands of one sign."""
+        if bool(x[0] < 0):
+            beyond = x[~(y <= self.floor)]
+            if beyond.numel():
+                self.last_above = max(self.last_above, float(beyond.abs().amax()))
+        else:
+            beyond = x[~(y >= self.ceiling)]
+            if beyond.numel():
+                self.last_below = max(self.last_below, float(beyond.amax()))
+
+    def thresholds(self) -> tuple[float, float]:
+        """Return the operand up to which results are the infimum, and the one from which on they are the supremum."""
+        return -_step_beyond(self.last_above), _step_beyond(self.last_below)
 
 
-def _softmax(x: Row) -> Row:
-    powers = np.exp(x - x.max(-1, keepdims=True))
-    return np.asarray(powers / powers.sum(-1, keepdims=True))
+def saturation(function: Subject, ways: Ways, step: int = 1) -> tuple[float, float]:
+    """Measure one kernel in float32.
+
+    Args:
+        function: The function.
+        ways: The ways to run it, on vectors, or on matrices for Softmax.
+        step: Run each `step`-th value of magnitude 1/2 to 1024 only.
+    """
+    rng = np.random.default_rng(0)
+    if function.key == "Softmax":
+        return _of_softmax(ways, step, rng).thresholds()
+    return _of_function(ways, Ends(float(function.infimum), float(function.supremum)), step, rng).thresholds()
 
 
-def _log_softmax(x: Row) -> Row:
-    gaps = x - x.max(-1, keepdims=True)
-    # The sum without its greatest term, which is 1: where the others are tiny, 1 + x - 1 would lose them.
-    powers = np.exp(gaps)
-    np.put_along_axis(powers, gaps.argmax(-1)[..., None], 0, -1)
-    return np.asarray(gaps - np.log1p(powers.sum(-1, keepdims=True)))
+def correct_rounding() -> dict[str, tuple[float, float]]:
+    """Return the thresholds of correct rounding, by function."""
+    of = {f.key: _find_exact(f.precise, float(f.infimum), float(f.supremum)) for f in FUNCTIONS if f.key in SATURATING}
+    return of | {"Softmax": (_find_exact(mpmath.exp, 0.0, math.inf)[0], math.inf)}
 
 
-_PRECISE_ROWS: dict[str, tuple[Callable[[Row], Row], float]] = {
-    "Softmax": (_softmax, 1024),
-    "LogSoftmax": (_log_softmax, 32),
-}
-ROW_FUNCTIONS = tuple(
-    MatrixFunction(**vars(subject), precise=precise, tolerated=tolerated)
-    for subject in ROW_SUBJECTS
-    for precise, tolerated in (_PRECISE_ROWS[subject.key],)
-)
+def _step_beyond(size: float) -> float:
+    """Return the next size above, with the margin, in 1/16; infinite if nothing shows that results saturate."""
+    return math.inf if size >= FAR else math.ceil((size + MARGIN) * 16) / 16
 
 
-def measure_rows(function: MatrixFunction, runtime: str, session_of: SessionOf | None) -> dict[torch.dtype, Errors]:
-    """Measure a function on rows of a length up to 4096, in every element type."""
-    found: dict[torch.dtype, Errors] = {}
-    for dtype in (torch.float32, torch.float16, torch.bfloat16, torch.float64):
-        rng = np.random.default_rng(0)
-        ways = ways_to_run(function, dtype, runtime, rank=2, session_of=session_of)
-        if not ways:
-            continue
-        errors = found[dtype] = Errors(dtype, function.infimum, function.supremum, tolerated=function.tolerated)
-        for _ in range(_ROUNDS if dtype is torch.float32 else _ROUNDS // 4):
-            x = torch.from_numpy(_rows(rng)).to(dtype)
-            value = function.precise(x.double().numpy().astype(np.longdouble)).reshape(-1)
-            near = torch.from_numpy(value.astype(np.float64))
+def bits_of(number: float) -> int:
+    """Return the float32 number as the integer of the same bits."""
+    return int(np.float32(number).view(np.int32))
+
+
+def _sizes(begin: float, end: float, step: int) -> Iterator[Tensor]:
+    """Yield each `step`-th float32 number from `begin` on, and infinity if it is the end."""
+    for position in range(bits_of(begin), bits_of(end) + 1, CHUNK * step):
+        bits = torch.arange(position, min(bits_of(end) + 1, position + CHUNK * step), step, dtype=torch.int32)
+        yield bits.view(torch.float32)
+
+
+def _of_function(ways: Mapping[str, Run], ends: Ends, step: int, rng: np.random.Generator) -> Ends:
+    for sign in (-1.0, 1.0):
+        for x in _sizes(NEAR, FAR, step):
             for run in ways.values():
-                result = run(x).reshape(-1)
-                sizes = np.abs(result.double().numpy() - value).astype(np.float64)
-                errors.add(x.reshape(-1), result, near, torch.from_numpy(sizes))
-    return found
+                ends.add(sign * x, run(sign * x))
+        for x in _sizes(FAR, math.inf, FAR_STEP * step):
+            ends.add(sign * x, next(iter(ways.values()))(sign * x))
+        candidates = torch.from_numpy(rng.uniform(NEAR, 256, (TAILS, 7)).astype(np.float32)) * sign
+        for row in candidates:
+            for count in (1, 2, 3, 7):
+                for run in ways.values():
+                    ends.add(row[:count], run(row[:count]))
+    return ends
 
 
-def _rows(rng: np.random.Generator) -> np.ndarray:
-    """Return rows of one length: of one spread, of two levels, or with one element that stands out."""
-    length = int(rng.choice(_LENGTHS))
-    count = max(1, 4096 // length)
-    spread = 2.0 ** rng.uniform(-20, 8)
-    x = rng.standard_normal((count, length)) * spread
-    kind = rng.integers(4)
-    if kind == 1:
-        x = np.where(rng.random(x.shape) < 0.5, 0.0, -spread)
-    elif kind == 2:
-        x[:, rng.integers(length)] += rng.uniform(0, 100)
-    elif kind == 3:
-        x = rng.uniform(-100, 0, x.shape)
-    return np.asarray(x + rng.choice((0.0, 0.0, 10.0, -1000.0)))
+def _of_softmax(ways: Mapping[str, Run], step: int, rng: np.random.Generator) -> Ends:
+    """Run Softmax on rows of 0 and numbers below; an operand counts by its distance to the largest of its row."""
+    ends = Ends(0.0, math.inf, last_below=math.inf)
+    for begin, stop, stride, kinds in ((NEAR, FAR, step, len(ways)), (FAR, math.inf, FAR_STEP * step, 1)):
+        for number, gaps in enumerate(_sizes(begin, stop, stride)):
+            length = 4096 if number % 8 else LENGTHS[number // 8 % len(LENGTHS)]
+            for run in list(ways.values())[:kinds]:
+                _add_rows(run, -gaps, length, ends, int(rng.integers(length)))
+    return ends
+
+
+def _add_rows(run: Run, gaps: Tensor, length: int, ends: Ends, top: int) -> None:
+    gaps = torch.cat([gaps, gaps[-1:].expand(-gaps.numel() % (length - 1))])
+    others = gaps.reshape(-1, length - 1)
+    rows = torch.cat([others[:, :top], torch.zeros(len(others), 1), others[:, top:]], 1)
+    y = run(rows)
+    ends.add(gaps, torch.cat([y[:, :top], y[:, top + 1 :]], 1).reshape(-1))
+
+
+def _find_exact(function: Callable[[Any], Any], floor: float, ceiling: float) -> tuple[float, float]:
+    """Return the thresholds of correct rounding, by bisection between float32 numbers."""
+    u = mpmath.mpf(2) ** -24
+    with mpmath.workprec(400):
+        rounds_down = mpmath.mpf(2) ** -150 if floor == 0 else floor + abs(mpmath.mpf(floor)) * u / 2
+        rounds_up = mpmath.mpf(2) ** 128 * (1 - u / 2) if ceiling == math.inf else ceiling - ceiling * u / 2
+        low = _find_first(lambda size: floor > -math.inf and function(-size) <= rounds_down)
+        high = _find_first(lambda size: function(size) >= rounds_up)
+    return -low, high
+
+
+def _find_first(reached: Callable[[Any], bool]) -> float:
+    """Return the least size from which on a condition always holds, rounded up to 1/16."""
+    first, last = 8, int(FAR * 16)
+    if not reached(mpmath.mpf(last) / 16):
+        return math.inf
+    while first < last:
+        middle = (first + last) // 2
+        first, last = (first, middle) if reached(mpmath.mpf(middle) / 16) else (middle + 1, last)
+    return first / 16

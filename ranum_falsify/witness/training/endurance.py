@@ -11,7 +11,6 @@ from torch import Tensor
 
 from ranum_falsify.network.tensors import to_numpy
 from ranum_falsify.process.deadline import Deadline
-from ranum_falsify.verify.search.starts import Box
 from ranum_falsify.witness.training.hitting import AimSearch
 from ranum_falsify.witness.training.running import Recipe, train
 from ranum_falsify.witness.training.search import DataSearch, Found
@@ -113,7 +112,7 @@ class Endurance:
         x = datum.harden(box.at(share[None])[0])
         if datum.is_one_hot or datum.is_draw or not x.is_floating_point():
             return x
-        return box.project(torch.lerp(_least(box), x, contrast))
+        return box.project(torch.lerp(box.project(torch.zeros_like(box.lower)), x, contrast))
 
     def _train(self, batch: Sequence[Tensor]) -> tuple[int, list[Tensor]]:
         """Return the number of steps, and the last finite weights."""
@@ -207,8 +206,3 @@ def _arrange(share: Tensor, pattern: _Pattern, *, is_label: bool) -> Tensor:
     elif pattern == "opposed":
         first = (share[:1] < 0.5).to(share.dtype)
     return first * turns + (1 - first) * (1 - turns)
-
-
-def _least(box: Box) -> Tensor:
-    """Return the point of a box that is nearest to 0."""
-    return box.project(torch.zeros_like(box.lower))

@@ -118,11 +118,7 @@ class HitSearch(DataSearch):
                 solved += self._hit(values, moved, aim)
 
     def _hit(self, values: list[Tensor], moved: int, aim: _Aim) -> bool:
-        """Take weights to 0 by all data, then scale one tensor of them so that rounding keeps none from it.
-
-        Returns:
-            Whether the ranges of the data seemed to allow it.
-        """
+        """Take weights to 0 by all data, then scale one tensor of them so that rounding keeps none from it."""
         jacobian = self._match_data(values, aim)
         slopes = self._differentiate_weights(values, aim, most=_ROWS) if jacobian is None else jacobian
         if not self._is_within(values, slopes * _share_of(slopes), aim):

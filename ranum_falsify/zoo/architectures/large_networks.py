@@ -69,16 +69,7 @@ def _double(g: ArchitectureBuilder, x: Tensor, name: str, channels: tuple[int, i
 def _convolution(
     g: ArchitectureBuilder, x: Tensor, names: tuple[str, str], shape: tuple[int, ...], features: int, keep_prob: Tensor
 ) -> Tensor:
-    """Return a convolution without padding, with dropout between it and its bias.
-
-    Args:
-        g: The model.
-        x: `(batch, shape[1], height, width)`.
-        names: Names of weight and bias.
-        shape: Of the weight: channels out, channels in, height, width.
-        features: Number of features by which the initial weights are scaled.
-        keep_prob: Probability of dropout to keep an element.
-    """
+    """Return a convolution without padding, with dropout between it and its bias."""
     weight = g.weight(names[0], shape, _initial(features))
     return g.Relu(tf_dropout(g, g.Conv(x, weight), keep_prob) + _bias(g, names[1], shape[0]))
 
@@ -148,13 +139,7 @@ def _halving_convolution(g: ArchitectureBuilder, x: Tensor, weight: str, bias: s
 
 
 def _coordinates(g: ArchitectureBuilder, image: Tensor, theta: Tensor) -> tuple[Tensor, Tensor]:
-    """Return where in the image each pixel of the result lies, columns and rows, `(batch * pixels,)` each.
-
-    Args:
-        g: The model.
-        image: `(batch, height, width, 1)`.
-        theta: Affine maps `(batch, 2, 3)` of coordinates from -1 to 1.
-    """
+    """Return where in the image each pixel of the result lies, columns and rows, `(batch * pixels,)` each."""
     along = np.linspace(-1.0, 1.0, _IMAGE_SIDE, dtype=np.float32)
     columns, rows = np.meshgrid(along, along)
     grid = np.stack([columns.ravel(), rows.ravel(), np.ones(_PIXELS, np.float32)])
