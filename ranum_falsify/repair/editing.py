@@ -10,6 +10,7 @@ import onnx
 import onnx_ir as ir
 from torch import finfo
 
+from ranum_falsify.network.naming import UniqueNames
 from ranum_falsify.network.nesting import nested_nodes
 from ranum_falsify.network.shaped import NodeOrigin
 from ranum_falsify.network.tensors import numpy_dtype
@@ -17,7 +18,7 @@ from ranum_falsify.repair.abstraction.ranges import KeptRange
 from ranum_falsify.repair.guards import OperandGuard
 from ranum_falsify.repair.repair import Change, Kind
 from ranum_falsify.rewrite.catalogue import find_pass
-from ranum_falsify.rewrite.model import NodeNames, all_nodes, to_proto
+from ranum_falsify.rewrite.model import NodeNames, all_nodes, all_outputs, given_tensors, to_proto
 from ranum_falsify.validity import largest
 
 _LIMITS_ARE_INPUTS = 11  # opset
@@ -87,10 +88,7 @@ class _LimitWriter:
         self._as_nodes = (model.ir_version or 0) <= _CONSTANTS_ARE_INPUTS
         self._opset = model.opset_imports.get("", model.opset_imports.get("ai.onnx", 1))
         self._names = NodeNames(all_nodes(model))
-        self._taken = {
-            value.name for graph in model.graphs() for value in (*graph.inputs, *graph.initializers.values())
-        }
-        self._taken |= {value.name for node in all_nodes(model) for value in node.outputs}
+        self._tensors = UniqueNames(value.name or "" for value in (*given_tensors(model), *all_outputs(model)))
 
     def guard(self, node: ir.Node | None, guard: OperandGuard) -> str | None:
         """Put a guard before an operand of a node, and return the tensor that it limits; empty for an attribute."""
@@ -123,7 +121,7 @@ class _LimitWriter:
         for place, output in enumerate(graph.outputs):
             if output is result:
                 graph.outputs[place] = whole
-                result.name, whole.name = self._fresh(f"{name}/scaled"), name
+                result.name, whole.name = self._tensors.take(f"{name}/scaled"), name
 
     def clip(self, value: ir.Value, part: KeptRange) -> None:
         """Clip what all nodes read of a tensor."""
@@ -143,18 +141,10 @@ class _LimitWriter:
         self._names.name(made.nodes, root)
         for inner in made.nodes:
             for value in inner.outputs:
-                value.name = self._fresh(f"{of.name}/{inner.op_type}")
+                value.name = self._tensors.take(f"{of.name}/{inner.op_type}")
         for value in made.constants:
-            value.name = self._fresh(f"{of.name}/limit")
+            value.name = self._tensors.take(f"{of.name}/limit")
             graph.register_initializer(value)
-
-    def _fresh(self, name: str) -> str:
-        found, number = name, 1
-        while found in self._taken:
-            number += 1
-            found = f"{name}_{number}"
-        self._taken.add(found)
-        return found
 
 
 class _LimitNodes:
@@ -236,12 +226,7 @@ class _LimitNodes:
 
 
 def rewrite_changes(steps: Sequence[tuple[str, onnx.ModelProto]], original: onnx.ModelProto) -> Iterator[Change]:
-    """Yield what each of several passes did.
-
-    Args:
-        steps: The passes, each with the model that it made.
-        original: The model before the first.
-    """
+    """Yield what each of several passes did."""
     before = original
     for name, model in steps:
         spec = find_pass(name).spec

@@ -35,14 +35,7 @@ _Make = Callable[[GuardSite, Operation, Mapping[str, Interval]], Iterable[Operan
 
 @dataclass(frozen=True)
 class Guarded:
-    """A model with guards.
-
-    Attributes:
-        model: The model.
-        guards: Its guards, in the order of the graph.
-        tensors: The tensor that each limits.
-        assessment: What is proved of it.
-    """
+    """A model with guards."""
 
     model: onnx.ModelProto
     guards: Sequence[OperandGuard]

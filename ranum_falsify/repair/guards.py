@@ -152,15 +152,7 @@ def _rounded(number: float, dtype: torch.dtype, *, up: bool) -> float:
 def guards_of(
     site: GuardSite, op: Operation, conditions: Sequence[Constraint], bounds: Mapping[str, Interval], *, is_clip: bool
 ) -> Iterator[OperandGuard]:
-    """Yield the guards that conditions on single operands ask for.
-
-    Args:
-        site: The node.
-        op: An operation that it stands for.
-        conditions: Those that are open.
-        bounds: Bounds of its operands.
-        is_clip: Whether they are written as clips.
-    """
+    """Yield the guards that conditions on single operands ask for."""
     stated = {name: found for name, found in _ranges(op, conditions, bounds).items() if _index(op, name) is not None}
     raised = {condition.raised_by for condition in conditions if hasattr(op, condition.raised_by)}
     if not stated:

@@ -35,14 +35,7 @@ _LEAST_WAVE = 64
 
 
 def draw_values(rng: np.random.Generator, variable: InputVariable, known: np.ndarray | None, number: int) -> np.ndarray:
-    """Return values of one input: any of the box, waves, ends, numbers of any order, or near those in the file.
-
-    Args:
-        rng: Where random numbers come from.
-        variable: The input and its box.
-        known: Its numbers in the file, if it has any.
-        number: How many inputs were drawn before.
-    """
+    """Return values of one input: any of the box, waves, ends, numbers of any order, or near those in the file."""
     if variable.dtype.kind == "b":
         flags: np.ndarray = (rng.random(variable.shape) < 0.5) & variable.upper | variable.lower
         return flags
@@ -96,14 +89,7 @@ def _waves(rng: np.random.Generator, shape: Sequence[int]) -> np.ndarray:
 
 
 def draw_numbers(rng: np.random.Generator, draw: Draw, details: TensorDetails, *, is_normal: bool) -> np.ndarray:
-    """Return numbers as a random operator draws them.
-
-    Args:
-        rng: Where random numbers come from.
-        draw: The range of the operator's draws.
-        details: Their shape and type.
-        is_normal: Whether they are normal, else uniform.
-    """
+    """Return numbers as a random operator draws them."""
     share = rng.random(details.shape)
     if is_normal:
         share = np.clip(0.5 + rng.standard_normal(details.shape) / (2 * DEVIATIONS), 0, 1)

@@ -62,13 +62,7 @@ class _Proposal:
 
 
 class Repairing:
-    """The search for repairs of one model.
-
-    Args:
-        subject: The model and its property.
-        config: What is asked for.
-        progress: Called now and then with how far the work has got.
-    """
+    """The search for repairs of one model."""
 
     def __init__(self, subject: RepairSubject, config: FixConfig, progress: Callable[[Progress], None]) -> None:
         self._subject = subject

@@ -16,13 +16,7 @@ from ranum_falsify.rewrite.model import to_proto
 
 @dataclass(frozen=True)
 class Rewritten:
-    """A model in other operators.
-
-    Attributes:
-        model: The model.
-        steps: The passes that made it, in order, each with the model that it left.
-        assessment: What is proved of it.
-    """
+    """A model in other operators."""
 
     model: onnx.ModelProto
     steps: Sequence[tuple[str, onnx.ModelProto]]
@@ -33,10 +27,6 @@ def find_rewrites(subject: RepairSubject, wanted: Collection[str]) -> Rewritten 
     """Return the model in which the fewest operators are open, None where there is nothing to rewrite.
 
     A pass stays if fewer operators are open after it; where none alone helps, all of them together do.
-
-    Args:
-        subject: The model and its property.
-        wanted: The open operators that are to be repaired.
 
     Raises:
         OutOfTime: The time is up.

@@ -34,11 +34,6 @@ class Applied:
 def apply_pass(call: PassCall, model: ir.Model, state: Mapping[str, Any] = MappingProxyType({})) -> Applied:
     """Run a pass on a copy of a model.
 
-    Args:
-        call: The pass.
-        model: The model.
-        state: What analyses found, by the name of the pass.
-
     Raises:
         TransformError: The pass itself fails.
     """

@@ -21,12 +21,7 @@ from ranum_falsify.rewrite.rewrite import AnalysisPass, Rewrite
 
 @dataclass(frozen=True)
 class PassCall:
-    """A pass as a user asks for it.
-
-    Attributes:
-        spec: The pass.
-        text: Its name, and its argument.
-    """
+    """A pass as a user asks for it."""
 
     spec: PassSpec
     text: str

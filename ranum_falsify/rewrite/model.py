@@ -6,7 +6,6 @@ import copy
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import count
 from pathlib import Path
 
 import onnx
@@ -17,7 +16,7 @@ from ranum_falsify.errors import ModelError, SaveError, reason_of
 from ranum_falsify.network import Graph
 from ranum_falsify.network.functions import first_line
 from ranum_falsify.network.model_file import check_external_data, describe_wrong, model_bytes
-from ranum_falsify.network.naming import tensor_name
+from ranum_falsify.network.naming import UniqueNames, tensor_name
 from ranum_falsify.network.nesting import name_of, nested_nodes
 from ranum_falsify.network.resource_limits import TOO_MUCH_MEMORY
 from ranum_falsify.saving import save_together
@@ -50,10 +49,6 @@ def read_model(path: Path) -> ir.Model:
 
 def from_proto(proto: onnx.ModelProto, name: str) -> ir.Model:
     """Return a model in memory, its nodes in topological order.
-
-    Args:
-        proto: The model.
-        name: What errors call it.
 
     Raises:
         ModelError: It is broken.
@@ -99,11 +94,6 @@ def write_model(model: ir.Model, path: Path, beside: Mapping[Path, bytes] | None
     """Write a model whole or not at all.
 
     Tensors go into one file beside it where some were external, or where one message cannot hold them all.
-
-    Args:
-        model: The model.
-        path: Where it goes.
-        beside: Files that belong to it.
 
     Raises:
         SaveError: It cannot be written.
@@ -169,6 +159,12 @@ def all_outputs(model: ir.Model) -> list[ir.Value]:
     return [value for node in all_nodes(model) for value in node.outputs]
 
 
+def given_tensors(model: ir.Model) -> Iterator[ir.Value]:
+    """Yield the inputs and the initializers of a model, its subgraphs included."""
+    for graph in model.graphs():
+        yield from (*graph.inputs, *graph.initializers.values())
+
+
 def tell_apart(model: ir.Model, known: Iterable[ir.Value]) -> None:
     """Rename new tensors that have the name of another one.
 
@@ -181,40 +177,25 @@ def tell_apart(model: ir.Model, known: Iterable[ir.Value]) -> None:
     """
     old = {id(value) for value in known}
     outputs = all_outputs(model)
-    taken = {value.name for graph in model.graphs() for value in (*graph.inputs, *graph.initializers.values())}
-    taken |= {value.name for value in outputs if id(value) in old or value.is_graph_output()}
+    kept = (value for value in outputs if id(value) in old or value.is_graph_output())
+    taken = UniqueNames(value.name or "" for value in (*given_tensors(model), *kept))
     for value in outputs:
         if id(value) in old or value.is_graph_output() or not value.name:
             continue
-        if value.name in taken:
-            value.name = next(name for n in count(2) if (name := f"{value.name}_{n}") not in taken)
-        taken.add(value.name)
+        value.name = taken.take(value.name)
 
 
 class NodeNames:
-    """The names of a model's nodes, those that are given included.
-
-    Args:
-        nodes: The nodes that the model has.
-    """
+    """The names of a model's nodes, those that are given included."""
 
     def __init__(self, nodes: Iterable[ir.Node]) -> None:
-        self._taken = {node.name for node in nodes}
+        self._names = UniqueNames(node.name or "" for node in nodes)
 
     def name(self, made: Iterable[ir.Node], root: str) -> None:
         """Name new nodes after the one that they replace."""
         for node in made:
             if not node.name:
-                node.name = self._fresh(f"{root}/{node.op_type}")
-
-    def _fresh(self, name: str) -> str:
-        found = name
-        for number in count(2):
-            if found not in self._taken:
-                break
-            found = f"{name}_{number}"
-        self._taken.add(found)
-        return found
+                node.name = self._names.take(f"{root}/{node.op_type}")
 
 
 def name_nodes(graph: Graph) -> onnx.ModelProto:

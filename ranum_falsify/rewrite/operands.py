@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import ml_dtypes
@@ -73,26 +72,11 @@ WIDE_FLOATS = (ir.DataType.FLOAT, ir.DataType.DOUBLE)
 NARROW_FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
 
 
-@dataclass(frozen=True)
-class FloatLimits:
-    """What numbers an element type has.
-
-    Attributes:
-        greatest: The greatest finite one.
-        least_normal: The least positive one that is not denormal.
-        epsilon: How far the next one above 1 is.
-    """
-
-    greatest: float
-    least_normal: float
-    epsilon: float
-
-
-def limits_of(dtype: ir.DataType) -> FloatLimits:
-    """Return what numbers an element type of floats has."""
+def limits_of(dtype: ir.DataType) -> tuple[float, float, float]:
+    """Return the greatest float of an element type, the least normal one, and how far the next one above 1 is."""
     finfo: Any = ml_dtypes.finfo
     info = finfo(dtype.numpy())
-    return FloatLimits(float(info.max), float(info.smallest_normal), float(info.eps))
+    return float(info.max), float(info.smallest_normal), float(info.eps)
 
 
 def opset_at(context: Any) -> int:
@@ -141,6 +125,16 @@ def rank_of(value: ir.Value) -> int:
     if value.shape is None:
         raise RefusedError(f"the rank of {value.name!r} is not known; give the model shapes")
     return len(value.shape)
+
+
+def check_images(value: ir.Value) -> None:
+    """Check that an operand has spatial axes, after those of the batch and the channels.
+
+    Raises:
+        RefusedError: It has none, or its rank is not known.
+    """
+    if rank_of(value) < 3:
+        raise RefusedError("its images have no axis")
 
 
 def length_of(value: ir.Value, axis: int) -> int:

@@ -44,13 +44,7 @@ class RefusedError(Exception):
 
 @dataclass(frozen=True)
 class Refusal:
-    """A node that a pass left as it is.
-
-    Attributes:
-        node: Its name.
-        op_type: Its operator.
-        reason: What the pass needs and the node does not have.
-    """
+    """A node that a pass left as it is."""
 
     node: str
     op_type: str

@@ -17,7 +17,7 @@ from ranum_falsify.rewrite.checks.difference import DifferenceQuestion, Judgemen
 from ranum_falsify.rewrite.checks.drawing import make_samples
 from ranum_falsify.rewrite.checks.joining import Numbering
 from ranum_falsify.rewrite.checks.runs import LEVELS, Runs, WeightFile
-from ranum_falsify.rewrite.checks.samples import Limits, Sample, Sampled, compare_on_samples
+from ranum_falsify.rewrite.checks.samples import Sample, Sampled, compare_on_samples
 from ranum_falsify.rewrite.checks.structure import passes_checker, structure_faults
 from ranum_falsify.rewrite.config import TransformConfig
 from ranum_falsify.rewrite.outcome import PassReport, PostconditionError, Transformed, VerificationError
@@ -79,14 +79,7 @@ def _check_metrics(calls: Sequence[PassCall], config: TransformConfig) -> None:
 
 
 class Verification:
-    """A model on its way through passes, and its runs on samples.
-
-    Attributes:
-        model: The model so far.
-        reports: What each pass did.
-        notices: What to know of the verification as a whole.
-        state: What analyses found, by the name of the pass.
-    """
+    """A model on its way through passes, and its runs on samples."""
 
     def __init__(self, model: ir.Model, config: TransformConfig, folder: Path) -> None:
         self.model = model
@@ -188,8 +181,7 @@ class Verification:
             drawn = make_samples(self.model, self._config, self._runs)
             self._samples, self._typical = drawn.samples, drawn.typical
             self.notices += drawn.notices
-        limits = Limits(self._config.tolerance, self._config.metrics)
-        sampled = compare_on_samples(self._runs, runs, self._samples, call.spec.guarantee, limits)
+        sampled = compare_on_samples(self._runs, runs, self._samples, call.spec.guarantee, self._config)
         if sampled.fault is not None:
             raise VerificationError(sampled.fault.what, sampled.fault.inputs)
         if not sampled.compared:
@@ -219,11 +211,10 @@ class Verification:
         """
         assert self._typical is not None
         config, guarantee = self._config, call.spec.guarantee
-        limits = Limits(config.tolerance, config.metrics)
 
         def judge(inputs: Mapping[str, np.ndarray]) -> Judgement:
             # What seems to differ may be both NaN, or where the old model is not exact itself.
-            found = compare_on_samples(self._runs, runs, [Sample(None, inputs, {})], guarantee, limits)
+            found = compare_on_samples(self._runs, runs, [Sample(None, inputs, {})], guarantee, config)
             self._note(f"{call.text}: {notice}" for notice in found.notices)
             before, after = self._runs.run(inputs).levels, runs.run(inputs).levels
             apart = (distance_of(before[level].outputs, after[level].outputs, config.tolerance) for level in LEVELS)

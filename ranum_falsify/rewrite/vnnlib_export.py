@@ -21,8 +21,8 @@ from ranum_falsify.errors import PropertyError
 from ranum_falsify.network import Graph
 from ranum_falsify.network.naming import UniqueNames, tensor_name
 from ranum_falsify.network.tensors import is_floating, torch_dtype
-from ranum_falsify.properties.formula.formula import Comparison, Formula, Junction
-from ranum_falsify.properties.formula.terms import NetworkCall, Output, Term
+from ranum_falsify.properties.formula.formula import Formula, walk
+from ranum_falsify.properties.formula.terms import NetworkCall, Output
 from ranum_falsify.properties.problem.problem import InputVariable, Problem
 from ranum_falsify.properties.problem.scalars import Quantity
 from ranum_falsify.properties.problem.targets import Target, targets_of
@@ -159,23 +159,7 @@ def _outputs(graph: Graph, indices: set[int]) -> Iterator[tuple[int, Operation]]
 
 def _compared_outputs(formulas: Sequence[Formula]) -> set[int]:
     """Return the outputs that formulas compare."""
-    found: set[int] = set()
-    pending: list[Formula | Term] = list(formulas)
-    seen: set[int] = set()
-    while pending:
-        item = pending.pop()
-        if id(item) in seen:
-            continue
-        seen.add(id(item))
-        if isinstance(item, Junction):
-            pending += item.parts
-        elif isinstance(item, Comparison):
-            pending += [item.left, item.right]
-        elif isinstance(item, Output):
-            found.add(item.index)
-        elif isinstance(item, Term):
-            pending += item.operands
-    return found
+    return {part.index for part in walk(formulas) if isinstance(part, Output)}
 
 
 # operators ------------------------------------------------------------------------------------------------------------

@@ -39,12 +39,7 @@ class _Found:
 
 
 def check(runtime: str, version: str) -> Record:
-    """Run samples of every function on an installed runtime; return the results outside the records of all families.
-
-    Args:
-        runtime: The runtime.
-        version: Its version.
-    """
+    """Run samples of every function on an installed runtime; return the results outside the records of all families."""
     found = _Found()
     for subject in SUBJECTS:
         for dtype in (torch.float32, torch.float16, torch.float64):

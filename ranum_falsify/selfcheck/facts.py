@@ -24,9 +24,6 @@ def updates_statistics(session_of: SessionOf) -> bool:
     """Tell whether float32 rows are normalised as in two passes, or by Welford's updates of one number after another.
 
     Rows of nearly equal numbers, on which any other way of computing the variance gives greater results.
-
-    Args:
-        session_of: How to load a model.
     """
     rng = np.random.default_rng(0)
     return all(_stays(op_type, n, session_of, rng) for op_type in ("LayerNormalization", "Skip") for n in _LENGTHS)
@@ -72,9 +69,6 @@ def rounds_half_sums(session_of: SessionOf) -> bool:
     """Tell whether a library rounds sums of products in half precision on the way, in some kernel.
 
     Sums that are rounded once stray by half a unit in the last place at most.
-
-    Args:
-        session_of: How to load a model.
     """
     return any(_strays(op_type, dtype, session_of) for op_type in _SHAPES for dtype in ("float16", "bfloat16"))
 

@@ -80,14 +80,7 @@ _SPAN_SHARE = 0.1
 
 @dataclass(frozen=True)
 class Question:
-    """An operator that is not proved.
-
-    Attributes:
-        network: Name of its network.
-        call: The application of the network.
-        op: The operator.
-        targets: Its conditions.
-    """
+    """An operator that is not proved."""
 
     network: str
     call: NetworkCall
@@ -102,13 +95,7 @@ class Question:
 
 @dataclass(frozen=True)
 class Attempt:
-    """One search for a unit test.
-
-    Attributes:
-        seed: Its seed.
-        test: What it found, if anything.
-        seconds: How long it took, the span included.
-    """
+    """One search for a unit test."""
 
     seed: int
     test: UnitTest | None
@@ -193,11 +180,7 @@ class TestMaker(Holder):
         return {name: ranges[variable] for name, variable in names if variable is not None}
 
     def runs_of(self, question: Question) -> Iterator[Attempt]:
-        """Make the unit tests of one operator; yield each as soon as it is made, so that none needs to wait in memory.
-
-        Args:
-            question: The operator.
-        """
+        """Make the unit tests of one operator; yield each as soon as it is made, so that none waits in memory."""
         for seed in range(self._config.seed, self._config.seed + self._config.runs):
             began = time.monotonic()
             test = self.make_test(question, seed, self._config.timeout)

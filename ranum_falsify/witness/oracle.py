@@ -88,10 +88,6 @@ class Oracle(Holder):
 
         They are not finite on the trigger's inputs, and on inputs beside them: kernels of processors differ by some
         units in the last place, and a test must not hang on these.
-
-        Args:
-            call: The application of the network.
-            trigger: The inputs.
         """
         if trigger.kind in ("error", "crash") or not runs_as_written(call.graph):
             return ()

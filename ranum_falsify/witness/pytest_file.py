@@ -61,13 +61,7 @@ class Case:
 
 
 def pytest_file(property_name: str, operators: Sequence[CheckedOperator], cases: Sequence[Case]) -> str:
-    """Return the source text of a pytest file.
-
-    Args:
-        property_name: Name of the property that the tests are about.
-        operators: The operators, each once.
-        cases: The tests.
-    """
+    """Return the source text of a pytest file."""
     rows = [f"    {operator.label!r}: {_operator(operator)},\n" for operator in operators]
     tests = [f"    {_case(case)},\n" for case in cases]
     title = escape(property_name).replace("\\", r"\\").replace('"', r"\"")

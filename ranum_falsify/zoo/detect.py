@@ -35,10 +35,6 @@ _PART = 0.125
 def draw_plausible_inputs(architecture: Architecture, seed: int = 0) -> dict[str, np.ndarray]:
     """Return inputs on which no program should fail: floats drawn near the middle of their range, integers anywhere.
 
-    Args:
-        architecture: The model that takes the inputs.
-        seed: Seed of the random numbers.
-
     Returns:
         An array of its shape and dtype for each input.
     """
@@ -164,12 +160,7 @@ class Analysis:
 
 @dataclass(frozen=True, kw_only=True)
 class Detection:
-    """A model and its repaired twin, both analysed.
-
-    Attributes:
-        faulty: The model as in the program.
-        repaired: The twin.
-    """
+    """A model and its repaired twin, both analysed."""
 
     faulty: Analysis
     repaired: Analysis

@@ -80,12 +80,7 @@ class DefectRuns:
 
 
 class TrainingBench:
-    """A model of the zoo, ready to be trained; conversions are made once for all seeds and defects.
-
-    Args:
-        model: The model.
-        level: What counts.
-    """
+    """A model of the zoo, ready to be trained; conversions are made once for all seeds and defects."""
 
     def __init__(self, model: ZooModel, level: Level) -> None:
         self.model = model
@@ -172,12 +167,7 @@ class TrainingBench:
         return weights, [_uniform(d.box, generator) if d.name in given else None for d in task.data]
 
     def draw_weights(self, task: TrainingTask, seed: int) -> list[np.ndarray]:
-        """Return the program's own initial weights.
-
-        Args:
-            task: A task of this model.
-            seed: Seed of those that are drawn.
-        """
+        """Return the program's own initial weights."""
         initializers = self.model.architecture(seed=seed).model.graph.initializer
         arrays = {x.name: x for x in initializers}
         return [numpy_helper.to_array(arrays[name]).copy() for name in task.weights]

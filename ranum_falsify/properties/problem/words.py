@@ -55,11 +55,6 @@ def pair(first: Any, second: Any, source: Any) -> list[tuple[Any, Any]]:
 def check_free(expression: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Graph, Trainable]:
     """Return the network of `free(N, "W", loss=loss("cost"))`, and what is said about its training.
 
-    Args:
-        expression: The call, for messages.
-        args: Its arguments.
-        kwargs: Its keyword arguments.
-
     Raises:
         PropertyError: It is written otherwise.
     """

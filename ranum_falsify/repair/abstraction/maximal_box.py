@@ -57,12 +57,7 @@ _LAYOUTS = 12
 
 @dataclass(frozen=True, eq=False)
 class ProvedBox:
-    """Ranges within which the proof holds.
-
-    Attributes:
-        ranges: Bounds of the tensors that may be narrowed.
-        score: The greater, the better.
-    """
+    """Ranges within which the proof holds."""
 
     ranges: Ranges
     score: float
@@ -258,13 +253,7 @@ class BoxExpansion:
 
 
 class _Release:
-    """Gives the tensors of an anchor their original ranges back, one after another.
-
-    Args:
-        whole: The original ranges, in topological order.
-        holds: Tells whether the proof holds.
-        backward: Whether the last tensors come first.
-    """
+    """Gives the tensors of an anchor their original ranges back, one after another."""
 
     def __init__(self, whole: Ranges, holds: Callable[[Ranges], bool], *, backward: bool) -> None:
         self._whole = whole

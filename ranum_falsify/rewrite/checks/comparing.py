@@ -186,12 +186,7 @@ _Pair = tuple[Mapping[str, np.ndarray], Mapping[str, np.ndarray]]
 
 
 def metric_faults(pairs: Sequence[_Pair], limits: Mapping[str, tuple[float, float]]) -> list[str]:
-    """Return which metrics are out of their limits, in one line each.
-
-    Args:
-        pairs: Expected and actual outputs of each sample.
-        limits: Least and greatest value by metric.
-    """
+    """Return which metrics are out of their limits, in one line each."""
     faults = []
     for name, (least, greatest) in limits.items():
         for output in pairs[0][0]:

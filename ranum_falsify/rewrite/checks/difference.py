@@ -245,10 +245,6 @@ def decide(question: DifferenceQuestion, judge: _Judge) -> Decision:
     """Prove that two models differ by no more than they may in a box, and that no new operator receives invalid input.
 
     What is not proved is searched for an input at which it is not so.
-
-    Args:
-        question: What is asked.
-        judge: Runs both models on an input that the search found.
     """
     if question.obstacle:
         return Decision(f"not searched ({question.obstacle})")

@@ -53,11 +53,6 @@ class Drawn:
 def make_samples(model: ir.Model, config: TransformConfig, runs: Runs) -> Drawn:
     """Return the samples of a model: the references first.
 
-    Args:
-        model: The model before the first pass.
-        config: What is asked for.
-        runs: Its runs.
-
     Raises:
         TransformError: There are none, references do not fit, or the model draws random numbers.
     """

@@ -251,13 +251,7 @@ class Joined:
 
 
 def join(old: ir.Model, new: ir.Model, numbering: Numbering | None = None) -> Joined:
-    """Return two models with the same inputs and outputs as one.
-
-    Args:
-        old: The one.
-        new: The other.
-        numbering: What has numbered tensors of theirs, which takes long for large weights.
-    """
+    """Return two models with the same inputs and outputs as one."""
     before, after = without_functions(old), without_functions(new)
     same = _same_tensors(before, after, numbering or Numbering())
     joined, other = (

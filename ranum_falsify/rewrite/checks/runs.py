@@ -30,11 +30,7 @@ _NARROW = (TensorProto.FLOAT, TensorProto.FLOAT16)
 
 
 class WideModel:
-    """A model that PyTorch evaluates in double precision, if it can.
-
-    Args:
-        model: The model.
-    """
+    """A model that PyTorch evaluates in double precision, if it can."""
 
     def __init__(self, model: ir.Model) -> None:
         self._model = model
@@ -186,12 +182,7 @@ class LevelRun:
 
 @dataclass(frozen=True)
 class SampleRun:
-    """What one sample showed.
-
-    Attributes:
-        levels: The same at each level.
-        seconds: How long it took a core.
-    """
+    """What one sample showed."""
 
     levels: Mapping[Level, LevelRun]
     seconds: float = 0.0

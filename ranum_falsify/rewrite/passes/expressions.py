@@ -14,7 +14,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ranum_falsify.rewrite.operands import axes_of, constant_array, integer_attribute, new_node
-from ranum_falsify.rewrite.rewrite import Op, RefusedError, is_standard, operand
+from ranum_falsify.rewrite.rewrite import Op, Plan, RefusedError, is_standard, operand
 
 WIDTHS = {ir.DataType.FLOAT16: 1, ir.DataType.FLOAT: 2, ir.DataType.DOUBLE: 3}
 """Element types that stable forms exist for, the narrowest first."""
@@ -242,6 +242,10 @@ class Reduction:
     axes: Sequence[int]
     keepdims: bool
 
+    def is_along(self, other: Reduction) -> bool:
+        """Tell whether it treats the same axes as another in the same way."""
+        return list(self.axes) == list(other.axes) and self.keepdims == other.keepdims
+
 
 def reduction(node: ir.Node, x: ir.Value | None = None) -> Reduction:
     """Return what a reduction reduces.
@@ -252,12 +256,12 @@ def reduction(node: ir.Node, x: ir.Value | None = None) -> Reduction:
     return Reduction(operand(node, 0) if x is None else x, axes_of(node), bool(integer_attribute(node, "keepdims", 1)))
 
 
-def squares_of(value: ir.Value) -> Reduction | None:
-    """Return x of the sum of the squares of x."""
-    node = made_by(value, "ReduceSum", "ReduceSumSquare")
+def squares_of(value: ir.Value, *op_types: str) -> Reduction | None:
+    """Return x of the sum of the squares of x, or of another reduction of them."""
+    node = made_by(value, *op_types or ("ReduceSum", "ReduceSumSquare"))
     if node is None:
         return None
-    x = square_of(operand(node, 0)) if node.op_type == "ReduceSum" else operand(node, 0)
+    x = operand(node, 0) if node.op_type == "ReduceSumSquare" else square_of(operand(node, 0))
     return None if x is None else reduction(node, x)
 
 
@@ -298,6 +302,15 @@ class Wrapped:
         for node in reversed(self.moves):
             value = new_node(op, node.op_type, value, *node.inputs[1:], **dict(node.attributes))
         return value
+
+    def around(self, plan: Plan, dtype: ir.DataType) -> Plan:
+        """Return how to move what is built in the widest element type, and to cast it to another."""
+
+        def build(op: Op) -> ir.Value:
+            moved = self.again(op, plan(op))
+            return moved if self.dtype == dtype else op.Cast(moved, to=dtype)
+
+        return build
 
 
 def unwrap(value: ir.Value, dtype: ir.DataType) -> Wrapped:

@@ -64,16 +64,8 @@ class LogReader:
             RefusedError: Its form is known, but not what the form needs.
         """
         wrapped = unwrap(value, dtype)
-        inner, wide = wrapped.inner, wrapped.dtype
-        plan = self._read_inner(inner, wide)
-        if plan is None or (not wrapped.moves and wide == dtype):
-            return plan
-
-        def build(op: Op) -> ir.Value:
-            moved = wrapped.again(op, plan(op))
-            return moved if wide == dtype else op.Cast(moved, to=dtype)
-
-        return build
+        plan = self._read_inner(wrapped.inner, wrapped.dtype)
+        return None if plan is None else wrapped.around(plan, dtype)
 
     def read_constant(self, value: ir.Value, dtype: ir.DataType) -> Plan | None:
         """Return how to build the logarithm of a constant, None if that is no finite number."""

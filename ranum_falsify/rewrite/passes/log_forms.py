@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from ranum_falsify.rewrite.operands import (
 from ranum_falsify.rewrite.passes.blocks import reduced
 from ranum_falsify.rewrite.passes.expressions import (
     WIDTHS,
+    SumTerms,
     made_by,
     read_sum,
     reduction,
@@ -71,12 +73,17 @@ def softmax(reader: LogReader, value: ir.Value, dtype: ir.DataType) -> Plan | No
 
 def sigmoid(reader: LogReader, value: ir.Value, dtype: ir.DataType) -> Plan | None:
     """Read log(sigmoid(x)) = -softplus(-x)."""
+    return _log_sigmoid(value, dtype, 1)
+
+
+def _log_sigmoid(value: ir.Value, dtype: ir.DataType, factor: int) -> Plan | None:
+    """Read the sigmoid of x as the logarithm of that of a multiple of x."""
     found = sigmoid_of(value)
     if found is None:
         return None
     z, sign = found
     x = leaf(z, dtype)
-    return lambda op: op.Neg(softplus(op, times(op, x(op), -sign, dtype), dtype))
+    return lambda op: op.Neg(softplus(op, times(op, x(op), -factor * sign, dtype), dtype))
 
 
 def exponential(reader: LogReader, value: ir.Value, dtype: ir.DataType) -> Plan | None:
@@ -87,7 +94,7 @@ def exponential(reader: LogReader, value: ir.Value, dtype: ir.DataType) -> Plan 
 
 def one_minus_sigmoid(reader: LogReader, value: ir.Value, dtype: ir.DataType) -> Plan | None:
     """Read log(1 - sigmoid(x)) = -softplus(x)."""
-    return _complement(reader, value, dtype, _log_one_minus_sigmoid)
+    return _complement(reader, value, dtype, lambda _, inner, wide: _log_sigmoid(inner, wide, -1))
 
 
 def one_minus_softmax(reader: LogReader, value: ir.Value, dtype: ir.DataType) -> Plan | None:
@@ -112,23 +119,9 @@ def _complement(reader: LogReader, value: ir.Value, dtype: ir.DataType, of: Any)
     if inner is None:
         return None
     total.check_shape()
-
-    def moved(op: Op) -> ir.Value:
-        made = wrapped.again(op, inner(op))
-        return made if wrapped.dtype == dtype else op.Cast(made, to=dtype)
-
     upper, lower = (None if limit is None else 1 - limit for limit in (least, greatest))
-    kept = between(moved, lower, upper, dtype)
+    kept = between(wrapped.around(inner, dtype), lower, upper, dtype)
     return kept if kept is None or total.constant == 1 else reader.shift(kept, total.constant - 1, dtype)
-
-
-def _log_one_minus_sigmoid(reader: LogReader, value: ir.Value, dtype: ir.DataType) -> Plan | None:
-    found = sigmoid_of(value)
-    if found is None:
-        return None
-    z, sign = found
-    x = leaf(z, dtype)
-    return lambda op: op.Neg(softplus(op, times(op, x(op), sign, dtype), dtype))
 
 
 def _log_one_minus_softmax(reader: LogReader, value: ir.Value, dtype: ir.DataType) -> Plan | None:
@@ -198,11 +191,8 @@ def normal_distribution(reader: LogReader, value: ir.Value, dtype: ir.DataType) 
     Below 0 that is log(erfc(-z)), above it log(2 - erfc(z)).
     """
     total = read_sum(value)
-    if len(total.plus) + len(total.minus) != 1 or total.constant != 1:
-        return None
-    sign = 1 if total.plus else -1
-    node = made_by([*total.plus, *total.minus][0], "Erf")
-    if node is None:
+    sign, node = _only_term(total, "Erf")
+    if node is None or total.constant != 1:
         return None
     total.check_shape()
     if dtype == ir.DataType.DOUBLE:
@@ -221,6 +211,12 @@ def normal_distribution(reader: LogReader, value: ir.Value, dtype: ir.DataType) 
         return op.Where(op.Less(z, number(op, 0, dtype)), tail, op.Log(rest))
 
     return build
+
+
+def _only_term(total: SumTerms, op_type: str) -> tuple[int, ir.Node | None]:
+    """Return the sign of the only tensor in a sum, and the node of an operator that makes it."""
+    terms = [*total.plus, *total.minus]
+    return 1 if total.plus else -1, made_by(terms[0], op_type) if len(terms) == 1 else None
 
 
 def one_plus_exponential(reader: LogReader, value: ir.Value, dtype: ir.DataType) -> Plan | None:
@@ -249,10 +245,7 @@ def one_minus_exponential(reader: LogReader, value: ir.Value, dtype: ir.DataType
     Far below 0, both terms of the latter are as large as their sum, which is -softplus(x - log(1 - exp(x))) there.
     """
     total = read_sum(value)
-    if len(total.plus) + len(total.minus) != 1:
-        return None
-    sign = 1 if total.plus else -1
-    node = made_by([*total.plus, *total.minus][0], "Exp")
+    sign, node = _only_term(total, "Exp")
     if node is None or total.constant != -sign:
         return None
     total.check_shape()
@@ -328,12 +321,7 @@ def sum_of_tensors(reader: LogReader, value: ir.Value, dtype: ir.DataType) -> Pl
     total.check_shape()
 
     def build(op: Op) -> ir.Value:
-        made = None
-        for plan in plans:
-            assert plan is not None
-            made = plan(op) if made is None else log_add_exp(op, made, plan(op), dtype)
-        assert made is not None
-        return made
+        return reduce(lambda made, one: log_add_exp(op, made, one, dtype), (plan(op) for plan in plans if plan))
 
     return build if not total.constant else reader.shift(build, total.constant, dtype)
 

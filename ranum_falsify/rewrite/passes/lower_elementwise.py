@@ -283,9 +283,9 @@ class LowerDivision(Lowering):
         """Check that the reciprocals are as exact as floats can be."""
         dtype = element_type(node)
         reciprocals = self._reciprocals(node)
-        limits = limits_of(dtype)
+        greatest, least_normal, _ = limits_of(dtype)
         size = np.abs(reciprocals)
-        if not ((size >= limits.least_normal) & (size <= limits.greatest)).all():
+        if not ((size >= least_normal) & (size <= greatest)).all():
             raise RefusedError(f"a reciprocal of its divisor is no normal number of {dtype.name.lower()}")
 
     def _lower(self, op: Op, node: ir.Node, x: ir.Value) -> Any:

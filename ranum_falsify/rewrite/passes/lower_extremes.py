@@ -57,9 +57,9 @@ class LowerClip(Lowering):
         least, most = self._bounds(node, dtype)
         if not least <= most:
             raise RefusedError(f"its bounds are {least:g} and {most:g}; the first must not be above the second")
-        limits = limits_of(dtype)
+        greatest, _, epsilon = limits_of(dtype)
         # Half the distance between the greatest floats: what is smaller changes none of them.
-        limit = limits.greatest * limits.epsilon / 4
+        limit = greatest * epsilon / 4
         for bound in (least, most):
             _check_kept(np.array(bound), dtype)
             if math.isfinite(bound) and abs(bound) >= limit:
@@ -77,7 +77,7 @@ class LowerClip(Lowering):
 
     def _bounds(self, node: ir.Node, dtype: ir.DataType) -> tuple[float, float]:
         """Return the bounds, infinite where they bound no finite number."""
-        most_finite = limits_of(dtype).greatest
+        most_finite, *_ = limits_of(dtype)
         least, most = -math.inf, math.inf
         if self.opset < _BOUNDS_ARE_INPUTS:
             least, most = float_attribute(node, "min", least), float_attribute(node, "max", most)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -35,7 +34,7 @@ from ranum_falsify.rewrite.registry import register
 from ranum_falsify.rewrite.rewrite import Lowering, Op, RefusedError
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Window:
     """What a kernel covers along an axis: its place k, at window i, is element `i * stride + k * dilation - begin`.
 
@@ -91,11 +90,7 @@ def spatial_windows(node: ir.Node, lengths: Sequence[int], kernel: Sequence[int]
     Raises:
         RefusedError: There are none, or the padding is said in a way that is none.
     """
-    rank = len(lengths)
-    if len(kernel) != rank:
-        raise RefusedError(f"its kernel has {len(kernel)} axes, its images have {rank}")
-    strides = integers_attribute(node, "strides", [1] * rank)
-    dilations = integers_attribute(node, "dilations", [1] * rank)
+    strides, dilations = _steps(node, lengths, kernel)
     spans = [(size - 1) * dilation + 1 for size, dilation in zip(kernel, dilations, strict=True)]
     if spans != list(kernel) and text_attribute(node, "auto_pad", "NOTSET").startswith("SAME"):
         raise RefusedError("it has dilations and auto_pad, which runtimes read differently; give pads")
@@ -109,17 +104,7 @@ def spatial_windows(node: ir.Node, lengths: Sequence[int], kernel: Sequence[int]
             count -= 1  # a window that starts in the padding at the end is none
         if count < 1:
             raise RefusedError("its kernel is larger than its images")
-        windows.append(
-            Window(
-                length=lengths[axis],
-                count=count,
-                kernel=kernel[axis],
-                stride=stride,
-                dilation=dilations[axis],
-                begin=begin,
-                end=end,
-            )
-        )
+        windows.append(Window(lengths[axis], count, kernel[axis], stride, dilations[axis], begin, end))
     return windows
 
 
@@ -132,10 +117,7 @@ def transposed_windows(node: ir.Node, lengths: Sequence[int], kernel: Sequence[i
     rank = len(lengths)
     if text_attribute(node, "auto_pad", "NOTSET") != "NOTSET" or "output_shape" in node.attributes:
         raise RefusedError("its padding is not explicit")
-    if len(kernel) != rank:
-        raise RefusedError(f"its kernel has {len(kernel)} axes, its images have {rank}")
-    strides = integers_attribute(node, "strides", [1] * rank)
-    dilations = integers_attribute(node, "dilations", [1] * rank)
+    strides, dilations = _steps(node, lengths, kernel)
     pads = integers_attribute(node, "pads", [0] * (2 * rank))
     more = integers_attribute(node, "output_padding", [0] * rank)
     windows = []
@@ -144,19 +126,17 @@ def transposed_windows(node: ir.Node, lengths: Sequence[int], kernel: Sequence[i
         count = (length - 1) * strides[axis] + span + more[axis] - pads[axis] - pads[axis + rank]
         if count < 1:
             raise RefusedError("its padding leaves nothing")
-        windows.append(
-            Window(
-                length=length,
-                count=count,
-                kernel=kernel[axis],
-                stride=strides[axis],
-                dilation=dilations[axis],
-                begin=pads[axis],
-                end=pads[axis + rank],
-                is_transposed=True,
-            )
-        )
+        ends = pads[axis], pads[axis + rank]
+        windows.append(Window(length, count, kernel[axis], strides[axis], dilations[axis], *ends, is_transposed=True))
     return windows
+
+
+def _steps(node: ir.Node, lengths: Sequence[int], kernel: Sequence[int]) -> tuple[list[int], list[int]]:
+    """Return the strides and the dilations of a kernel."""
+    rank = len(lengths)
+    if len(kernel) != rank:
+        raise RefusedError(f"its kernel has {len(kernel)} axes, its images have {rank}")
+    return integers_attribute(node, "strides", [1] * rank), integers_attribute(node, "dilations", [1] * rank)
 
 
 def _padding(
@@ -262,6 +242,8 @@ class _Linear:
 class _Convolution(Lowering):
     """A convolution with constant weights, as a product with a matrix."""
 
+    _is_transposed = False
+
     def _accept(self, node: ir.Node, x: ir.Value) -> None:
         check_integers(self.opset)
         dtype_of(x, NARROW_FLOATS)
@@ -300,9 +282,28 @@ class _Convolution(Lowering):
             reshape_sizes([shape[0], columns], [*batch, (outputs, None), *((count, None) for count in counts)]),
         )
 
-    @abstractmethod
     def _linear(self, node: ir.Node, x: ir.Value) -> _Linear:
         """Return what a convolution computes, as a matrix and its windows."""
+        given = required_constant(optional(node, 1), "its weights are").astype(np.float64)
+        lengths = [length_of(x, axis) for axis in range(1, rank_of(x))]
+        groups, kernel = integer_attribute(node, "group", 1), list(given.shape[2:])
+        channels = given.shape[0] if self._is_transposed else given.shape[1] * groups
+        if channels != lengths[0]:
+            raise RefusedError(f"its weights have {channels} channels, its operand {lengths[0]}")
+        weights = _between_channels(given, groups)
+        if self._is_transposed:
+            return _Linear(weights, transposed_windows(node, lengths[1:], kernel))
+        return _Linear(weights.swapaxes(0, 1), spatial_windows(node, lengths[1:], kernel))
+
+
+def _between_channels(weights: np.ndarray, groups: int) -> np.ndarray:
+    """Return weights between all channels, 0 between those of different groups."""
+    rows, columns = weights.shape[0] // groups, weights.shape[1]
+    spread = np.zeros((weights.shape[0], columns * groups, *weights.shape[2:]))
+    for group in range(groups):
+        here = slice(group * rows, (group + 1) * rows)
+        spread[here, group * columns : (group + 1) * columns] = weights[here]
+    return spread
 
 
 _CONVOLUTION_NEEDS = (
@@ -316,20 +317,6 @@ _CONVOLUTION_NEEDS = (
 class LowerConv(_Convolution):
     """Conv becomes Reshape, MatMul with a matrix that has the weights wherever they are used, Add, Reshape."""
 
-    def _linear(self, node: ir.Node, x: ir.Value) -> _Linear:
-        weights = required_constant(optional(node, 1), "its weights are").astype(np.float64)
-        lengths = [length_of(x, axis) for axis in range(1, rank_of(x))]
-        groups, kernel = integer_attribute(node, "group", 1), list(weights.shape[2:])
-        if weights.shape[1] * groups != lengths[0]:
-            raise RefusedError(f"its weights have {weights.shape[1] * groups} channels, its operand {lengths[0]}")
-        outputs, inputs = weights.shape[0] // groups, weights.shape[1]
-        spread = np.zeros((lengths[0], weights.shape[0], *kernel))
-        for group in range(groups):
-            rows = slice(group * inputs, (group + 1) * inputs)
-            columns = slice(group * outputs, (group + 1) * outputs)
-            spread[rows, columns] = weights[columns].swapaxes(0, 1)
-        return _Linear(spread, spatial_windows(node, lengths[1:], kernel))
-
 
 @verify.tolerance
 @register(
@@ -341,15 +328,4 @@ class LowerConv(_Convolution):
 class LowerConvTranspose(_Convolution):
     """ConvTranspose becomes Reshape, MatMul with a matrix that has the weights wherever they are used, Add, Reshape."""
 
-    def _linear(self, node: ir.Node, x: ir.Value) -> _Linear:
-        weights = required_constant(optional(node, 1), "its weights are").astype(np.float64)
-        lengths = [length_of(x, axis) for axis in range(1, rank_of(x))]
-        groups, kernel = integer_attribute(node, "group", 1), list(weights.shape[2:])
-        if weights.shape[0] != lengths[0]:
-            raise RefusedError(f"its weights have {weights.shape[0]} channels, its operand {lengths[0]}")
-        inputs, outputs = weights.shape[0] // groups, weights.shape[1]
-        spread = np.zeros((lengths[0], outputs * groups, *kernel))
-        for group in range(groups):
-            rows = slice(group * inputs, (group + 1) * inputs)
-            spread[rows, group * outputs : (group + 1) * outputs] = weights[rows]
-        return _Linear(spread, transposed_windows(node, lengths[1:], kernel))
+    _is_transposed = True

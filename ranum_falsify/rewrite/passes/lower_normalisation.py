@@ -12,6 +12,7 @@ from ranum_falsify.rewrite import verify
 from ranum_falsify.rewrite.operands import (
     WIDE_FLOATS,
     axis_of,
+    check_images,
     check_integers,
     constant,
     constant_array,
@@ -202,8 +203,7 @@ class LowerInstanceNormalization(_Centred):
 
     def _accept(self, node: ir.Node, x: ir.Value) -> None:
         super()._accept(node, x)
-        if rank_of(x) < 3:
-            raise RefusedError("its images have no axis")
+        check_images(x)
         if any(value is not None and constant_array(value) is None for value in node.inputs[1:]):
             check_integers(self.opset)
 

@@ -13,6 +13,7 @@ from ranum_falsify.rewrite.operands import (
     FLOATS,
     NARROW_FLOATS,
     check_double,
+    check_images,
     check_shape,
     constant,
     dtype_of,
@@ -39,8 +40,7 @@ class _GlobalPool(Lowering):
 
     def _accept(self, node: ir.Node, x: ir.Value) -> None:
         dtype_of(x, FLOATS)
-        if rank_of(x) < 3:
-            raise RefusedError("its images have no axis")
+        check_images(x)
 
     def _lower(self, op: Op, node: ir.Node, x: ir.Value) -> Any:
         return reduced(op, self.reduction, self.opset, x, range(2, rank_of(x)), keepdims=True)
@@ -81,8 +81,7 @@ class LowerAveragePool(Lowering):
 
     def _accept(self, node: ir.Node, x: ir.Value) -> None:
         dtype_of(x, NARROW_FLOATS)
-        if rank_of(x) < 3:
-            raise RefusedError("its images have no axis")
+        check_images(x)
         length_of(x, 1)
         windows = _windows(node)
         if integer_attribute(node, "count_include_pad", 0) and any((_end(window) > window.end) for window in windows):
@@ -122,8 +121,7 @@ class LowerMaxPool(Lowering):
         if any(is_read(value) for value in node.outputs[1:]):
             raise RefusedError("its indices are used")
         check_double("Max", dtype_of(x, FLOATS), self.opset)
-        if rank_of(x) < 3:
-            raise RefusedError("its images have no axis")
+        check_images(x)
         pieces = [runs_of(each, opset=self.opset) for window in _windows(node) for each in _elements(window)]
         slices = sum(map(len, pieces))
         if slices > _MOST_SLICES:

@@ -40,6 +40,7 @@ from ranum_falsify.rewrite.passes.stable_parts import (
     number,
     scaled,
     scaled_norm,
+    single_or_wider,
     times,
 )
 from ranum_falsify.rewrite.registry import Counterpart, register
@@ -173,7 +174,7 @@ class StableCosine(StableForm):
         if total is None or product is None or found is None:
             return None
         dot = reduction(total)
-        if not dot.axes or any(_axes(one) != _axes(dot) for one in found):
+        if not dot.axes or not all(one.is_along(dot) for one in found):
             return None
         factors = operand(product, 0), operand(product, 1)
         if not any(all(map(same_tensor, factors, (one.x, two.x))) for one, two in (found, found[::-1])):
@@ -253,10 +254,6 @@ def _two_norms(value: ir.Value) -> tuple[Reduction, Reduction] | None:
     return None if left is None or right is None else (left, right)
 
 
-def _axes(found: Reduction) -> tuple[Sequence[int], bool]:
-    return list(found.axes), found.keepdims
-
-
 @dataclass(frozen=True)
 class _Norm:
     """The root of a sum, or of a mean, of squares times a factor, and a constant."""
@@ -297,9 +294,8 @@ def _root_mean(value: ir.Value) -> _Norm | None:
     squares = squares_of(inner)
     if squares is not None:
         return _Norm(squares, total.constant, factor)
-    node = made_by(inner, "ReduceMean")
-    x = None if node is None else square_of(operand(node, 0))
-    return None if node is None or x is None else _Norm(reduction(node, x), total.constant, factor, is_mean=True)
+    mean = squares_of(inner, "ReduceMean")
+    return None if mean is None else _Norm(mean, total.constant, factor, is_mean=True)
 
 
 def _normalized(x: ir.Value, found: _Norm, dtype: ir.DataType, opset: int) -> Plan:
@@ -309,7 +305,7 @@ def _normalized(x: ir.Value, found: _Norm, dtype: ir.DataType, opset: int) -> Pl
     def build(op: Op) -> ir.Value:
         # The root of a share of a sum of squares is that of the sum, with as much more added, times that of the share.
         made = _unit(op, x, axes, found.epsilon / share, dtype, opset)
-        wide = max(dtype, ir.DataType.FLOAT, key=lambda one: WIDTHS[one])
+        wide = single_or_wider(dtype)
         return narrowed(op, times(op, made, math.sqrt(1 / share), wide), dtype)
 
     return build
@@ -342,14 +338,14 @@ def _range_of(value: ir.Value, x: ir.Value) -> tuple[Reduction, bool] | None:
     y, most, least = operand(ends[0], 0), *(reduction(end, x) for end in ends if end is not None)
     terms = operand(off, 0), operand(off, 1)
     pairs = ((y, ends[1].outputs[0]), (ends[0].outputs[0], y))
-    if _axes(most) != _axes(least) or not any(all(map(same_tensor, terms, pair)) for pair in pairs):
+    if not most.is_along(least) or not any(all(map(same_tensor, terms, pair)) for pair in pairs):
         return None
     return most, False
 
 
 def _shares(x: ir.Value, axes: Sequence[int], dtype: ir.DataType, opset: int, *, is_sum: bool) -> Plan:
     """Return how to build a tensor over the sum of its magnitudes, or over the greatest of them."""
-    wide = max(dtype, ir.DataType.FLOAT, key=lambda one: WIDTHS[one])
+    wide = single_or_wider(dtype)
 
     def build(op: Op) -> ir.Value:
         _, made = scaled(op, cast(op, x, wide), axes, dtype=wide, opset=opset, up=True)

@@ -82,9 +82,19 @@ def cast(op: Op, x: ir.Value, dtype: ir.DataType) -> ir.Value:
     return x if x.dtype == dtype else op.Cast(x, to=dtype)
 
 
+def single_or_wider(dtype: ir.DataType) -> ir.DataType:
+    """Return an element type, float32 in place of a narrower one."""
+    return ir.DataType.FLOAT if dtype == ir.DataType.FLOAT16 else dtype
+
+
 def narrowed(op: Op, x: ir.Value, dtype: ir.DataType) -> ir.Value:
     """Return what was computed in a type that is no narrower than float32 in an element type."""
     return op.Cast(x, to=dtype) if dtype == ir.DataType.FLOAT16 else x
+
+
+def plus(op: Op, x: ir.Value, constant_term: Fraction, dtype: ir.DataType) -> ir.Value:
+    """Return a tensor and a number added up."""
+    return op.Add(x, number(op, constant_term, dtype)) if constant_term else x
 
 
 def times(op: Op, x: ir.Value, factor: float | Fraction, dtype: ir.DataType) -> ir.Value:

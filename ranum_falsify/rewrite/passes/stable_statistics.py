@@ -28,7 +28,7 @@ from ranum_falsify.rewrite.passes.expressions import (
     square_of,
     squares_of,
 )
-from ranum_falsify.rewrite.passes.stable_parts import StableForm, cast, narrowed, number, scaled
+from ranum_falsify.rewrite.passes.stable_parts import StableForm, cast, narrowed, plus, scaled, single_or_wider
 from ranum_falsify.rewrite.registry import Counterpart, register
 from ranum_falsify.rewrite.rewrite import Op, Plan, operand
 
@@ -60,7 +60,7 @@ class StableVariance(StableForm):
         total = read_sum(node.outputs[0])
         if len(total.plus) != 1 or len(total.minus) != 1 or total.constant < 0:
             return None
-        squares = _mean_of_squares(total.plus[0]) or squares_of(total.plus[0])
+        squares = squares_of(total.plus[0], "ReduceMean") or squares_of(total.plus[0])
         if squares is None or not squares.axes:
             return None
         is_mean = made_by(total.plus[0], "ReduceMean") is not None
@@ -69,7 +69,7 @@ class StableVariance(StableForm):
         if centre is None:
             return None
         same = reduction(centre)
-        if not (same_tensor(same.x, squares.x) and _same_axes(same, squares)):
+        if not (same_tensor(same.x, squares.x) and same.is_along(squares)):
             return None
         total.check_shape()
         dtype = dtype_of(squares.x, tuple(WIDTHS))
@@ -79,7 +79,7 @@ class StableVariance(StableForm):
             mean = reduced(op, "ReduceMean", opset, squares.x, squares.axes, keepdims=True)
             off = op.Sub(squares.x, mean)
             made = reduced(op, name, opset, op.Mul(off, off), squares.axes, keepdims=squares.keepdims)
-            return op.Add(made, number(op, constant, dtype)) if constant else made
+            return plus(op, made, constant, dtype)
 
         return build
 
@@ -114,7 +114,7 @@ class StableSquaredDistance(StableForm):
             return None
         x, y = squares[0].x, squares[1].x
         found, factors = product
-        if not (_same_axes(squares[0], squares[1]) and _same_axes(squares[0], found)):
+        if not (squares[0].is_along(squares[1]) and squares[0].is_along(found)):
             return None
         if not any(same_tensor(a, x) and same_tensor(b, y) for a, b in (factors, factors[::-1])):
             return None
@@ -127,7 +127,7 @@ class StableSquaredDistance(StableForm):
         def build(op: Op) -> ir.Value:
             off = op.Sub(x, y)
             made = reduced(op, "ReduceSum", opset, op.Mul(off, off), axes, keepdims=keeps)
-            return op.Add(made, number(op, constant, dtype)) if constant else made
+            return plus(op, made, constant, dtype)
 
         return build
 
@@ -155,7 +155,7 @@ class StableSquaredDistance(StableForm):
         def build(op: Op) -> ir.Value:
             off = op.Sub(_row(op, x, lengths[::2], 1), _row(op, y, lengths[1:], 0))
             made = reduced(op, "ReduceSum", opset, op.Mul(off, off), [2], keepdims=False)
-            return op.Add(made, number(op, constant, dtype)) if constant else made
+            return plus(op, made, constant, dtype)
 
         return build
 
@@ -185,7 +185,7 @@ class StableLayerNormalization(StableForm):
         x = operand(node, 0)
         dtype, rank = dtype_of(x, tuple(WIDTHS)), rank_of(x)
         first = 2 if node.op_type == "InstanceNormalization" else axis_of(node, -1)
-        axes, wide = range(first, rank), max(dtype, ir.DataType.FLOAT, key=lambda one: WIDTHS[one])
+        axes, wide = range(first, rank), single_or_wider(dtype)
 
         def build(op: Op) -> ir.Value:
             given = cast(op, x, wide)
@@ -221,12 +221,6 @@ class StableDivisionBySquare(StableForm):
         return lambda op: op.Div(op.Div(a, b), b)
 
 
-def _mean_of_squares(value: ir.Value) -> Reduction | None:
-    node = made_by(value, "ReduceMean")
-    x = None if node is None else square_of(operand(node, 0))
-    return None if node is None or x is None else reduction(node, x)
-
-
 def _square_over_length(value: ir.Value, squares: Reduction) -> ir.Value | None:
     """Return x of x^2 / n, n being how many elements are summed."""
     square, factor = scaled_of(value)
@@ -256,7 +250,3 @@ def _products(value: ir.Value) -> tuple[Reduction, tuple[ir.Value, ir.Value]] | 
     if summed is None or product is None:
         return None
     return reduction(summed), (operand(product, 0), operand(product, 1))
-
-
-def _same_axes(one: Reduction, other: Reduction) -> bool:
-    return list(one.axes) == list(other.axes) and one.keepdims == other.keepdims

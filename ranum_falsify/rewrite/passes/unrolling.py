@@ -116,13 +116,6 @@ class RecurrentLayer:
 def read_layer(node: ir.Node, *, gates: int, functions: Sequence[str], states: int, opset: int) -> RecurrentLayer:
     """Return the layer that a node is.
 
-    Args:
-        node: An RNN, a GRU or an LSTM.
-        gates: How many gates it has.
-        functions: The activation functions of a direction, where the node names none.
-        states: How many states it has.
-        opset: The opset.
-
     Raises:
         RefusedError: It cannot be written step by step.
     """
@@ -239,13 +232,7 @@ _Step = Callable[[ir.Value, _State], _State]
 
 
 class _Unrolling(Lowering):
-    """A recurrent layer, step by step.
-
-    Attributes:
-        gates: How many gates it has.
-        functions: Its activation functions, where the node names none.
-        states: How many states it has.
-    """
+    """A recurrent layer, step by step."""
 
     gates: ClassVar[int]
     functions: ClassVar[tuple[str, ...]]
@@ -337,14 +324,7 @@ class UnrollLstm(_Unrolling):
 
 
 class _Cell:
-    """What the steps of a direction are built from; its constants are made once.
-
-    Args:
-        op: What builds operators.
-        layer: The layer.
-        way: The direction.
-        opset: The opset.
-    """
+    """What the steps of a direction are built from; its constants are made once."""
 
     def __init__(self, op: Op, layer: RecurrentLayer, way: Way, opset: int) -> None:
         self.op = op

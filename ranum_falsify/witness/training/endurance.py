@@ -12,7 +12,7 @@ from torch import Tensor
 from ranum_falsify.network.tensors import to_numpy
 from ranum_falsify.process.deadline import Deadline
 from ranum_falsify.witness.training.hitting import AimSearch
-from ranum_falsify.witness.training.running import Recipe, train
+from ranum_falsify.witness.training.running import Recipe, train_finitely
 from ranum_falsify.witness.training.search import DataSearch, Found
 from ranum_falsify.witness.training.strategies import Aimed, PreciseUnrolling, Strategy, Unrolling
 from ranum_falsify.witness.training.task import Datum, Judge, TrainingTask
@@ -47,16 +47,7 @@ _NAME = "training in full"
 
 
 class Endurance:
-    """Trains in full on one batch, step after step, and searches an inference input on which the trained model fails.
-
-    Args:
-        task: What trains.
-        recipe: How.
-        initial: The weights before training.
-        judge: Decides what counts.
-        generator: Source of randomness.
-        deadline: When to stop.
-    """
+    """Trains in full on one batch, and searches an inference input on which the trained model fails."""
 
     def __init__(
         self,
@@ -114,19 +105,9 @@ class Endurance:
             return x
         return box.project(torch.lerp(box.project(torch.zeros_like(box.lower)), x, contrast))
 
-    def _train(self, batch: Sequence[Tensor]) -> tuple[int, list[Tensor]]:
-        """Return the number of steps, and the last finite weights."""
-        reached: list[tuple[int, list[Tensor]]] = [(0, self._initial)]
+    def _train(self, batch: Sequence[Tensor]) -> tuple[int, Sequence[Tensor]]:
         ends = self._deadline.share(_TRAINED_SHARE)
-
-        def watch(number: int, weights: Sequence[Tensor]) -> bool:
-            if not all(bool(w.isfinite().all()) for w in weights):
-                return True
-            reached[:] = [(number, list(weights))]
-            return ends.has_passed
-
-        train(self._task, self._recipe, self._initial, [batch], watch=watch)
-        return reached[0]
+        return train_finitely(self._task, self._recipe, self._initial, [batch], lambda weights: ends.has_passed)
 
     def _train_together(self, batches: Sequence[Sequence[Tensor]]) -> list[tuple[int, list[Tensor]]]:
         """Return what :meth:`_train` does for each batch, all trained as one."""

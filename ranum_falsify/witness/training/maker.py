@@ -50,13 +50,7 @@ _TEST_SHARE = 0.2
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingAttempt:
-    """One search for training data.
-
-    Attributes:
-        seed: Its seed.
-        found: What it found, if anything.
-        seconds: How long it took.
-    """
+    """One search for training data."""
 
     seed: int
     found: Found | None

@@ -234,3 +234,23 @@ def train(
         if watch(number + 1, weights):
             break
     return weights
+
+
+def train_finitely(
+    task: HasLoss,
+    recipe: Recipe,
+    initial: Sequence[Tensor],
+    batches: Sequence[Sequence[Tensor]],
+    is_over: Callable[[Sequence[Tensor]], bool],
+) -> tuple[int, Sequence[Tensor]]:
+    """Return the number of steps, and the weights, where they are over, or else the last finite ones."""
+    reached: list[tuple[int, Sequence[Tensor]]] = [(0, initial)]
+
+    def watch(number: int, weights: Sequence[Tensor]) -> bool:
+        if not all(bool(w.isfinite().all()) for w in weights):
+            return True
+        reached[:] = [(number, weights)]
+        return is_over(weights)
+
+    train(task, recipe, initial, batches, watch=watch)
+    return reached[0]

@@ -286,12 +286,7 @@ def _widen(variable: InputVariable) -> InputVariable:
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """How a trained model fails.
-
-    Attributes:
-        targets: The conditions of the operator that fails.
-        trigger: How it fails.
-    """
+    """How a trained model fails."""
 
     targets: tuple[Target, ...]
     trigger: Trigger
@@ -324,12 +319,7 @@ class Judge(Holder):
         return self._oracle.find_shown(goal.call, verdict.trigger)
 
     def name_failing(self, weights: Sequence[np.ndarray], point: Sequence[np.ndarray]) -> str:
-        """Return the first operator of the network that fails, an empty text if none does.
-
-        Args:
-            weights: As for :meth:`judge`.
-            point: As for :meth:`judge`.
-        """
+        """Return the first operator of the network that fails, an empty text if none does."""
         goal = self._task.targets[0].goal
         all_targets = targets_of(goal, self._task.problem.goals[goal])
         groups = (tuple(targets) for _, targets in groupby(all_targets, key=lambda target: target.op))

@@ -42,13 +42,7 @@ class LossProgram:
 
 
 def trace_loss(task: TrainingTask, weights: Sequence[np.ndarray], data: Sequence[np.ndarray]) -> LossProgram:
-    """Return the loss as PyTorch's operators compute it on tensors of these shapes.
-
-    Args:
-        task: What trains.
-        weights: Values of the weights.
-        data: A batch.
-    """
+    """Return the loss as PyTorch's operators compute it on tensors of these shapes."""
     count = len(weights)
 
     def loss(*inputs: Tensor) -> Tensor:
@@ -172,11 +166,7 @@ class Rehearsed:
         return dict(zip(("model.onnx", "model.tensors"), parts, strict=True))
 
     def pytest_file(self, property_name: str) -> str:
-        """Return the source text of a pytest file that trains and asserts the failure.
-
-        Args:
-            property_name: Name of the property that it is about.
-        """
+        """Return the source text of a pytest file that trains and asserts the failure."""
         title = escape(property_name).replace("\\", r"\\").replace('"', r"\"")
         template = Template(_TEMPLATE.read_text(encoding="utf-8"))
         text = template.substitute(
@@ -191,12 +181,7 @@ class Rehearsed:
         return "\n".join(map(escape, text.split("\n")))
 
     def list_files(self, property_name: str, label: str) -> dict[str, Content]:
-        """Return the content of each file, by its name.
-
-        Args:
-            property_name: Name of the property that it is about.
-            label: What the pytest file is named after.
-        """
+        """Return the content of each file, by its name."""
         arrays = {"training.npz": self.training_arrays(), "trained.npz": self.trained_arrays()}
         stored: dict[str, Content] = {file: partial(_store, x) for file, x in arrays.items()}
         name = re.sub(r"[^A-Za-z0-9_]", "_", label)
@@ -232,15 +217,7 @@ class Rehearsed:
 
 
 def rehearse(task: TrainingTask, recipe: Recipe, found: Found, judge: Judge, seed: int) -> Rehearsed | None:
-    """Train with the code of the generated file; return None if the trained model does not fail then.
-
-    Args:
-        task: What trains.
-        recipe: How.
-        found: The training data.
-        judge: Decides what counts.
-        seed: Seed of the search.
-    """
+    """Train with the code of the generated file; return None if the trained model does not fail then."""
     if not found.batches:
         narrowed, shown = task.narrow_to(found.verdict.targets), judge.find_shown(found.verdict)
         return Rehearsed(task=narrowed, recipe=recipe, found=found, program=None, seed=seed, shown=shown)
@@ -274,9 +251,6 @@ def draw_training(rehearsed: Rehearsed) -> str:
 
     The margin is that at the recorded inference input, 0 or less where the operator fails; it is drawn on a
     logarithmic scale, on which numbers at which it fails lie at the bottom.
-
-    Args:
-        rehearsed: The training run.
     """
     losses, margins = _measure(rehearsed)
     node = _quote(rehearsed.task.op.name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -260,32 +261,31 @@ def _embedding(g: ArchitectureBuilder, name: str, shape: tuple[int, int], *, saf
 
 _CLIPPED = "embeddings are clipped to magnitudes of 1e18"
 
+_torch = partial(one_defect, framework="torch")
+
 MODELS = (
-    one_defect(
+    _torch(
         "saf1",
         "EntropicNeuralOptimalTransport",
         conditional_normalisation,
-        framework="torch",
         node="square",
         operator="Mul",
         mechanism="squares of differences above 1.8e19 overflow, and the whole channel becomes 0",
         repair=_SCALED,
     ),
-    one_defect(
+    _torch(
         "saf2",
         "MVCR",
         distance_to_prior,
-        framework="torch",
         node="square",
         operator="Mul",
         mechanism="squares of differences above 1.8e19 overflow",
         repair=_SCALED,
     ),
-    one_defect(
+    _torch(
         "saf5",
         "SatelliteCloudGenerator",
         noise_map,
-        framework="torch",
         node="div",
         operator="Div",
         mechanism="a map that is 0 everywhere is divided by 0",
@@ -301,11 +301,10 @@ MODELS = (
         mechanism="50 times a feature overflows above 6.8e36",
         repair="features are clipped to magnitudes of 1e35",
     ),
-    one_defect(
+    _torch(
         "saf11",
         "MM-Align",
         optimal_transport,
-        framework="torch",
         node="div",
         operator="Div",
         mechanism="the kernel is 0 everywhere where all squared distances exceed 520",
@@ -321,60 +320,54 @@ MODELS = (
         mechanism="the determinant of a singular matrix is 0",
         repair="a determinant that is 0 becomes 1e-30",
     ),
-    one_defect(
+    _torch(
         "saf3",
         "character-based-cnn",
         focal_loss,
-        framework="torch",
         node="pow",
         operator="Pow",
         mechanism="a probability rounds to 1, and the derivative of a power below 1 is infinite at 0",
         gradient=True,
         repair="1 - p is raised to 2^-24 before the power",
     ),
-    one_defect(
+    _torch(
         "saf4",
         "minChatGPT",
         policy_loss,
-        framework="torch",
         node="exp",
         operator="Exp",
         mechanism="the ratio of two probabilities overflows where one is e^-89 of the other",
         repair="the logarithm of the ratio is clipped to 84",
     ),
-    one_defect(
+    _torch(
         "saf6",
         "siamese-triplet",
         triplet_loss,
-        framework="torch",
         node="square",
         operator="Mul",
         mechanism="squares of differences above 1.8e19 overflow, and the difference of two distances is NaN",
         repair=_CLIPPED,
     ),
-    one_defect(
+    _torch(
         "saf7",
         "RLHF",
         pairwise_loss,
-        framework="torch",
         mechanism="the sigmoid is 0 below a difference of about -88.7, -15.8 on ONNX Runtime",
         repair="the logarithm of the sigmoid is Softplus",
     ),
-    one_defect(
+    _torch(
         "saf8",
         "GradCache",
         contrastive_loss,
-        framework="torch",
         node="matmul",
         operator="MatMul",
         mechanism="similarities overflow, or are NaN where summands overflow with different signs",
         repair=_CLIPPED,
     ),
-    one_defect(
+    _torch(
         "saf9",
         "TorchBlocks",
         cosine_triplet_loss,
-        framework="torch",
         node="product",
         operator="Mul",
         mechanism="the product of two squared norms above 1.8e19 overflows, and the similarity is 0",
