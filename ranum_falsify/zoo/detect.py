@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import onnxruntime
@@ -264,28 +264,9 @@ def analysis_of(
     )
 
 
-def detect(
-    model: ZooModel,
-    *,
-    batch: int = 1,
-    documented: bool = False,
-    rounds: int = 1,
-    threads: int = 1,
-    inference: bool = False,
-) -> Detection:
-    """Analyse a model and its twin; see :func:`analyse`."""
-    faulty, repaired = (
-        analyse(
-            model,
-            safe=safe,
-            batch=batch,
-            documented=documented,
-            rounds=rounds,
-            threads=threads,
-            inference=inference,
-        )
-        for safe in (False, True)
-    )
+def detect(model: ZooModel, **options: Any) -> Detection:
+    """Analyse a model and its twin; options are those of :func:`analyse`."""
+    faulty, repaired = (analyse(model, safe=safe, **options) for safe in (False, True))
     return Detection(faulty=faulty, repaired=repaired)
 
 

@@ -172,8 +172,8 @@ class Interpreter(ExpressionVisitor):
         return self._operations[key][1]
 
     def _fold(self, name: str, torch_function: Any, numpy_function: Any, expression: Any) -> Any:
-        pairs = isinstance(expression, BinaryExpression)
-        parts = (expression.expr1, expression.expr2) if pairs else expression.expressions
+        is_pair = isinstance(expression, BinaryExpression)
+        parts = (expression.expr1, expression.expr2) if is_pair else expression.expressions
         values = [self.visit(part) for part in parts]
         result = values[0]
         for value in values[1:]:

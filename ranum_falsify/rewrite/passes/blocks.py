@@ -43,7 +43,8 @@ def lesser_of(op: Op, bound: ir.Value, x: ir.Value, dtype: ir.DataType) -> ir.Va
 
 def _reduced_little(op: Op, x: ir.Value, dtype: ir.DataType) -> ir.Value:
     """Return a tensor times a factor that outweighs the roundings of a difference and of the product with it."""
-    little = 2 * limits_of(dtype)[2]
+    _, _, epsilon = limits_of(dtype)
+    little = 2 * epsilon
     if dtype == ir.DataType.DOUBLE:
         # ONNX Runtime's optimiser leaves out factors that are 1 in float32.
         return op.Sub(x, op.Mul(x, constant(op, little, dtype)))

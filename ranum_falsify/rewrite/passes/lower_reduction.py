@@ -42,7 +42,8 @@ class LowerReduceMean(Lowering):
         dtype = dtype_of(x, FLOATS)
         integer_attribute(node, "keepdims", 1)
         count = self._count(node)
-        if 1 / count < limits_of(dtype)[1]:
+        _, least_normal, _ = limits_of(dtype)
+        if 1 / count < least_normal:
             raise RefusedError(f"it takes the mean of {count:,} elements, too many for {dtype.name.lower()}")
 
     def _lower(self, op: Op, node: ir.Node, x: ir.Value) -> Any:
