@@ -35,10 +35,9 @@ from lab.bench.zoo_records import write
 from ranum_falsify.errors import RanumFalsifyError
 from ranum_falsify.results.plain import versions
 from ranum_falsify.zoo.catalogue import MODELS, model_of
-from ranum_falsify.zoo.facts.samples import SAMPLES
-from ranum_falsify.zoo.feeding import Pictures
+from ranum_falsify.zoo.facts import SAMPLES
 from ranum_falsify.zoo.model import Defect, ZooModel
-from ranum_falsify.zoo.natural import train_naturally
+from ranum_falsify.zoo.natural import Pictures, train_naturally
 from ranum_falsify.zoo.train import LEVELS, SEEDS, STEPS, TrainingBench
 
 _ROOT = Path(__file__).resolve().parent.parent

@@ -37,7 +37,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import ranum_falsify as rf
 from lab.bench.timing import load_text, time_pairs
 from ranum_falsify.network.tensors import to_torch
-from ranum_falsify.witness.training.optimisers import Optimiser
+from ranum_falsify.witness.training.running import Optimiser
 from ranum_falsify.witness.training.search import Found
 from ranum_falsify.witness.training.task import TrainingTask
 from ranum_falsify.zoo.catalogue import MODELS

@@ -40,7 +40,7 @@ from ranum_falsify.domain.kernels.records import FOLDER, Record, write_record
 from ranum_falsify.selfcheck import release_of
 from ranum_falsify.selfcheck.family import family_here, processor
 from ranum_falsify.selfcheck.measuring import EVERYTHING, Measurement, Sweep, make_record, measure, measure_facts
-from ranum_falsify.selfcheck.measuring.saturation import correct_rounding
+from ranum_falsify.selfcheck.measuring.functions import correct_rounding
 from ranum_falsify.selfcheck.running import SessionOf, session_in
 
 VARIABLES = ("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS", "GLIBC_TUNABLES")

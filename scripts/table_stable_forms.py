@@ -21,11 +21,11 @@ import numpy as np
 import onnx_ir as ir
 
 from ranum_falsify.errors import RanumFalsifyError, TransformError
+from ranum_falsify.rewrite.apply import apply_stable, equal_passes, infer_shapes
 from ranum_falsify.rewrite.config import TransformConfig
 from ranum_falsify.rewrite.model import to_proto
 from ranum_falsify.rewrite.outcome import PostconditionError
 from ranum_falsify.rewrite.runner import transform
-from ranum_falsify.rewrite.stable_chain import apply_stable, equal_passes, infer_shapes
 from ranum_falsify.zoo.builder import Architecture
 from ranum_falsify.zoo.catalogue import MODELS, model_of
 from ranum_falsify.zoo.detect import analysis_of, problem_of

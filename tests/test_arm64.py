@@ -34,7 +34,7 @@ ON_ARM64 = """
 import json, platform
 platform.machine = lambda: "aarch64"
 from ranum_falsify.config import RUNTIMES, ProveConfig
-from ranum_falsify.selfcheck import measured, outcome
+from ranum_falsify.selfcheck import outcome
 asked = []
 outcome.list_unmeasured = lambda: ()
 import ranum_falsify.selfcheck.check as check_module

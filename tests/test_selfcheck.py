@@ -14,8 +14,8 @@ import pytest
 import torch
 
 import ranum_falsify.selfcheck.check as check_module
-import ranum_falsify.selfcheck.measured as measured_module
 import ranum_falsify.selfcheck.measuring as measuring_module
+import ranum_falsify.selfcheck.outcome as measured_module
 import ranum_falsify.selfcheck.outcome as outcome_module
 from ranum_falsify.cli.doctor import describe
 from ranum_falsify.config import RUNTIMES

@@ -25,7 +25,7 @@ from ranum_falsify.network import Graph, spec_of
 from ranum_falsify.network.functions import first_line
 from ranum_falsify.network.source import Source
 from ranum_falsify.network.tensors import to_torch
-from ranum_falsify.process.thread_turns import turn
+from ranum_falsify.process.starting import turn
 
 _TOLERANCE, _ROUNDINGS = 1e-2, 16
 """Share of the greatest number by which results may differ: more than rounding, less than another formula.

@@ -37,8 +37,7 @@ from ranum_falsify.errors import ModuleError, UsageError
 from ranum_falsify.network.nesting import attribute_graphs
 from ranum_falsify.network.tensors import to_numpy
 from ranum_falsify.operators.relations.unpublished import UNCHECKED
-from ranum_falsify.process.starting import pause_collector, pause_for_imports, shorten_end
-from ranum_falsify.process.thread_turns import turn
+from ranum_falsify.process.starting import pause_collector, pause_for_imports, shorten_end, turn
 
 
 def _rename_tensors(model: onnx.ModelProto, names: Mapping[str, str]) -> onnx.ModelProto:

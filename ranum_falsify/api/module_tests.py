@@ -23,7 +23,7 @@ from ranum_falsify.network.tensors import to_torch
 from ranum_falsify.results.places import make_safe_name, unique_names
 from ranum_falsify.saving import Content, make_folder, save_together
 from ranum_falsify.verify.search.result import KIND_NAMES
-from ranum_falsify.witness.module_file import MODULE_NAME, write_module_file
+from ranum_falsify.witness.pytest_file import MODULE_NAME, write_module_file
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

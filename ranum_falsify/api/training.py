@@ -22,11 +22,9 @@ from ranum_falsify.saving import Content
 from ranum_falsify.verify.search.search import Progress
 from ranum_falsify.witness.maker import Question, TestMaker
 from ranum_falsify.witness.training.maker import TrainingMaker
-from ranum_falsify.witness.training.optimisers import Optimiser
-from ranum_falsify.witness.training.plot import draw_training
-from ranum_falsify.witness.training.running import Recipe
+from ranum_falsify.witness.training.running import Optimiser, Recipe
 from ranum_falsify.witness.training.task import TrainingTask
-from ranum_falsify.witness.training.writing import Rehearsed, rehearse
+from ranum_falsify.witness.training.writing import Rehearsed, draw_training, rehearse
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -26,7 +26,7 @@ from ranum_falsify.results.run_report import FORMAT
 from ranum_falsify.results.text import plural
 from ranum_falsify.saving import Content, save_together
 from ranum_falsify.verify.search.result import KIND_NAMES
-from ranum_falsify.witness.training.optimisers import describe_training
+from ranum_falsify.witness.training.running import describe_training
 from ranum_falsify.witness.unit_test import write_arrays
 
 _REPORT = "confirm.json"

@@ -89,13 +89,9 @@ def find_cause(trace: Trace, reached: Sequence[int] = ()) -> Diagnosis:
     used = {place for call in trace.calls for place in numbers_in((call.args, call.kwargs))}
     return Diagnosis(
         causes=tuple(_describe(trace, call, made) for call, made in strict),
-        carriers=tuple(dict.fromkeys(_short(call) for call in passed)),
+        carriers=tuple(dict.fromkeys(f"{name_of(call.func)} ({_short_line(call.line)})" for call in passed)),
         leaves=tuple(p for p in trace.leaves if state[p] == "nan" and p in used and (p in sources or not sources)),
     )
-
-
-def _short(call: RecordedCall) -> str:
-    return f"{name_of(call.func)} ({_short_line(call.line)})"
 
 
 def _short_line(line: Line) -> str:

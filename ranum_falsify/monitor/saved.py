@@ -133,11 +133,7 @@ def _run(path: Path, calls: Sequence[Any], tensors: dict[int, Tensor], random: M
 
 
 def _operator(path: Path, name: str) -> Any:
-    """Return an operator of PyTorch.
-
-    Raises:
-        ReplayError: It is none.
-    """
+    """Return an operator of PyTorch."""
     space, _, rest = name.partition(".")
     packet, _, overload = rest.partition(".")
     if space != "aten" or packet in _REFUSED:

@@ -18,8 +18,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from ranum_falsify.errors import NonFiniteError, SaveError, UsageError, reason_of
 from ranum_falsify.monitor.findings import Diagnosis, Trends, find_cause
 from ranum_falsify.monitor.recorder import Recorder, Trace
-from ranum_falsify.monitor.remedies import find_remedies
-from ranum_falsify.monitor.repeating import Repeatable
+from ranum_falsify.monitor.repeating import Repeatable, find_remedies
 from ranum_falsify.monitor.saved import save_step
 from ranum_falsify.results.notebook import draw_margins
 from ranum_falsify.saving import check_place
@@ -79,10 +78,6 @@ class FailedStep:
 
     def __str__(self) -> str:
         return "\n  ".join(self.lines())
-
-
-def _root(name: str) -> str:
-    return name.partition(".")[0]
 
 
 def _some(names: tuple[str, ...]) -> str:
@@ -183,7 +178,11 @@ class Watch:
         Raises:
             UsageError: Lightning is not installed.
         """
-        found = [name for name in ("lightning.pytorch", "pytorch_lightning") if importlib.util.find_spec(_root(name))]
+        found = [
+            name
+            for name in ("lightning.pytorch", "pytorch_lightning")
+            if importlib.util.find_spec(name.partition(".")[0])
+        ]
         if not found:
             raise UsageError("watch: lightning_callback needs Lightning, which is not installed; pip install lightning")
         watch, base = self, importlib.import_module(found[0]).Callback
@@ -292,12 +291,7 @@ class Watch:
         return None if repeated is None else self._explain(*repeated)
 
     def _explain(self, recorder: Recorder | None, reached: list[int]) -> tuple[Trace, Diagnosis] | None:
-        """Return a recorded step with what it says; None where that is nothing.
-
-        Args:
-            recorder: The record.
-            reached: Places of the gradients that are not finite.
-        """
+        """Return a recorded step with what it says; None where that is nothing."""
         if recorder is None:
             return None
         names = {place: name for name, x in self._named() if (place := recorder.place_of(x)) is not None}

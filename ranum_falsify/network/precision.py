@@ -26,7 +26,7 @@ from ranum_falsify.network.graph import Graph
 from ranum_falsify.network.model_file import check_structure
 from ranum_falsify.network.nesting import names_read
 from ranum_falsify.network.reader import read
-from ranum_falsify.process.thread_turns import turn
+from ranum_falsify.process.starting import turn
 
 _SUFFIXES = ("_cast_to_fp16_node", "_cast_to_fp32_node", "_to_bfloat16", "_from_bfloat16")
 """Suffixes of the names of nodes that a conversion adds after or before a tensor."""

@@ -226,9 +226,6 @@ class SharedChild:
     Threads that use it at the same time have a child each.  No lock is held meanwhile: one that another thread held
     while this one forks would never be free in the forked process.  That has children of its own, and leaves those of
     its parent alone.
-
-    Args:
-        worker: See :class:`Child`.
     """
 
     def __init__(self, worker: Path) -> None:
@@ -284,9 +281,6 @@ class SpareChild:
     """A child that was used before and waits to be used again, so that the next user need not wait for its start.
 
     There is one at most in a process. A forked process has its own.
-
-    Args:
-        worker: See :class:`Child`.
     """
 
     def __init__(self, worker: Path) -> None:

@@ -1,10 +1,12 @@
-"""Shorter starts and ends, although libraries bring in, and leave behind, hundreds of thousands of objects."""
+"""What belongs to the whole process: the garbage collector, and turns of threads at loggers, warnings and output."""
 
 from __future__ import annotations
 
 import atexit
 import gc
+import os
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -52,3 +54,12 @@ def _freeze() -> None:
     # The bindings of Triton, which CUDA builds of PyTorch bring, print a page about objects that are left.
     if "triton" not in sys.modules:
         gc.freeze()
+
+
+_locks: dict[int, threading.RLock] = {}
+"""By process: one that is forked while another thread holds the lock has its own, which is free."""
+
+
+def turn() -> threading.RLock:
+    """Return the lock that a thread holds while it changes what belongs to all; it may take it again."""
+    return _locks.setdefault(os.getpid(), threading.RLock())

@@ -92,7 +92,9 @@ class OutputDifferences:
             self._away = math.inf
         if old.shape != new.shape or not old.size:
             return
-        known = np.isfinite(exact) & (np.abs(exact) <= _greatest(old))
+        known = np.isfinite(exact) & (
+            np.abs(exact) <= (float(np.finfo(old.dtype).max) if old.dtype.kind == "f" else math.inf)
+        )
         meant = np.where(known, exact, old)
         scale = _scale(meant, old.dtype)
         before, after = _distance(old, meant) / scale, _distance(new, meant) / scale
@@ -149,10 +151,6 @@ def _scale(meant: np.ndarray, dtype: np.dtype) -> np.ndarray:
     least = _NORMAL * float(np.finfo(dtype).tiny) if dtype.kind == "f" else 1.0
     scale: np.ndarray = np.maximum(np.maximum(size, floor * size.max(initial=0.0)), least)
     return scale
-
-
-def _greatest(array: np.ndarray) -> float:
-    return float(np.finfo(array.dtype).max) if array.dtype.kind == "f" else math.inf
 
 
 def _share(number: float, of: np.ndarray) -> float:

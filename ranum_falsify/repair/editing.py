@@ -1,20 +1,24 @@
-"""Guards and clips, written into a model as nodes."""
+"""Guards and clips, written into a model as nodes; all changes in words: of ONNX, of PyTorch and of TensorFlow."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import onnx
 import onnx_ir as ir
+from torch import finfo
 
+from ranum_falsify.network.naming import UniqueNames
+from ranum_falsify.network.nesting import nested_nodes
 from ranum_falsify.network.shaped import NodeOrigin
 from ranum_falsify.network.tensors import numpy_dtype
 from ranum_falsify.repair.abstraction.ranges import KeptRange
 from ranum_falsify.repair.guards import OperandGuard
-from ranum_falsify.rewrite.model import to_proto
-from ranum_falsify.rewrite.naming import NodeNames, all_nodes
+from ranum_falsify.repair.repair import Change, Kind
+from ranum_falsify.rewrite.catalogue import find_pass
+from ranum_falsify.rewrite.model import NodeNames, all_nodes, all_outputs, given_tensors, to_proto
 from ranum_falsify.validity import largest
 
 _LIMITS_ARE_INPUTS = 11  # opset
@@ -84,10 +88,7 @@ class _LimitWriter:
         self._as_nodes = (model.ir_version or 0) <= _CONSTANTS_ARE_INPUTS
         self._opset = model.opset_imports.get("", model.opset_imports.get("ai.onnx", 1))
         self._names = NodeNames(all_nodes(model))
-        self._taken = {
-            value.name for graph in model.graphs() for value in (*graph.inputs, *graph.initializers.values())
-        }
-        self._taken |= {value.name for node in all_nodes(model) for value in node.outputs}
+        self._tensors = UniqueNames(value.name or "" for value in (*given_tensors(model), *all_outputs(model)))
 
     def guard(self, node: ir.Node | None, guard: OperandGuard) -> str | None:
         """Put a guard before an operand of a node, and return the tensor that it limits; empty for an attribute."""
@@ -120,7 +121,7 @@ class _LimitWriter:
         for place, output in enumerate(graph.outputs):
             if output is result:
                 graph.outputs[place] = whole
-                result.name, whole.name = self._fresh(f"{name}/scaled"), name
+                result.name, whole.name = self._tensors.take(f"{name}/scaled"), name
 
     def clip(self, value: ir.Value, part: KeptRange) -> None:
         """Clip what all nodes read of a tensor."""
@@ -140,18 +141,10 @@ class _LimitWriter:
         self._names.name(made.nodes, root)
         for inner in made.nodes:
             for value in inner.outputs:
-                value.name = self._fresh(f"{of.name}/{inner.op_type}")
+                value.name = self._tensors.take(f"{of.name}/{inner.op_type}")
         for value in made.constants:
-            value.name = self._fresh(f"{of.name}/limit")
+            value.name = self._tensors.take(f"{of.name}/limit")
             graph.register_initializer(value)
-
-    def _fresh(self, name: str) -> str:
-        found, number = name, 1
-        while found in self._taken:
-            number += 1
-            found = f"{name}_{number}"
-        self._taken.add(found)
-        return found
 
 
 class _LimitNodes:
@@ -230,3 +223,119 @@ class _LimitNodes:
         output.type = ir.TensorType(dtype or self._dtype)
         self.nodes.append(made)
         return output
+
+
+def rewrite_changes(steps: Sequence[tuple[str, onnx.ModelProto]], original: onnx.ModelProto) -> Iterator[Change]:
+    """Yield what each of several passes did."""
+    before = original
+    for name, model in steps:
+        spec = find_pass(name).spec
+        counterpart = spec.stands_for
+        yield Change(
+            kind="rewrite",
+            place="graph",
+            node=", ".join(_replaced(before, model, spec.takes)),
+            text=name,
+            torch="" if counterpart is None else counterpart.pytorch,
+            tensorflow="" if counterpart is None else counterpart.tensorflow,
+        )
+        before = model
+
+
+def _replaced(before: onnx.ModelProto, after: onnx.ModelProto, kinds: Sequence[str]) -> list[str]:
+    """Return the names of the nodes of some operators that are gone; of the others, if there are none of these."""
+    left = {node.name for node in nested_nodes(after.graph)}
+    nodes = [node for node in nested_nodes(before.graph) if node.name not in left]
+    return [node.name for node in nodes if node.op_type in kinds] or [node.name for node in nodes]
+
+
+def guard_change(guard: OperandGuard, tensor: str, kind: Kind) -> Change:
+    """Return what a guard changes."""
+    text, torch, tensorflow, unchanged = _describe(guard, tensor)
+    return Change(
+        kind=kind,
+        place="attribute" if guard.attribute else "operand",
+        node=guard.site.name,
+        tensor=tensor,
+        text=text,
+        kept=guard.kept(),
+        unchanged=unchanged,
+        keeps_gradient=guard.adds or bool(guard.attribute),
+        torch=torch,
+        tensorflow=tensorflow,
+    )
+
+
+def clip_change(part: KeptRange) -> Change:
+    """Return what a clip of a tensor changes."""
+    ends = [number_text(float(end.flat[0])) if part.is_uniform else name for end, name in _ends(part)]
+    x, (low, high) = part.tensor, ends
+    each = "" if part.is_uniform else ", a range for each element"
+    return Change(
+        kind="clip",
+        place=part.place,
+        node="",
+        tensor=x,
+        text=f"Clip({x}, {low}, {high}){each}",
+        kept=(part.kept, part.least),
+        unchanged=f"{low} <= {x} <= {high}",
+        keeps_gradient=False,
+        torch=f"x = x.clamp({low}, {high})",
+        tensorflow=f"x = tf.clip_by_value(x, {low}, {high})",
+    )
+
+
+def _ends(part: KeptRange) -> Iterator[tuple[np.ndarray, str]]:
+    return iter(((part.lower, "lower"), (part.upper, "upper")))
+
+
+def _describe(guard: OperandGuard, x: str) -> tuple[str, str, str, str]:
+    """Return a guard as ONNX, PyTorch, TensorFlow, and where it changes nothing."""
+    if guard.halvings:
+        return _describe_scaling(guard, x)
+    step = number_text(guard.step)
+    if guard.attribute:
+        large = number_text(guard.step * 4 / finfo(guard.dtype).eps)
+        text = f"{guard.attribute} = {step}"
+        return text, f"eps={step}", text, f"{guard.attribute} is added to {large} or more"
+    if guard.gap:
+        return (
+            f"Where({x} < 0, Min({x}, -{step}), Max({x}, {step}))",
+            f"x = torch.where(x < 0, x.clamp(max=-{step}), x.clamp(min={step}))",
+            f"x = tf.where(x < 0, tf.minimum(x, -{step}), tf.maximum(x, {step}))",
+            f"|{x}| >= {step}",
+        )
+    if guard.adds:
+        large = number_text(guard.step * 4 / finfo(guard.dtype).eps)
+        return f"{x} + {step}", f"x = x + {step}", f"x = x + {step}", f"{x} >= {large}"
+    low = None if guard.low is None else number_text(guard.low)
+    high = None if guard.high is None else number_text(guard.high)
+    if low is not None and high is not None:
+        clip, torch, tensorflow = f"({x}, {low}, {high})", f"min={low}, max={high}", f"x, {low}, {high}"
+        return (
+            f"Clip{clip}",
+            f"x = x.clamp({torch})",
+            f"x = tf.clip_by_value({tensorflow})",
+            f"{low} <= {x} <= {high}",
+        )
+    if low is not None:
+        name = f"Clip({x}, min={low})" if guard.is_clip else f"Max({x}, {low})"
+        return name, f"x = x.clamp(min={low})", f"x = tf.maximum(x, {low})", f"{x} >= {low}"
+    name = f"Clip({x}, max={high})" if guard.is_clip else f"Min({x}, {high})"
+    return name, f"x = x.clamp(max={high})", f"x = tf.minimum(x, {high})", f"{x} <= {high}"
+
+
+def _describe_scaling(guard: OperandGuard, x: str) -> tuple[str, str, str, str]:
+    factor, info = 2**guard.halvings, finfo(guard.dtype)
+    most, least = number_text(info.max / factor), number_text(info.tiny * factor)
+    return (
+        f"{x} / {factor}, and Clip(result, -{most}, {most}) * {factor}, instead of {x}",
+        f"y = f(x / {factor}).clamp(-{most}, {most}) * {factor}",
+        f"y = tf.clip_by_value(f(x / {factor}), -{most}, {most}) * {factor}",
+        f"the result is finite, and terms are 0 or at least {least}",
+    )
+
+
+def number_text(number: float) -> str:
+    """Return a number with as many digits as float32 has."""
+    return f"{number:.9g}"

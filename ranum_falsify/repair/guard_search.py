@@ -15,8 +15,7 @@ from ranum_falsify.operators.support.conditions import list_stated_conditions
 from ranum_falsify.process.deadline import OutOfTime
 from ranum_falsify.repair.editing import insert_guards
 from ranum_falsify.repair.guards import OperandGuard, guards_of, limiting_guards, scaling_guards
-from ranum_falsify.repair.sites import GuardSite
-from ranum_falsify.repair.subject import Assessment, RepairSubject
+from ranum_falsify.repair.subject import Assessment, GuardSite, RepairSubject
 from ranum_falsify.validity import AtMost, Constraint
 
 _RUNGS = (0.0, 0.25, 0.5, 0.75, 0.9, 1.0)
@@ -36,14 +35,7 @@ _Make = Callable[[GuardSite, Operation, Mapping[str, Interval]], Iterable[Operan
 
 @dataclass(frozen=True)
 class Guarded:
-    """A model with guards.
-
-    Attributes:
-        model: The model.
-        guards: Its guards, in the order of the graph.
-        tensors: The tensor that each limits.
-        assessment: What is proved of it.
-    """
+    """A model with guards."""
 
     model: onnx.ModelProto
     guards: Sequence[OperandGuard]

@@ -13,7 +13,7 @@ from dnnv.nn import Operation
 from ranum_falsify.domain import Interval
 from ranum_falsify.domain.linear.declarations import Affine
 from ranum_falsify.network import spec_of
-from ranum_falsify.repair.sites import GuardSite
+from ranum_falsify.repair.subject import GuardSite
 from ranum_falsify.validity import Constraint, InvalidRange, largest
 
 _WHOLE = (torch.int32, torch.int64)
@@ -142,29 +142,17 @@ def _rounded(number: float, dtype: torch.dtype, *, up: bool) -> float:
     if (found.double() < exact) if up else (found.double() > exact):
         found = (
             torch.nextafter(found.float(), torch.tensor(math.inf if up else -math.inf))
-            if _is_half(dtype)
+            if (dtype in (torch.float16, torch.bfloat16))
             else (torch.nextafter(found, torch.tensor(math.inf if up else -math.inf, dtype=dtype)))
         )
         found = found.to(dtype)
     return float(found)
 
 
-def _is_half(dtype: torch.dtype) -> bool:
-    return dtype in (torch.float16, torch.bfloat16)
-
-
 def guards_of(
     site: GuardSite, op: Operation, conditions: Sequence[Constraint], bounds: Mapping[str, Interval], *, is_clip: bool
 ) -> Iterator[OperandGuard]:
-    """Yield the guards that conditions on single operands ask for.
-
-    Args:
-        site: The node.
-        op: An operation that it stands for.
-        conditions: Those that are open.
-        bounds: Bounds of its operands.
-        is_clip: Whether they are written as clips.
-    """
+    """Yield the guards that conditions on single operands ask for."""
     stated = {name: found for name, found in _ranges(op, conditions, bounds).items() if _index(op, name) is not None}
     raised = {condition.raised_by for condition in conditions if hasattr(op, condition.raised_by)}
     if not stated:

@@ -18,7 +18,7 @@ from onnx.reference.op_run import OpRun
 from onnx_ir.passes.common import LiftConstantsToInitializersPass
 
 from ranum_falsify.network.nesting import attribute_graphs
-from ranum_falsify.rewrite.checks.float64_reference import WideModel
+from ranum_falsify.rewrite.checks.runs import WideModel
 from ranum_falsify.rewrite.model import to_proto
 
 _DIGITS = 120
@@ -44,12 +44,7 @@ _Real: Any = _REALS.mpf
 
 
 def _defined(function: Callable[..., Any], *, grows: bool) -> Callable[..., Any]:
-    """Return a function of real numbers that is NaN where it has no real value.
-
-    Args:
-        function: The function.
-        grows: Whether it takes the more work the larger its operand is.
-    """
+    """Return a function of real numbers that is NaN where it has no real value."""
 
     def call(*numbers: Any) -> Any:
         if grows and any(_HUGE < abs(number) < math.inf for number in numbers):

@@ -1,14 +1,17 @@
-"""A repair of a model: what it changes, what is proved of it, and what it costs; frozen values."""
+"""A repair of a model: what it changes, what is proved of it, what it costs, and how it ranks among others."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 import onnx
 
 from ranum_falsify.config import Runtime
+from ranum_falsify.network.nesting import attribute_graphs
 
 Kind = Literal["rewrite", "guard", "clip"]
 """How a model is changed: the same function in other operators; a change of the operands that are invalid; a narrower
@@ -144,3 +147,64 @@ class Repair:
     def keeps_gradient(self) -> bool:
         """Whether gradients pass through all changes everywhere."""
         return all(change.keeps_gradient for change in self.changes)
+
+
+_EXACT = 1e-4
+"""Errors up to this one are those of float32 and its order of operations."""
+
+
+def rank(repairs: Iterable[Repair]) -> list[Repair]:
+    """Return repairs, the best first.
+
+    It destroys nothing, is proved, no clip, computes what the original means wherever that has a value, is a rewrite,
+    changes nothing that was right, keeps ranges and gradients, and has few operations, in this order.
+    """
+    return sorted(repairs, key=_rank)
+
+
+def _rank(repair: Repair) -> tuple[float, ...]:
+    error = 0.0 if repair.outputs is None else max(repair.outputs.away, repair.outputs.beyond)
+    return (
+        float(repair.loss > 0),
+        float(repair.standing != "proved"),
+        float(len(repair.left)),
+        float("clip" in repair.kinds),
+        repair.loss,
+        _digits_lost(error),
+        float(repair.kinds != ("rewrite",)),
+        float(repair.outputs is not None and repair.outputs.away > 0),
+        -round(min(repair.kept.values(), default=1.0), 3),
+        float(not repair.keeps_gradient),
+        float(repair.operations),
+    )
+
+
+def _digits_lost(error: float) -> float:
+    """Return how many decimal digits an error costs beyond rounding."""
+    return max(0.0, math.log10(error / _EXACT) // 1) if 0 < error < math.inf else error
+
+
+def diff_models(before: onnx.ModelProto, after: onnx.ModelProto) -> GraphDiff:
+    """Return the nodes that are not in both models, subgraphs included; a node that reads another tensor is another."""
+    old, new = list(_lines(before.graph)), list(_lines(after.graph))
+    return GraphDiff(removed=_without(old, new), added=_without(new, old))
+
+
+def _without(these: list[str], those: list[str]) -> tuple[str, ...]:
+    left = Counter(those)
+    found = []
+    for line in these:
+        if left[line]:
+            left[line] -= 1
+        else:
+            found.append(line)
+    return tuple(found)
+
+
+def _lines(graph: onnx.GraphProto) -> Iterator[str]:
+    for node in graph.node:
+        kind = f"{node.domain}.{node.op_type}" if node.domain not in ("", "ai.onnx") else node.op_type
+        name = f" {node.name}:" if node.name else ""
+        yield f"{kind}{name} {', '.join(node.input)} -> {', '.join(filter(None, node.output))}"
+        for inner in attribute_graphs(node):
+            yield from _lines(inner)

@@ -15,16 +15,12 @@ from ranum_falsify.network.optimised import optimise
 from ranum_falsify.process.deadline import OutOfTime
 from ranum_falsify.properties.problem.problem import Problem
 from ranum_falsify.repair.abstraction.clipping import find_clips, list_clippable
-from ranum_falsify.repair.changes import clip_change, guard_change, rewrite_changes
-from ranum_falsify.repair.diffing import diff_models
-from ranum_falsify.repair.editing import insert_clips
+from ranum_falsify.repair.editing import clip_change, guard_change, insert_clips, rewrite_changes
 from ranum_falsify.repair.guard_search import Guarded, GuardSearch
 from ranum_falsify.repair.measuring import OutputMeter, count_operations
-from ranum_falsify.repair.ranking import rank
-from ranum_falsify.repair.repair import Change, Kind, Repair
+from ranum_falsify.repair.repair import Change, Kind, Repair, diff_models, rank
 from ranum_falsify.repair.rewrites import Rewritten, find_rewrites
-from ranum_falsify.repair.sites import GuardSites
-from ranum_falsify.repair.subject import Assessment, RepairSubject
+from ranum_falsify.repair.subject import Assessment, GuardSites, RepairSubject
 from ranum_falsify.verify.decide import falsify
 from ranum_falsify.verify.search.result import Answer
 from ranum_falsify.verify.search.search import Progress
@@ -66,13 +62,7 @@ class _Proposal:
 
 
 class Repairing:
-    """The search for repairs of one model.
-
-    Args:
-        subject: The model and its property.
-        config: What is asked for.
-        progress: Called now and then with how far the work has got.
-    """
+    """The search for repairs of one model."""
 
     def __init__(self, subject: RepairSubject, config: FixConfig, progress: Callable[[Progress], None]) -> None:
         self._subject = subject
@@ -127,11 +117,7 @@ class Repairing:
             raise UsageError(f"--at {', '.join(self._config.at)}: there is nothing to clip: {' and '.join(reasons)}")
 
     def _find_hazards(self, answer: Answer) -> Sequence[str]:
-        """Return the operators to repair; those that stay as they are may stay open.
-
-        Raises:
-            UsageError: There are none.
-        """
+        """Return the operators to repair; those that stay as they are may stay open."""
         unproved = [operator.node for operator in answer.operators if operator.verdict != "proved"]
         open_ones = [node for node in self._subject.original.open if self._sites.outermost(node) in unproved]
         if answer.verdict == "holds":

@@ -10,19 +10,13 @@ import onnx_ir as ir
 
 from ranum_falsify.network.model_file import free_model
 from ranum_falsify.repair.subject import Assessment, RepairSubject
+from ranum_falsify.rewrite.apply import apply_stable, equal_passes, infer_shapes
 from ranum_falsify.rewrite.model import to_proto
-from ranum_falsify.rewrite.stable_chain import apply_stable, equal_passes, infer_shapes
 
 
 @dataclass(frozen=True)
 class Rewritten:
-    """A model in other operators.
-
-    Attributes:
-        model: The model.
-        steps: The passes that made it, in order, each with the model that it left.
-        assessment: What is proved of it.
-    """
+    """A model in other operators."""
 
     model: onnx.ModelProto
     steps: Sequence[tuple[str, onnx.ModelProto]]
@@ -33,10 +27,6 @@ def find_rewrites(subject: RepairSubject, wanted: Collection[str]) -> Rewritten 
     """Return the model in which the fewest operators are open, None where there is nothing to rewrite.
 
     A pass stays if fewer operators are open after it; where none alone helps, all of them together do.
-
-    Args:
-        subject: The model and its property.
-        wanted: The open operators that are to be repaired.
 
     Raises:
         OutOfTime: The time is up.

@@ -18,9 +18,8 @@ A pass is one small class, registered by its name, with a guarantee:
 
 import ranum_falsify.upstream  # noqa: F401 - says what to install where DNNV is missing
 from ranum_falsify.rewrite import verify
-from ranum_falsify.rewrite.analysis import AnalysisPass
 from ranum_falsify.rewrite.checks.comparing import metric
 from ranum_falsify.rewrite.registry import register
-from ranum_falsify.rewrite.rewrite import Rewrite
+from ranum_falsify.rewrite.rewrite import AnalysisPass, Rewrite
 
 __all__ = ["AnalysisPass", "Rewrite", "metric", "register", "verify"]

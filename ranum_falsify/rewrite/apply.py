@@ -1,4 +1,4 @@
-"""One pass, applied to a copy of a model; nothing is verified here."""
+"""Passes, applied to copies of a model; the stable forms among them, in order.  Nothing is verified here."""
 
 from __future__ import annotations
 
@@ -15,12 +15,10 @@ from onnxscript.rewriter.pattern import RewriteRuleClassBase
 
 from ranum_falsify.errors import TransformError
 from ranum_falsify.network.functions import first_line
-from ranum_falsify.rewrite.analysis import AnalysisPass
-from ranum_falsify.rewrite.catalogue import PassCall
-from ranum_falsify.rewrite.expansion import Expansion
-from ranum_falsify.rewrite.model import copy_model, tensors_of
-from ranum_falsify.rewrite.naming import all_nodes, all_outputs, tell_apart
-from ranum_falsify.rewrite.rewrite import Refusal, Rewrite, apply_rewrite
+from ranum_falsify.rewrite.catalogue import PassCall, all_passes, find_pass
+from ranum_falsify.rewrite.model import all_nodes, all_outputs, copy_model, tell_apart, tensors_of
+from ranum_falsify.rewrite.passes.stable_parts import StableForm
+from ranum_falsify.rewrite.rewrite import AnalysisPass, Lowering, Refusal, Rewrite, apply_rewrite
 
 
 @dataclass(frozen=True)
@@ -35,11 +33,6 @@ class Applied:
 
 def apply_pass(call: PassCall, model: ir.Model, state: Mapping[str, Any] = MappingProxyType({})) -> Applied:
     """Run a pass on a copy of a model.
-
-    Args:
-        call: The pass.
-        model: The model.
-        state: What analyses found, by the name of the pass.
 
     Raises:
         TransformError: The pass itself fails.
@@ -64,7 +57,7 @@ def _apply(call: PassCall, model: ir.Model, state: Mapping[str, Any]) -> Applied
             tell_apart(candidate, known)
             return Applied(candidate if replaced else None, replaced, refusals)
         result = made(candidate)
-        if isinstance(made, Expansion):
+        if isinstance(made, Lowering):
             tell_apart(result.model, known)
             return Applied(result.model if result.modified else None, made.replaced, made.refusals)
     except TransformError:
@@ -100,3 +93,41 @@ def _infer_shapes(model: ir.Model) -> None:
     ShapeInferencePass(strict_mode=False)(model)
     for value, shape, kind in outside:
         value.shape, value.type = shape, kind
+
+
+# Whole losses come first: what they are made of has stable forms, too, in which they are not found any more.
+# So do vectors over their norms before norms, and products of sums of exponentials before softmax and sigmoid, which
+# are written so; any other quotient of exponentials comes last.
+_FIRST = ("stable_bce_with_logits", "stable_softplus", "stable_log_", "stable_normalize", "stable_cosine")
+_LAST = "stable_quotient_of_exp"
+
+
+def equal_passes() -> list[str]:
+    """Return the names of all stable forms that are equal in real arithmetic, so ordered that each finds its own."""
+    names = [spec.name for spec in all_passes() if spec.stands_for is not None and spec.stands_for.is_equal]
+
+    def place(name: str) -> tuple[bool, int]:
+        first = next((number for number, first in enumerate(_FIRST) if name.startswith(first)), len(_FIRST))
+        return name == _LAST, first
+
+    return sorted(names, key=place)
+
+
+def infer_shapes(model: ir.Model) -> ir.Model:
+    """Return a model that says of its tensors what can be inferred."""
+    return apply_pass(find_pass("infer_shapes"), model).model or model
+
+
+def apply_stable(name: str, model: ir.Model) -> ir.Model | None:
+    """Return what a stable form makes of a model, None where it finds nothing; nothing is verified.
+
+    Args:
+        name: The pass.
+        model: The model, its shapes inferred; so are those of the new one.
+    """
+    call = find_pass(name)
+    form = call.make()
+    if isinstance(form, StableForm) and not model.functions and not form.finds_anything(model):
+        return None  # without a copy of the model
+    made = apply_pass(call, model).model
+    return None if made is None else infer_shapes(made)

@@ -14,20 +14,14 @@ from onnxscript.rewriter.pattern import RewriteRuleClassBase
 
 import ranum_falsify.rewrite.passes  # noqa: F401 - registers them
 from ranum_falsify.errors import TransformError
-from ranum_falsify.rewrite.analysis import AnalysisPass
 from ranum_falsify.rewrite.checks.comparing import METRICS
 from ranum_falsify.rewrite.registry import PassSpec, faults, forget, keep_faults, registered
-from ranum_falsify.rewrite.rewrite import Rewrite
+from ranum_falsify.rewrite.rewrite import AnalysisPass, Rewrite
 
 
 @dataclass(frozen=True)
 class PassCall:
-    """A pass as a user asks for it.
-
-    Attributes:
-        spec: The pass.
-        text: Its name, and its argument.
-    """
+    """A pass as a user asks for it."""
 
     spec: PassSpec
     text: str

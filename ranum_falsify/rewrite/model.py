@@ -1,11 +1,11 @@
-"""ONNX models as onnx-ir holds them: read, copied, written; large tensors stay in their files until they are needed."""
+"""ONNX models as onnx-ir holds them: read, copied, written, their nodes named; large tensors stay in their files."""
 
 from __future__ import annotations
 
 import copy
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import onnx
@@ -13,8 +13,11 @@ import onnx_ir as ir
 from google.protobuf.message import DecodeError
 
 from ranum_falsify.errors import ModelError, SaveError, reason_of
+from ranum_falsify.network import Graph
 from ranum_falsify.network.functions import first_line
 from ranum_falsify.network.model_file import check_external_data, describe_wrong, model_bytes
+from ranum_falsify.network.naming import UniqueNames, tensor_name
+from ranum_falsify.network.nesting import name_of, nested_nodes
 from ranum_falsify.network.resource_limits import TOO_MUCH_MEMORY
 from ranum_falsify.saving import save_together
 
@@ -46,10 +49,6 @@ def read_model(path: Path) -> ir.Model:
 
 def from_proto(proto: onnx.ModelProto, name: str) -> ir.Model:
     """Return a model in memory, its nodes in topological order.
-
-    Args:
-        proto: The model.
-        name: What errors call it.
 
     Raises:
         ModelError: It is broken.
@@ -95,11 +94,6 @@ def write_model(model: ir.Model, path: Path, beside: Mapping[Path, bytes] | None
     """Write a model whole or not at all.
 
     Tensors go into one file beside it where some were external, or where one message cannot hold them all.
-
-    Args:
-        model: The model.
-        path: Where it goes.
-        beside: Files that belong to it.
 
     Raises:
         SaveError: It cannot be written.
@@ -151,3 +145,71 @@ def tensors_of(model: ir.Model) -> Iterator[ir.TensorProtocol]:
         for value in graph.initializers.values():
             if value.const_value is not None:
                 yield value.const_value
+
+
+def all_nodes(model: ir.Model) -> Iterator[ir.Node]:
+    """Yield the nodes of a model's graph, its subgraphs and its local functions."""
+    yield from model.graph.all_nodes()
+    for function in model.functions.values():
+        yield from function.all_nodes()
+
+
+def all_outputs(model: ir.Model) -> list[ir.Value]:
+    """Return what the nodes of a model write, subgraphs and local functions included."""
+    return [value for node in all_nodes(model) for value in node.outputs]
+
+
+def given_tensors(model: ir.Model) -> Iterator[ir.Value]:
+    """Yield the inputs and the initializers of a model, its subgraphs included."""
+    for graph in model.graphs():
+        yield from (*graph.inputs, *graph.initializers.values())
+
+
+def tell_apart(model: ir.Model, known: Iterable[ir.Value]) -> None:
+    """Rename new tensors that have the name of another one.
+
+    Graphs name their tensors one by one, and ONNX Runtime refuses a model where one in a subgraph is called as one
+    outside.
+
+    Args:
+        model: The model.
+        known: What nodes wrote before there were new ones.
+    """
+    old = {id(value) for value in known}
+    outputs = all_outputs(model)
+    kept = (value for value in outputs if id(value) in old or value.is_graph_output())
+    taken = UniqueNames(value.name or "" for value in (*given_tensors(model), *kept))
+    for value in outputs:
+        if id(value) in old or value.is_graph_output() or not value.name:
+            continue
+        value.name = taken.take(value.name)
+
+
+class NodeNames:
+    """The names of a model's nodes, those that are given included."""
+
+    def __init__(self, nodes: Iterable[ir.Node]) -> None:
+        self._names = UniqueNames(node.name or "" for node in nodes)
+
+    def name(self, made: Iterable[ir.Node], root: str) -> None:
+        """Name new nodes after the one that they replace."""
+        for node in made:
+            if not node.name:
+                node.name = self._names.take(f"{root}/{node.op_type}")
+
+
+def name_nodes(graph: Graph) -> onnx.ModelProto:
+    """Return the model of a graph, its nodes named as the graph names them, so that they keep these names."""
+    assert graph.source is not None
+    names = {tensor_name(op): op.name for op in graph.nodes}
+    model = onnx.ModelProto()
+    model.CopyFrom(graph.source)
+    taken = set(names.values())
+    for number, node in enumerate(model.graph.node):
+        name = names.get(node.output[0] if node.output else "")
+        if name is None and node.name in taken:
+            name = f"{node.name}#{number}"
+        node.name = node.name if name is None else name
+    for node in nested_nodes(model.graph):
+        node.name = name_of(node)
+    return model

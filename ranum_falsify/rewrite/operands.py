@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 import onnx_ir as ir
 
-from ranum_falsify.rewrite.rewrite import RefusedError
+from ranum_falsify.rewrite.rewrite import Op, RefusedError, default_opset, is_standard, operand
 
 
 def integer_attribute(node: ir.Node, name: str, default: int) -> int:
@@ -73,33 +72,17 @@ WIDE_FLOATS = (ir.DataType.FLOAT, ir.DataType.DOUBLE)
 NARROW_FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
 
 
-@dataclass(frozen=True)
-class FloatLimits:
-    """What numbers an element type has.
-
-    Attributes:
-        greatest: The greatest finite one.
-        least_normal: The least positive one that is not denormal.
-        epsilon: How far the next one above 1 is.
-    """
-
-    greatest: float
-    least_normal: float
-    epsilon: float
-
-
-def limits_of(dtype: ir.DataType) -> FloatLimits:
-    """Return what numbers an element type of floats has."""
+def limits_of(dtype: ir.DataType) -> tuple[float, float, float]:
+    """Return the greatest float of an element type, the least normal one, and how far the next one above 1 is."""
     finfo: Any = ml_dtypes.finfo
     info = finfo(dtype.numpy())
-    return FloatLimits(float(info.max), float(info.smallest_normal), float(info.eps))
+    return float(info.max), float(info.smallest_normal), float(info.eps)
 
 
 def opset_at(context: Any) -> int:
     """Return the opset of the default domain where a match is."""
     scope = context.graph_or_function
-    imports = scope.opset_imports if isinstance(scope, ir.Function) else context.model.opset_imports
-    return int(imports.get("", imports.get("ai.onnx", 1)))
+    return default_opset(scope if isinstance(scope, ir.Function) else context.model)
 
 
 def node_of(value: ir.Value) -> ir.Node:
@@ -130,7 +113,7 @@ def element_type(node: ir.Node, among: Sequence[ir.DataType] = FLOATS) -> ir.Dat
         RefusedError: It is not known, or not among those allowed.
     """
     known = (value for value in node.inputs if value is not None and value.dtype is not None)
-    return dtype_of(next(known, None) or first_operand(node), among)
+    return dtype_of(next(known, None) or operand(node, 0), among)
 
 
 def rank_of(value: ir.Value) -> int:
@@ -142,6 +125,16 @@ def rank_of(value: ir.Value) -> int:
     if value.shape is None:
         raise RefusedError(f"the rank of {value.name!r} is not known; give the model shapes")
     return len(value.shape)
+
+
+def check_images(value: ir.Value) -> None:
+    """Check that an operand has spatial axes, after those of the batch and the channels.
+
+    Raises:
+        RefusedError: It has none, or its rank is not known.
+    """
+    if rank_of(value) < 3:
+        raise RefusedError("its images have no axis")
 
 
 def length_of(value: ir.Value, axis: int) -> int:
@@ -170,13 +163,6 @@ def shape_of(value: ir.Value) -> list[int | None]:
     return [length if isinstance(length, int) else None for length in value.shape]
 
 
-def first_operand(node: ir.Node) -> ir.Value:
-    """Return the first operand of a node that must have one."""
-    value = node.inputs[0]
-    assert value is not None
-    return value
-
-
 def check_shape(value: ir.Value, shape: Sequence[int | None]) -> None:
     """Check that the model says no other shape of a result than it has; some shapes that ONNX infers are wrong.
 
@@ -189,7 +175,7 @@ def check_shape(value: ir.Value, shape: Sequence[int | None]) -> None:
         raise RefusedError(f"its result has shape {list(shape)}, and the model says {said}; correct the model")
 
 
-def operand(node: ir.Node, place: int) -> ir.Value | None:
+def optional(node: ir.Node, place: int) -> ir.Value | None:
     """Return an operand of a node, None where it is left out."""
     return node.inputs[place] if place < len(node.inputs) else None
 
@@ -224,7 +210,7 @@ def constant_array(value: ir.Value) -> np.ndarray | None:
 
 def is_identity(node: ir.Node) -> bool:
     """Tell whether a node gives what it gets."""
-    return node.op_type == "Identity" and node.domain in ("", "ai.onnx") and len(node.inputs) == 1
+    return node.op_type == "Identity" and is_standard(node) and len(node.inputs) == 1
 
 
 def is_finite(array: np.ndarray, dtype: ir.DataType = ir.DataType.DOUBLE) -> bool:
@@ -233,10 +219,15 @@ def is_finite(array: np.ndarray, dtype: ir.DataType = ir.DataType.DOUBLE) -> boo
         return bool(np.isfinite(array.astype(dtype.numpy()).astype(np.float64)).all())
 
 
-def constant(op: Any, values: Any, dtype: ir.DataType) -> ir.Value:
-    """Return a new constant of an element type."""
-    made: ir.Value = op.Constant(value=ir.tensor(np.asarray(values).astype(dtype.numpy())))
+def new_node(op: Op, op_type: str, *operands: ir.Value | None, **attributes: Any) -> ir.Value:
+    """Return what a new node of an operator makes, whose name is known only now."""
+    made: ir.Value = getattr(op, op_type)(*operands, **attributes)
     return made
+
+
+def constant(op: Op, values: Any, dtype: ir.DataType) -> ir.Value:
+    """Return a new constant of an element type."""
+    return op.Constant(value=ir.tensor(np.asarray(values).astype(dtype.numpy())))
 
 
 def check_integers(opset: int, dtype: ir.DataType = ir.DataType.INT64) -> None:
@@ -259,16 +250,14 @@ def check_double(operator: str, dtype: ir.DataType, opset: int) -> None:
         raise RefusedError(f"{operator} of double needs opset {_DOUBLE_EXTREMES}; convert the model")
 
 
-def integer(op: Any, value: int) -> ir.Value:
+def integer(op: Op, value: int) -> ir.Value:
     """Return a new constant that holds one index."""
-    made: ir.Value = op.Constant(value=ir.tensor(np.asarray(value, dtype=np.int64)))
-    return made
+    return op.Constant(value=ir.tensor(np.asarray(value, dtype=np.int64)))
 
 
-def integers(op: Any, values: Sequence[int]) -> ir.Value:
+def integers(op: Op, values: Sequence[int]) -> ir.Value:
     """Return a new constant that holds axes or sizes."""
-    made: ir.Value = op.Constant(value=ir.tensor(np.asarray(values, dtype=np.int64)))
-    return made
+    return op.Constant(value=ir.tensor(np.asarray(values, dtype=np.int64)))
 
 
 def axis_of(node: ir.Node, default: int = 0) -> int:
@@ -277,7 +266,7 @@ def axis_of(node: ir.Node, default: int = 0) -> int:
     Raises:
         RefusedError: It is none, or the rank of the operand is not known.
     """
-    rank, axis = rank_of(first_operand(node)), integer_attribute(node, "axis", default)
+    rank, axis = rank_of(operand(node, 0)), integer_attribute(node, "axis", default)
     if not -rank <= axis < rank:
         raise RefusedError(f"axis {axis} is none of an operand of rank {rank}")
     return axis % rank
@@ -289,7 +278,7 @@ def axes_of(node: ir.Node) -> list[int]:
     Raises:
         RefusedError: They are not constant, or not axes of the operand.
     """
-    rank = rank_of(first_operand(node))
+    rank = rank_of(operand(node, 0))
     given = node.inputs[1] if len(node.inputs) > 1 else None
     axes: list[int] = []
     if given is not None:

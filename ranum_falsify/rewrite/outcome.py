@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from ranum_falsify.rewrite.guarantee import Guarantee
 from ranum_falsify.rewrite.rewrite import Refusal
+from ranum_falsify.rewrite.verify import Guarantee
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,9 +18,8 @@ from ranum_falsify.network import read
 from ranum_falsify.process.deadline import Deadline, OutOfTime
 from ranum_falsify.properties.formula.terms import NetworkCall
 from ranum_falsify.properties.problem.problem import Problem
-from ranum_falsify.rewrite.model import to_proto
-from ranum_falsify.rewrite.naming import name_nodes
-from ranum_falsify.rewrite.stable_chain import apply_stable, equal_passes, infer_shapes
+from ranum_falsify.rewrite.apply import apply_stable, equal_passes, infer_shapes
+from ranum_falsify.rewrite.model import name_nodes, to_proto
 from ranum_falsify.verify.prove.proof import Proof
 from ranum_falsify.verify.prove.prover import Prover
 
@@ -91,11 +90,7 @@ class _RewriteSearch:
         self.found: dict[str, Sequence[str]] = {}
 
     def run(self) -> None:
-        """Try the passes.
-
-        Raises:
-            OutOfTime: The time is up.
-        """
+        """Try the passes."""
         whole = infer_shapes(ir.from_proto(name_nodes(self._call.graph)))
         alone = list(self._apply(whole))
         for name, model in alone:

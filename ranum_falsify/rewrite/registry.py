@@ -13,9 +13,8 @@ import onnx_ir as ir
 from onnxscript.rewriter.pattern import RewriteRuleClassBase
 
 from ranum_falsify.errors import TransformError
-from ranum_falsify.rewrite.analysis import AnalysisPass
-from ranum_falsify.rewrite.guarantee import Guarantee, guarantee_of
-from ranum_falsify.rewrite.rewrite import Rewrite
+from ranum_falsify.rewrite.rewrite import AnalysisPass, Lowering, Rewrite
+from ranum_falsify.rewrite.verify import Guarantee, guarantee_of
 
 PassClass = type[AnalysisPass] | type[Rewrite] | type[RewriteRuleClassBase] | type[ir.passes.PassBase]
 _Class = TypeVar("_Class", bound=PassClass)
@@ -105,17 +104,18 @@ class PassSpec:
 def register(
     name: str | None = None,
     *,
-    takes: Iterable[str] = (),
-    gives: Iterable[str] = (),
+    takes: str | Iterable[str] = (),
+    gives: str | Iterable[str] = (),
     needs: str = "",
-    needs_shapes: bool = False,
+    needs_shapes: bool | None = None,
     changes_opset: bool = False,
     argument: str = "",
     stands_for: Counterpart | None = None,
 ) -> Callable[[_Class], _Class]:
     """Register the class below as a pass.
 
-    Arguments are the fields of `PassSpec`; without a name, that of the class, `RemoveTwins` as `remove_twins`.
+    Arguments are the fields of `PassSpec`; without a name, that of the class, `RemoveTwins` as `remove_twins`; without
+    `needs_shapes`, what the class says.  Several operators may stand in one text: "Mul Add".
 
     Raises:
         TransformError: Another pass has this name, or the class is none of a pass.
@@ -128,13 +128,16 @@ def register(
                 raise fault
             _faults[title] = fault
             return cls
+        taken, given = (tuple(names.split() if isinstance(names, str) else names) for names in (takes, gives))
+        if issubclass(cls, Lowering):
+            cls.takes = taken
         _passes[title] = PassSpec(
             name=title,
             make=cls,
-            takes=tuple(takes),
-            gives=tuple(gives),
+            takes=taken,
+            gives=given,
             needs=needs,
-            needs_shapes=needs_shapes,
+            needs_shapes=getattr(cls, "needs_shapes", False) if needs_shapes is None else needs_shapes,
             changes_opset=changes_opset,
             argument=argument,
             stands_for=stands_for,

@@ -15,10 +15,10 @@ from ranum_falsify.rewrite.catalogue import PassCall, find_pass
 from ranum_falsify.rewrite.checks.comparing import check_metric, distance_of
 from ranum_falsify.rewrite.checks.difference import DifferenceQuestion, Judgement, decide
 from ranum_falsify.rewrite.checks.drawing import make_samples
+from ranum_falsify.rewrite.checks.joining import Numbering
 from ranum_falsify.rewrite.checks.runs import LEVELS, Runs, WeightFile
-from ranum_falsify.rewrite.checks.samples import Limits, Sample, Sampled, compare_on_samples
+from ranum_falsify.rewrite.checks.samples import Sample, Sampled, compare_on_samples
 from ranum_falsify.rewrite.checks.structure import passes_checker, structure_faults
-from ranum_falsify.rewrite.checks.value_numbering import Numbering
 from ranum_falsify.rewrite.config import TransformConfig
 from ranum_falsify.rewrite.outcome import PassReport, PostconditionError, Transformed, VerificationError
 
@@ -79,14 +79,7 @@ def _check_metrics(calls: Sequence[PassCall], config: TransformConfig) -> None:
 
 
 class Verification:
-    """A model on its way through passes, and its runs on samples.
-
-    Attributes:
-        model: The model so far.
-        reports: What each pass did.
-        notices: What to know of the verification as a whole.
-        state: What analyses found, by the name of the pass.
-    """
+    """A model on its way through passes, and its runs on samples."""
 
     def __init__(self, model: ir.Model, config: TransformConfig, folder: Path) -> None:
         self.model = model
@@ -162,11 +155,7 @@ class Verification:
         return report, applied.model, runs
 
     def _verify(self, call: PassCall, candidate: ir.Model) -> tuple[Sequence[str], float, Runs]:
-        """Verify what a pass made; return how, the largest difference on samples, and the runs of the new model.
-
-        Raises:
-            VerificationError: It is not what the pass promised.
-        """
+        """Verify what a pass made; return how, the largest difference on samples, and the runs of the new model."""
         faults = structure_faults(self.model, candidate, checker=self._checker, changes_opset=call.spec.changes_opset)
         if faults:
             raise VerificationError("; ".join(faults))
@@ -192,8 +181,7 @@ class Verification:
             drawn = make_samples(self.model, self._config, self._runs)
             self._samples, self._typical = drawn.samples, drawn.typical
             self.notices += drawn.notices
-        limits = Limits(self._config.tolerance, self._config.metrics)
-        sampled = compare_on_samples(self._runs, runs, self._samples, call.spec.guarantee, limits)
+        sampled = compare_on_samples(self._runs, runs, self._samples, call.spec.guarantee, self._config)
         if sampled.fault is not None:
             raise VerificationError(sampled.fault.what, sampled.fault.inputs)
         if not sampled.compared:
@@ -208,11 +196,7 @@ class Verification:
         self.notices += [notice for notice in notices if notice not in self.notices]
 
     def _check_compared(self, call: PassCall, sampled: Sampled) -> None:
-        """Check that all outputs were compared.
-
-        Raises:
-            TransformError: One was not.
-        """
+        """Check that all outputs were compared."""
         for output in self.model.graph.outputs:
             if output.name not in sampled.outputs:
                 raise TransformError(
@@ -224,17 +208,13 @@ class Verification:
         """Search for an input on which the models differ, or prove that there is none; return which of these.
 
         Where nobody asked for it, and it is not possible, nothing is said of it.
-
-        Raises:
-            VerificationError: There is one.
         """
         assert self._typical is not None
         config, guarantee = self._config, call.spec.guarantee
-        limits = Limits(config.tolerance, config.metrics)
 
         def judge(inputs: Mapping[str, np.ndarray]) -> Judgement:
             # What seems to differ may be both NaN, or where the old model is not exact itself.
-            found = compare_on_samples(self._runs, runs, [Sample(None, inputs, {})], guarantee, limits)
+            found = compare_on_samples(self._runs, runs, [Sample(None, inputs, {})], guarantee, config)
             self._note(f"{call.text}: {notice}" for notice in found.notices)
             before, after = self._runs.run(inputs).levels, runs.run(inputs).levels
             apart = (distance_of(before[level].outputs, after[level].outputs, config.tolerance) for level in LEVELS)

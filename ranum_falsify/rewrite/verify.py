@@ -6,21 +6,49 @@ Without arguments, or with those of `Guarantee`: `@verify.equality` and `@verify
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Literal, TypeVar, overload
 
-from ranum_falsify.rewrite.guarantee import Guarantee, set_guarantee
+_ATTRIBUTE = "verified_guarantee"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Guarantee:
+    """How the outputs of the new model compare with those of the old one.
+
+    Attributes:
+        kind: `equality`: bit for bit, NaN equal to NaN; `tolerance`: within a relative and an absolute tolerance;
+            `metric`: within limits of metrics that the user chooses.
+        signed_zero: Whether equality tells zeros of different signs apart.
+        everywhere: Whether it holds on all inputs, or on those where no operator of the old model receives invalid
+            input.
+    """
+
+    kind: Literal["equality", "tolerance", "metric"]
+    signed_zero: bool = True
+    everywhere: bool = True
+
+    def __str__(self) -> str:
+        sign = "" if self.signed_zero else ", zeros of either sign equal"
+        where = "" if self.everywhere else ", on valid inputs"
+        return f"{self.kind}{sign}{where}"
+
+
+def guarantee_of(cls: type[Any]) -> Guarantee | None:
+    """Return the guarantee of a pass, None where it has none of its own."""
+    found = vars(cls).get(_ATTRIBUTE)
+    return found if isinstance(found, Guarantee) else None
+
 
 _Class = TypeVar("_Class", bound=type[Any])
 
 
-def _decorated(cls: _Class, guarantee: Guarantee) -> _Class:
-    set_guarantee(cls, guarantee)
-    return cls
-
-
 def _decorator(kind: Literal["equality", "tolerance", "metric"], cls: Any, **fields: bool) -> Any:
-    guarantee = Guarantee(kind=kind, **fields)
-    return (lambda below: _decorated(below, guarantee)) if cls is None else _decorated(cls, guarantee)
+    def decorate(below: _Class) -> _Class:
+        setattr(below, _ATTRIBUTE, Guarantee(kind=kind, **fields))
+        return below
+
+    return decorate if cls is None else decorate(cls)
 
 
 @overload

@@ -21,8 +21,8 @@ from ranum_falsify.errors import PropertyError
 from ranum_falsify.network import Graph
 from ranum_falsify.network.naming import UniqueNames, tensor_name
 from ranum_falsify.network.tensors import is_floating, torch_dtype
-from ranum_falsify.properties.formula.formula import Comparison, Formula, Junction
-from ranum_falsify.properties.formula.terms import NetworkCall, Output, Term
+from ranum_falsify.properties.formula.formula import Formula, walk
+from ranum_falsify.properties.formula.terms import NetworkCall, Output
 from ranum_falsify.properties.problem.problem import InputVariable, Problem
 from ranum_falsify.properties.problem.scalars import Quantity
 from ranum_falsify.properties.problem.targets import Target, targets_of
@@ -122,11 +122,7 @@ def state_property(problem: Problem) -> StatedProperty:
 
 
 def _single_call(problem: Problem) -> NetworkCall:
-    """Return the one application of a network to the inputs themselves.
-
-    Raises:
-        PropertyError: There are others.
-    """
+    """Return the one application of a network to the inputs themselves."""
     calls = problem.calls
     if len(calls) != 1:
         named = ", ".join(dict.fromkeys(call.network for call in calls))
@@ -140,11 +136,7 @@ def _single_call(problem: Problem) -> NetworkCall:
 
 
 def _ordered_inputs(problem: Problem, call: NetworkCall) -> list[InputVariable]:
-    """Return the inputs in the order of the network.
-
-    Raises:
-        PropertyError: They are not all of one floating type.
-    """
+    """Return the inputs in the order of the network."""
     by_name = {variable.name: variable for variable in problem.inputs}
     inputs = [by_name[str(name)] for name in call.variables]
     dtypes = dict.fromkeys(str(variable.dtype) for variable in inputs)
@@ -167,23 +159,7 @@ def _outputs(graph: Graph, indices: set[int]) -> Iterator[tuple[int, Operation]]
 
 def _compared_outputs(formulas: Sequence[Formula]) -> set[int]:
     """Return the outputs that formulas compare."""
-    found: set[int] = set()
-    pending: list[Formula | Term] = list(formulas)
-    seen: set[int] = set()
-    while pending:
-        item = pending.pop()
-        if id(item) in seen:
-            continue
-        seen.add(id(item))
-        if isinstance(item, Junction):
-            pending += item.parts
-        elif isinstance(item, Comparison):
-            pending += [item.left, item.right]
-        elif isinstance(item, Output):
-            found.add(item.index)
-        elif isinstance(item, Term):
-            pending += item.operands
-    return found
+    return {part.index for part in walk(formulas) if isinstance(part, Output)}
 
 
 # operators ------------------------------------------------------------------------------------------------------------
@@ -192,11 +168,7 @@ _Watched = dict[int, list[tuple[_Tensor, InvalidRange]]]
 
 
 def _watch_operators(problem: Problem, graph: Graph) -> tuple[_Watched, list[str]]:
-    """Return for each validity goal, by `id`, the tensors of operators that are not proved, and what is invalid there.
-
-    Returns:
-        Also, what cannot be said.
-    """
+    """Return what is invalid in tensors of operators that are not proved, by `id` of the validity goal, and notices."""
     if not problem.goals:
         return {}, []
     proof = Prover(problem, ProveConfig()).analyse()
@@ -264,11 +236,7 @@ def _say(pairs: Sequence[tuple[_Tensor, InvalidRange]], first: Mapping[_Tensor, 
 
 
 def _show(model: onnx.ModelProto, tensors: Sequence[_Tensor]) -> None:
-    """Make tensors the one output of a model; several, or an input, as one vector.
-
-    Raises:
-        PropertyError: They are of several element types.
-    """
+    """Make tensors the one output of a model; several, or an input, as one vector."""
     dtypes = dict.fromkeys(str(tensor.dtype) for tensor in tensors)
     if len(dtypes) > 1:
         raise PropertyError(f"property: VNN-LIB has one vector of outputs; what is asked about is {', '.join(dtypes)}")

@@ -17,9 +17,9 @@ from ranum_falsify.domain.error_bounds import tiny, unit
 from ranum_falsify.domain.kernels import Envelope, Record, find_envelope
 from ranum_falsify.domain.kernels import updates_statistics as known_updates
 from ranum_falsify.domain.kernels.records import STATISTICS, Row, dtype_name
+from ranum_falsify.selfcheck.facts import updates_statistics
 from ranum_falsify.selfcheck.family import HERE
 from ranum_falsify.selfcheck.running import Ways, session_in, ways_to_run
-from ranum_falsify.selfcheck.statistics import updates_statistics
 from ranum_falsify.selfcheck.subjects import ROW_SUBJECTS, SUBJECTS, Subject
 
 _COUNT = 4099  # odd: the last elements fill no vector
@@ -39,12 +39,7 @@ class _Found:
 
 
 def check(runtime: str, version: str) -> Record:
-    """Run samples of every function on an installed runtime; return the results outside the records of all families.
-
-    Args:
-        runtime: The runtime.
-        version: Its version.
-    """
+    """Run samples of every function on an installed runtime; return the results outside the records of all families."""
     found = _Found()
     for subject in SUBJECTS:
         for dtype in (torch.float32, torch.float16, torch.float64):

@@ -22,6 +22,7 @@ from ranum_falsify.properties.formula.terms import NetworkCall, Variable
 from ranum_falsify.properties.problem.problem import InputVariable, Problem
 from ranum_falsify.properties.problem.targets import Target
 from ranum_falsify.validity import GreaterThan, LessThan
+from ranum_falsify.verify.replay.worker.graph import clear_repeated_names
 
 Limit = tuple[str, str, float]
 """A tensor, `at most` or `at least`, and a number from which on a derivative is not finite."""
@@ -86,13 +87,7 @@ def _write(graph: Graph) -> _Written:
 
 
 def watch_operator(graph: Graph, op: Operation, targets: Sequence[Target]) -> Watched:
-    """Return the tensors that a test of one operator looks at.
-
-    Args:
-        graph: The network.
-        op: One of its operators.
-        targets: The operator's conditions.
-    """
+    """Return the tensors that a test of one operator looks at."""
     model = _write(graph)
     tensors, names = model.tensors, model.names
     written = [names.get(name, name) for name in op.output_names if name]
@@ -126,10 +121,6 @@ def expose_operators(graph: Graph, operators: Sequence[Watched]) -> tuple[bytes,
     Messages of protobuf, one after the other, are one message with the fields of both.
     Loops are unrolled there, and branches that are always taken are no branches.
     NumPy has no bfloat16: such a tensor `x` is the output `x:float32`.
-
-    Args:
-        graph: The network.
-        operators: The tensors that tests of each operator look at.
     """
     written = _write(graph)
     model, added = onnx.ModelProto(), onnx.ModelProto()
@@ -144,17 +135,8 @@ def expose_operators(graph: Graph, operators: Sequence[Watched]) -> tuple[bytes,
         if shown not in given:
             # Sizes stay open: some depend on values.
             added.graph.output.append(helper.make_tensor_value_info(shown, kind, [None] * len(shape)))
-    _clear_repeated_names(model.graph)
+    clear_repeated_names(model.graph)
     return model.SerializeToString(deterministic=True), added.SerializeToString(deterministic=True)
-
-
-def _clear_repeated_names(graph: onnx.GraphProto) -> None:
-    """Clear names that nodes share: ONNX allows that and gives it no meaning; ONNX Runtime refuses such a model."""
-    seen: set[str] = set()
-    for node in graph.node:
-        if node.name in seen:
-            node.name = ""
-        seen.add(node.name)
 
 
 def _is_float(details: TensorDetails | None) -> bool:

@@ -3,32 +3,73 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Self
 
 import numpy as np
 import torch
 from dnnv.nn import Operation
 
-from ranum_falsify.config import ConfirmConfig, SearchConfig
+from ranum_falsify.config import ConfirmConfig, ProveConfig, SearchConfig
 from ranum_falsify.errors import PropertyError
 from ranum_falsify.lazy import cached_property
+from ranum_falsify.network import spec_of
 from ranum_falsify.process.deadline import Deadline
 from ranum_falsify.properties.formula.terms import NetworkCall
 from ranum_falsify.properties.problem.problem import Problem
 from ranum_falsify.properties.problem.targets import Target, targets_of
 from ranum_falsify.verify.prove.proof import Proof
+from ranum_falsify.verify.prove.prover import Prover
 from ranum_falsify.verify.search.converter import TorchModel, convert
 from ranum_falsify.verify.search.device import bytes_per_sample, device_of, settings
 from ranum_falsify.verify.search.search import Budget, SearchContext
 from ranum_falsify.witness.exposed import make_repeatable, notices_of
-from ranum_falsify.witness.oracle import Oracle
+from ranum_falsify.witness.oracle import Holder, Oracle
 from ranum_falsify.witness.search import TriggerSearch
 from ranum_falsify.witness.span import SpanProver
 from ranum_falsify.witness.unit_test import OperatorTests, Span, Trigger, UnitTest
-from ranum_falsify.witness.unproved import Unproved
+
+
+class Unproved:
+    """The operators that one interval analysis of a property, as it is asked, leaves open.
+
+    Tests use networks whose random operators are inputs that range over likely draws.  Proofs do not: they cover all
+    possible draws.  Operators of both correspond by the tensors that they write.
+
+    Attributes:
+        proof: What the analysis proves.
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        self.proof: Proof = Prover(problem, ProveConfig(prove_timeout=0.0)).analyse()
+        self._proved: dict[tuple[int, str], Operation] = {}
+        self._open: dict[tuple[int, str], Operation] = {}
+        for number, goal in enumerate(problem.goals):
+            for op in goal.call.graph.nodes:
+                known = self.proof.operators.get((number, op.name))
+                if known is not None:
+                    table = self._open if known.open else self._proved
+                    table.update(((number, name), op) for name in op.output_names if name)
+
+    def is_proved(self, goal: int, op: Operation) -> bool:
+        """Tell whether an operator is proved, or open only because of others.
+
+        Args:
+            goal: Position of the validity goal.
+            op: The operator, of the network as asked or of that with draws as inputs.
+        """
+        return any((goal, name) in self._proved for name in op.output_names)
+
+    def list_besides(self, tested: Collection[tuple[int, Operation]]) -> tuple[str, ...]:
+        """Return the titles of the open operators that no test is about: random ones themselves.
+
+        Args:
+            tested: Operators that tests are about, each with the position of the validity goal.
+        """
+        known = {(goal, name) for goal, op in tested for name in op.output_names}
+        left = [op for key, op in self._open.items() if key not in known]
+        return tuple(dict.fromkeys(f"{op.name} ({spec_of(op).op_type})" for op in left))
+
 
 _ATTEMPTS = 4
 """Number of triggers of one run around which a span is looked for."""
@@ -39,14 +80,7 @@ _SPAN_SHARE = 0.1
 
 @dataclass(frozen=True)
 class Question:
-    """An operator that is not proved.
-
-    Attributes:
-        network: Name of its network.
-        call: The application of the network.
-        op: The operator.
-        targets: Its conditions.
-    """
+    """An operator that is not proved."""
 
     network: str
     call: NetworkCall
@@ -61,20 +95,14 @@ class Question:
 
 @dataclass(frozen=True)
 class Attempt:
-    """One search for a unit test.
-
-    Attributes:
-        seed: Its seed.
-        test: What it found, if anything.
-        seconds: How long it took, the span included.
-    """
+    """One search for a unit test."""
 
     seed: int
     test: UnitTest | None
     seconds: float
 
 
-class TestMaker:
+class TestMaker(Holder):
     """Makes unit tests; a context manager that holds the child processes for replay.
 
     Attributes:
@@ -96,19 +124,10 @@ class TestMaker:
         self._device = device_of(config.device)
         graphs = {id(call.graph): call.graph for call in self.problem.calls}
         self._bytes = bytes_per_sample(graphs.values())
-        self._oracle = Oracle(self.problem)
+        self._oracle = self._held = Oracle(self.problem)
         modules = {key: convert(graph).to(self._device) for key, graph in graphs.items()}
         self._models = [modules[id(call.graph)] for call in self.problem.calls]
         self._spans = {id(call): SpanProver(call) for call in self.problem.calls}
-
-    def __enter__(self) -> Self:
-        self._oracle.__enter__()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._oracle.__exit__(kind, error, traceback)
 
     def questions(self) -> list[Question]:
         """Return the operators that one interval analysis of the property leaves unproved, in topological order.
@@ -161,14 +180,10 @@ class TestMaker:
         return {name: ranges[variable] for name, variable in names if variable is not None}
 
     def runs_of(self, question: Question) -> Iterator[Attempt]:
-        """Make the unit tests of one operator; yield each as soon as it is made, so that none needs to wait in memory.
-
-        Args:
-            question: The operator.
-        """
+        """Make the unit tests of one operator; yield each as soon as it is made, so that none waits in memory."""
         for seed in range(self._config.seed, self._config.seed + self._config.runs):
             began = time.monotonic()
-            test = self._run(question, seed)
+            test = self.make_test(question, seed, self._config.timeout)
             yield Attempt(seed, test, time.monotonic() - began)
 
     def tests_of(self, question: Question, tick: Callable[[int], None] = lambda run: None) -> OperatorTests:
@@ -198,9 +213,6 @@ class TestMaker:
             seconds=tuple(seconds),
         )
 
-    def _run(self, question: Question, seed: int) -> UnitTest | None:
-        return self.make_test(question, seed, self._config.timeout)
-
     def make_test(self, question: Question, seed: int, seconds: float) -> UnitTest | None:
         """Make one unit test of an operator, within so many seconds; as many are for its span."""
         config, began = self._config, time.monotonic()
@@ -208,7 +220,7 @@ class TestMaker:
         search = SearchConfig(seed=seed, timeout=seconds, device=config.device)
         with settings(seed, config.processors, self._device, self._bytes):
             context = SearchContext(
-                self.problem, search, self._models, self._oracle.confirmer, budget, self._device, _say_nothing
+                self.problem, search, self._models, self._oracle.confirmer, budget, self._device, lambda progress: None
             )
             trigger, span, proving = self._trigger(context, question)
         if trigger is None:
@@ -246,7 +258,3 @@ class TestMaker:
             if late.has_passed:
                 break
         return first, None, proving
-
-
-def _say_nothing(progress: object) -> None:
-    return None

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from types import TracebackType
-from typing import Self
+from contextlib import AbstractContextManager
+from typing import Any, Self
 
 import numpy as np
 from dnnv.nn import Operation
@@ -25,23 +25,27 @@ _MOVE = 8
 """Units in the last place by which inputs are moved."""
 
 
-class Oracle:
+class Holder:
+    """A context manager that holds another one, in the end the child processes for replay."""
+
+    _held: AbstractContextManager[object]
+
+    def __enter__(self) -> Self:
+        self._held.__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._held.__exit__(*error)
+
+
+class Oracle(Holder):
     """Replays candidates; a context manager that starts and ends the child processes."""
 
     def __init__(self, problem: Problem, *, threads: int = 1) -> None:
         self._problem = problem
         graphs = list({id(call.graph): call.graph for call in problem.calls}.values())
-        self.confirmer = Confirmer(graphs, threads=threads)
+        self.confirmer = self._held = Confirmer(graphs, threads=threads)
         self._before: dict[int, set[str]] = {}
-
-    def __enter__(self) -> Self:
-        self.confirmer.__enter__()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.confirmer.__exit__(kind, error, traceback)
 
     def judge(self, targets: Sequence[Target], env: Mapping[str, np.ndarray]) -> Trigger | None:
         """Return how inputs make an operator invalid; None if they leave it valid, or if the property excludes them.
@@ -84,10 +88,6 @@ class Oracle:
 
         They are not finite on the trigger's inputs, and on inputs beside them: kernels of processors differ by some
         units in the last place, and a test must not hang on these.
-
-        Args:
-            call: The application of the network.
-            trigger: The inputs.
         """
         if trigger.kind in ("error", "crash") or not runs_as_written(call.graph):
             return ()

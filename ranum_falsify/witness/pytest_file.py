@@ -1,12 +1,14 @@
-"""The pytest file of unit tests, which needs only NumPy and ONNX Runtime."""
+"""The pytest files of unit tests, which need only NumPy and ONNX Runtime, or PyTorch where they are about a module."""
 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from string import Template
+
+import torch
 
 from ranum_falsify.escaping import escape
 from ranum_falsify.witness.exposed import Watched
@@ -59,13 +61,7 @@ class Case:
 
 
 def pytest_file(property_name: str, operators: Sequence[CheckedOperator], cases: Sequence[Case]) -> str:
-    """Return the source text of a pytest file.
-
-    Args:
-        property_name: Name of the property that the tests are about.
-        operators: The operators, each once.
-        cases: The tests.
-    """
+    """Return the source text of a pytest file."""
     rows = [f"    {operator.label!r}: {_operator(operator)},\n" for operator in operators]
     tests = [f"    {_case(case)},\n" for case in cases]
     title = escape(property_name).replace("\\", r"\\").replace('"', r"\"")
@@ -99,3 +95,29 @@ def _case(case: Case) -> str:
     marks += [f"shown={case.shown!r}"] if case.shown else []
     parts = (case.file, case.operator, case.kind, case.tensor, case.index)
     return f"Case({', '.join([*map(repr, parts), *marks])})"
+
+
+_MODULE_TEMPLATE = Path(__file__).with_name("module_file.template")
+
+MODULE_NAME = "module"
+"""Name of the file that holds the module, without its ending."""
+
+
+def write_module_file(
+    kind: type[torch.nn.Module], cases: Mapping[str, str], *, wrt: Sequence[str] | None, autocast: torch.dtype | None
+) -> str:
+    """Return the source text of a pytest file.
+
+    Args:
+        kind: The module's class.
+        cases: What each test is about, by the name of the file that holds its inputs.
+        wrt: The parameters that derivatives are taken in; None where the backward pass does not run.
+        autocast: The type that autocast casts to, if any.
+    """
+    return Template(_MODULE_TEMPLATE.read_text(encoding="utf-8")).substitute(
+        module=kind.__name__,
+        package=kind.__module__,
+        autocast=autocast,
+        wrt=None if wrt is None else list(wrt),
+        cases="".join(f"    {name!r}: {text!r},\n" for name, text in cases.items()),
+    )

@@ -128,7 +128,7 @@ def _find_widest(sides: Sequence[_Side], fails: Fails) -> tuple[list[_Side], flo
         radius = _radius(moved, fails)
         if radius is not None:
             return moved, radius
-    fixed = [_fix(side) for side in sides]
+    fixed = [replace(side, moves=torch.zeros_like(side.moves)) for side in sides]
     if not fails(fixed, 0.0):
         return None
     free = [
@@ -155,10 +155,6 @@ def _exclude_special(side: _Side) -> _Side:
         return side  # PyTorch subtracts no booleans, which never move
     width = (side.upper - side.lower).abs()
     return replace(side, moves=side.moves & (side.value.abs() > width * _SPECIAL))
-
-
-def _fix(side: _Side) -> _Side:
-    return replace(side, moves=torch.zeros_like(side.moves))
 
 
 def _span(graph: Graph, sides: Sequence[_Side], radius: float, runtimes: tuple[Runtime, ...]) -> Span:

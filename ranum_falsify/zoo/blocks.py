@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 
 from ranum_falsify.model_builder import Tensor
-from ranum_falsify.zoo.builder import ArchitectureBuilder
-from ranum_falsify.zoo.initial import Initial
+from ranum_falsify.zoo.builder import ArchitectureBuilder, Initial
+from ranum_falsify.zoo.model import Build, Defect, ZooModel
 
 LEAST_NORMAL = float(np.finfo(np.float32).smallest_normal)
 """Least argument of logarithms and square roots in repaired models: clipped there, no valid argument changes."""
@@ -24,6 +25,42 @@ FUSED_LOG_SOFTMAX = "the logarithm of the softmax is LogSoftmax"
 
 SOFTPLUS_LOSS = "the cross entropy is computed from the logits, with Softplus"
 """The repair of a sigmoid's cross entropy."""
+
+
+def one_defect(
+    id: str,
+    program: str,
+    build: Build,
+    *,
+    framework: Literal["tf", "torch", "numpy"],
+    mechanism: str = SOFTMAX_UNDERFLOW,
+    repair: str = FUSED_LOG_SOFTMAX,
+    node: str = "log",
+    operator: str = "Log",
+    graph_of_ranum: Build | None = None,
+    same: tuple[str, ...] = (),
+    of_ranum: tuple[str, ...] = (),
+    gradient: bool = False,
+) -> ZooModel:
+    """Return the model of a program with one defect, of the same id; arguments are fields of both."""
+    defect = Defect(
+        id=id,
+        node=node,
+        operator=operator,
+        mechanism=mechanism,
+        gradient=gradient,
+        same=same,
+        of_ranum=of_ranum,
+    )
+    return ZooModel(
+        id=id,
+        program=program,
+        framework=framework,
+        build=build,
+        defects=(defect,),
+        repair=repair,
+        of_ranum=graph_of_ranum,
+    )
 
 
 def dense(

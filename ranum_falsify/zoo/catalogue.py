@@ -7,45 +7,18 @@ from dataclasses import replace
 
 from ranum_falsify.errors import ZooError
 from ranum_falsify.zoo.architectures import (
-    autoencoder,
-    binary_logistic,
-    boltzmann,
-    convolutional,
-    free_logits,
-    fuzzed_layers,
-    fuzzed_losses,
-    gan,
+    classifiers,
+    fuzzed,
+    generative,
     graph_losses,
-    handwritten_softmax,
-    multilayer,
-    small_softmax,
-    softmax_regression,
-    spatial_transformer,
+    large_networks,
+    regressions,
     stochastic_computing,
-    unet,
-    value_iteration,
 )
-from ranum_falsify.zoo.facts.developers import DEVELOPER_FIXES
-from ranum_falsify.zoo.facts.training import TRAININGS
+from ranum_falsify.zoo.facts import DEVELOPER_FIXES, TRAININGS
 from ranum_falsify.zoo.model import ZooModel
 
-_FAMILIES = (
-    autoencoder,
-    binary_logistic,
-    boltzmann,
-    convolutional,
-    free_logits,
-    gan,
-    graph_losses,
-    handwritten_softmax,
-    multilayer,
-    small_softmax,
-    softmax_regression,
-    spatial_transformer,
-    stochastic_computing,
-    unet,
-    value_iteration,
-)
+_FAMILIES = (regressions, classifiers, generative, large_networks, graph_losses, stochastic_computing)
 
 
 def _complete(model: ZooModel) -> ZooModel:
@@ -62,9 +35,7 @@ MODELS: tuple[ZooModel, ...] = tuple(
 )
 """Every model of the 79 defects, by the number of its program."""
 
-FUZZED: tuple[ZooModel, ...] = tuple(
-    sorted((*fuzzed_layers.MODELS, *fuzzed_losses.MODELS), key=lambda model: model.number)
-)
+FUZZED: tuple[ZooModel, ...] = tuple(sorted(fuzzed.MODELS, key=lambda model: model.number))
 """The models of 14 more programs, those of the Soft Assertion Fuzzer's study that ONNX can express."""
 
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import onnxruntime
@@ -34,10 +34,6 @@ _PART = 0.125
 
 def draw_plausible_inputs(architecture: Architecture, seed: int = 0) -> dict[str, np.ndarray]:
     """Return inputs on which no program should fail: floats drawn near the middle of their range, integers anywhere.
-
-    Args:
-        architecture: The model that takes the inputs.
-        seed: Seed of the random numbers.
 
     Returns:
         An array of its shape and dtype for each input.
@@ -164,12 +160,7 @@ class Analysis:
 
 @dataclass(frozen=True, kw_only=True)
 class Detection:
-    """A model and its repaired twin, both analysed.
-
-    Attributes:
-        faulty: The model as in the program.
-        repaired: The twin.
-    """
+    """A model and its repaired twin, both analysed."""
 
     faulty: Analysis
     repaired: Analysis
@@ -273,28 +264,9 @@ def analysis_of(
     )
 
 
-def detect(
-    model: ZooModel,
-    *,
-    batch: int = 1,
-    documented: bool = False,
-    rounds: int = 1,
-    threads: int = 1,
-    inference: bool = False,
-) -> Detection:
-    """Analyse a model and its twin; see :func:`analyse`."""
-    faulty, repaired = (
-        analyse(
-            model,
-            safe=safe,
-            batch=batch,
-            documented=documented,
-            rounds=rounds,
-            threads=threads,
-            inference=inference,
-        )
-        for safe in (False, True)
-    )
+def detect(model: ZooModel, **options: Any) -> Detection:
+    """Analyse a model and its twin; options are those of :func:`analyse`."""
+    faulty, repaired = (analyse(model, safe=safe, **options) for safe in (False, True))
     return Detection(faulty=faulty, repaired=repaired)
 
 

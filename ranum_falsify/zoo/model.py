@@ -1,14 +1,169 @@
-"""Entries of the zoo."""
+"""Entries of the zoo: models with their defects, their properties, and what the developers of the programs did."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
 from ranum_falsify.zoo.builder import Architecture, ArchitectureBuilder
-from ranum_falsify.zoo.developer import DeveloperFix, guard_operands
-from ranum_falsify.zoo.property_file import property_text
+
+FixStatus = Literal["fixed", "weakened", "proposed", "unused", "none", "unknown"]
+"""What became of a defect.
+
+It was `fixed`; it was `weakened`, that is, made less likely; a fix is `proposed` in an issue; one stands `unused` in
+the program, as a comment or as a result that nobody reads; there is `none`; or it is `unknown`, because the program was
+not found.
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeveloperGuard:
+    """A node put before an operator, on its first operand.
+
+    Attributes:
+        node: The operator's node.
+        add: The number that is added to the operand, None if it is clipped.
+        low: The least value to which it is clipped, if any.
+        high: The greatest.
+    """
+
+    node: str
+    add: float | None = None
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeveloperFix:
+    """What the developers of a program did about a defect.
+
+    Attributes:
+        status: What became of it.
+        detail: What is known, in words.
+        guards: The nodes that the change puts before operators.
+        build: Builds the changed model, where guards do not express the change.
+        fused: Whether the change is the repair of the catalogue.
+        exact: Whether the change is known as it is; else a form that RANUM's authors hold equivalent stands for it.
+    """
+
+    status: FixStatus
+    detail: str
+    guards: tuple[DeveloperGuard, ...] = ()
+    build: Callable[[ArchitectureBuilder], None] | None = None
+    fused: bool = False
+    exact: bool = True
+
+    @property
+    def changes_graph(self) -> bool:
+        """Whether the changed model can be built."""
+        return bool(self.guards) or self.build is not None or self.fused
+
+
+def guard_operands(architecture: Architecture, guards: tuple[DeveloperGuard, ...]) -> Architecture:
+    """Return an architecture with guards before its operators.
+
+    Raises:
+        ValueError: There is no such node.
+    """
+    model = onnx.ModelProto()
+    model.CopyFrom(architecture.model)
+    nodes = list(model.graph.node)
+    for guard in guards:
+        position = next((i for i, node in enumerate(nodes) if node.name == guard.node), None)
+        if position is None:
+            raise ValueError(f"{model.graph.name}: no node is called {guard.node!r}")
+        node, name = nodes[position], f"guard_of_{guard.node}"
+        limits = [guard.add] if guard.add is not None else [guard.low, guard.high]
+        constants = [f"{name}_{i}" if limit is not None else "" for i, limit in enumerate(limits)]
+        model.graph.initializer.extend(
+            numpy_helper.from_array(np.array(limit, np.float32), constant)
+            for limit, constant in zip(limits, constants, strict=True)
+            if limit is not None
+        )
+        operator = "Clip" if guard.add is None else "Add"
+        nodes.insert(position, helper.make_node(operator, [node.input[0], *constants], [name], name=name))
+        node.input[0] = name
+    del model.graph.node[:]
+    model.graph.node.extend(nodes)
+    onnx.checker.check_model(model, full_check=True)
+    return replace(architecture, model=model)
+
+
+_HEAD = '''"""{summary}
+
+    ranum-falsify {name}.py --network N {name}.onnx
+"""
+
+from dnnv.properties import *
+
+from ranum_falsify.properties import *
+
+N = Network("N")
+
+'''
+
+
+_LABELS = ("y", "y_", "label", "labels", "oh", "y_true")
+"""Inputs that are labels, one-hot in training."""
+
+
+def property_text(
+    name: str,
+    architecture: Architecture,
+    *,
+    summary: str,
+    gradient: bool = False,
+    parts: Sequence[str] | None = None,
+) -> str:
+    """Return a DNNP property over all inputs and weights of an architecture.
+
+    Args:
+        name: Name of the file, without suffix.
+        architecture: The model that the property is about.
+        summary: First line of the file.
+        gradient: Whether derivatives must be finite too.
+        parts: For each output, how the names of those weights begin whose loss it is; if empty, all outputs are of
+            all; None where nothing is trained.
+    """
+    variables = [*architecture.inputs, *architecture.weights]
+    names = [_identifier(v.name) for v in variables]
+    bounds = [f"{v.low!r} <= {name} <= {v.high!r}" for name, v in zip(names, variables, strict=True)]
+    network = "N"
+    if architecture.weights:
+        loss = "" if parts is None else f", loss={_loss(architecture, parts)}"
+        network = f"free(N, {_list(v.name for v in architecture.weights)}{loss})"
+    applied = f"{network}({', '.join(names)})"
+    goal = f"no_invalid_input({applied}, gradient=True)" if gradient else f"no_invalid_input({applied})"
+    lines = [f"{'    ' * depth}Forall(\n{'    ' * (depth + 1)}{n}," for depth, n in enumerate(names)]
+    inner = "    " * len(names)
+    condition = f"And({', '.join(bounds)})" if len(bounds) > 1 else bounds[0]
+    lines.append(f"{inner}Implies(\n{inner}    {condition},\n{inner}    {goal},\n{inner}),")
+    lines += [f"{'    ' * depth})," for depth in reversed(range(1, len(names)))]
+    return _HEAD.format(summary=summary, name=name) + "\n".join([*lines, ")"]) + "\n"
+
+
+def _identifier(name: str) -> str:
+    """Return a tensor's name as a variable name that clashes with no word of DNNP."""
+    word = re.sub(r"\W", "_", name)
+    return f"{word}_" if word in ("N", "And", "Or", "free") else word
+
+
+def _loss(architecture: Architecture, parts: Sequence[str]) -> str:
+    words = [_list(output.name for output in architecture.model.graph.output)]
+    labels = [v.name for v in architecture.inputs if v.name in _LABELS]
+    words += [f"{key}=[{_list(names)}]" for key, names in (("one_hot", labels), ("parts", parts)) if names]
+    return f"loss({', '.join(words)})"
+
+
+def _list(names: Iterable[str]) -> str:
+    return ", ".join(f'"{name}"' for name in names)
+
 
 Optimizer = Literal["SGD", "Momentum", "Adam", "Adagrad", "RMSProp"]
 """Optimisers of the programs, as TensorFlow 1 and PyTorch call them; what is not said has their defaults."""

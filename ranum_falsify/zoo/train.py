@@ -20,8 +20,7 @@ from ranum_falsify.verify.search.converter import convert
 from ranum_falsify.verify.search.starts import Box
 from ranum_falsify.witness.exposed import make_repeatable
 from ranum_falsify.witness.training.maker import TrainingAttempt, TrainingMaker
-from ranum_falsify.witness.training.optimisers import Optimiser, OptimiserName
-from ranum_falsify.witness.training.running import Recipe
+from ranum_falsify.witness.training.running import Optimiser, OptimiserName, Recipe
 from ranum_falsify.witness.training.task import TrainingTask
 from ranum_falsify.witness.training.writing import Rehearsed, rehearse
 from ranum_falsify.zoo.builder import Architecture
@@ -81,12 +80,7 @@ class DefectRuns:
 
 
 class TrainingBench:
-    """A model of the zoo, ready to be trained; conversions are made once for all seeds and defects.
-
-    Args:
-        model: The model.
-        level: What counts.
-    """
+    """A model of the zoo, ready to be trained; conversions are made once for all seeds and defects."""
 
     def __init__(self, model: ZooModel, level: Level) -> None:
         self.model = model
@@ -173,12 +167,7 @@ class TrainingBench:
         return weights, [_uniform(d.box, generator) if d.name in given else None for d in task.data]
 
     def draw_weights(self, task: TrainingTask, seed: int) -> list[np.ndarray]:
-        """Return the program's own initial weights.
-
-        Args:
-            task: A task of this model.
-            seed: Seed of those that are drawn.
-        """
+        """Return the program's own initial weights."""
         initializers = self.model.architecture(seed=seed).model.graph.initializer
         arrays = {x.name: x for x in initializers}
         return [numpy_helper.to_array(arrays[name]).copy() for name in task.weights]

@@ -367,15 +367,15 @@ class TestAnswers:
 
     def test_interruption_keeps_what_is_finished(self, workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
         text = "g (float[1,2] x) => (float[1,2] a, float[1,2] b) { [one] a = Log(x) [two] b = Sqrt(x) }"
-        real, calls = TestMaker._run, []
+        real, calls = TestMaker.make_test, []
 
-        def run(self: TestMaker, question: Any, seed: int) -> Any:
+        def run(self: TestMaker, question: Any, seed: int, seconds: float) -> Any:
             calls.append(seed)
             if len(calls) == 2:
                 raise KeyboardInterrupt
-            return real(self, question, seed)
+            return real(self, question, seed, seconds)
 
-        monkeypatch.setattr(TestMaker, "_run", run)
+        monkeypatch.setattr(TestMaker, "make_test", run)
         out = workshop.folder / "tests"
         found = confirm(workshop, workshop.model(text), "", "--out", out)
         assert found.status == 1

@@ -8,8 +8,7 @@ import onnx.parser
 import pytest
 
 import ranum_falsify as rf
-from ranum_falsify.repair.ranking import rank
-from ranum_falsify.repair.repair import Change, OutputChange, Repair
+from ranum_falsify.repair.repair import Change, OutputChange, Repair, rank
 
 BOX = """
 from dnnv.properties import *

@@ -15,8 +15,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from ranum_falsify.rewrite.apply import apply_pass
 from ranum_falsify.rewrite.catalogue import find_pass
-from ranum_falsify.rewrite.guarantee import Guarantee
 from ranum_falsify.rewrite.model import count_operators
+from ranum_falsify.rewrite.verify import Guarantee
 
 FLOATS: dict[int, Any] = {
     TensorProto.FLOAT: np.float32,

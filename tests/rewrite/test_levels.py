@@ -13,8 +13,8 @@ from ranum_falsify.errors import ReplayCrashError, TransformError
 from ranum_falsify.rewrite import Rewrite, register, verify
 from ranum_falsify.rewrite.checks.comparing import Tolerance
 from ranum_falsify.rewrite.checks.difference import DifferenceQuestion, Judgement, decide
-from ranum_falsify.rewrite.guarantee import Guarantee
 from ranum_falsify.rewrite.outcome import PostconditionError, Transformed, VerificationError
+from ranum_falsify.rewrite.verify import Guarantee
 from ranum_falsify.verify.replay.replayer import Replayer
 from tests.rewrite.sweeping import session
 from tests.rewrite.transform_kit import model_of, operators, proto_of, transformed

@@ -12,9 +12,9 @@ from ranum_falsify.config import ProveConfig
 from ranum_falsify.process.deadline import Deadline
 from ranum_falsify.results import text
 from ranum_falsify.results.counterexample import Saved
+from ranum_falsify.rewrite.apply import equal_passes
 from ranum_falsify.rewrite.catalogue import all_passes
 from ranum_falsify.rewrite.proving import prove_after_rewriting
-from ranum_falsify.rewrite.stable_chain import equal_passes
 from tests.rewrite.transform_kit import proto_of
 
 ONE = "one = Constant<value_float = 1.0>() last = Constant<value_ints = [1]>()"

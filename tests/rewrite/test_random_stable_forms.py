@@ -10,7 +10,7 @@ import onnx_ir as ir
 import pytest
 from onnx import helper, numpy_helper
 
-from ranum_falsify.rewrite.stable_chain import apply_stable, equal_passes, infer_shapes
+from ranum_falsify.rewrite.apply import apply_stable, equal_passes, infer_shapes
 from tests.rewrite.sweeping import session
 
 OPSETS = (9, 11, 13, 17, 18, 21)

@@ -12,9 +12,8 @@ import onnx_ir as ir
 import pytest
 
 import ranum_falsify as rf
-from ranum_falsify.rewrite.apply import apply_pass
+from ranum_falsify.rewrite.apply import apply_pass, equal_passes
 from ranum_falsify.rewrite.catalogue import all_passes, find_pass
-from ranum_falsify.rewrite.stable_chain import equal_passes
 from tests.rewrite.stable_forms import FORMS, Form, log_softmax, softplus
 from tests.rewrite.sweeping import session
 from tests.rewrite.transform_kit import model_of, operators, proto_of, transformed

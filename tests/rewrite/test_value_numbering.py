@@ -7,7 +7,7 @@ import onnx_ir as ir
 import pytest
 from onnx import numpy_helper
 
-from ranum_falsify.rewrite.checks.value_numbering import Numbering
+from ranum_falsify.rewrite.checks.joining import Numbering
 from tests.rewrite.transform_kit import model_of, proto_of
 
 IF = """g (bool c, float[3] x) => (float[3] y) {

@@ -15,11 +15,9 @@ from ranum_falsify.properties.problem.targets import targets_of
 from ranum_falsify.verify.search.converter import convert
 from ranum_falsify.witness.exposed import make_repeatable
 from ranum_falsify.witness.training.endurance import Endurance
-from ranum_falsify.witness.training.judging import Judge
-from ranum_falsify.witness.training.optimisers import Optimiser
-from ranum_falsify.witness.training.running import Recipe
+from ranum_falsify.witness.training.running import Optimiser, Recipe
 from ranum_falsify.witness.training.search import Found
-from ranum_falsify.witness.training.task import TrainingTask
+from ranum_falsify.witness.training.task import Judge, TrainingTask
 from tests.witness.confirm_kit import Array, posed, run
 
 pytestmark = pytest.mark.usefixtures("one_thread")

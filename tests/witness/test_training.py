@@ -19,11 +19,8 @@ from ranum_falsify.properties.formula.terms import Trainable
 from ranum_falsify.properties.problem.targets import targets_of
 from ranum_falsify.verify.search.converter import convert
 from ranum_falsify.witness.exposed import make_repeatable
-from ranum_falsify.witness.training.judging import Judge
 from ranum_falsify.witness.training.maker import TrainingMaker
-from ranum_falsify.witness.training.optimisers import OPTIMISERS, Optimiser, OptimiserName
-from ranum_falsify.witness.training.plot import draw_training
-from ranum_falsify.witness.training.running import Recipe, train
+from ranum_falsify.witness.training.running import OPTIMISERS, Optimiser, OptimiserName, Recipe, train
 from ranum_falsify.witness.training.search import DataSearch, Found
 from ranum_falsify.witness.training.strategies import (
     GradientMatching,
@@ -32,8 +29,8 @@ from ranum_falsify.witness.training.strategies import (
     Strategy,
     Unrolling,
 )
-from ranum_falsify.witness.training.task import TrainingTask
-from ranum_falsify.witness.training.writing import Rehearsed, rehearse
+from ranum_falsify.witness.training.task import Judge, TrainingTask
+from ranum_falsify.witness.training.writing import Rehearsed, draw_training, rehearse
 from ranum_falsify.witness.unit_test import write_arrays
 from tests.witness.confirm_kit import Array, posed, run
 

@@ -12,13 +12,11 @@ from ranum_falsify.properties.formula.terms import Trainable
 from ranum_falsify.properties.problem.targets import targets_of
 from ranum_falsify.verify.search.converter import convert
 from ranum_falsify.witness.exposed import make_repeatable
-from ranum_falsify.witness.training.aiming import AimSearch
-from ranum_falsify.witness.training.hitting import HitSearch, ZeroSearch
-from ranum_falsify.witness.training.judging import Judge
+from ranum_falsify.witness.training.hitting import AimSearch, HitSearch, ZeroSearch
 from ranum_falsify.witness.training.running import Recipe
 from ranum_falsify.witness.training.search import DataSearch, Found
 from ranum_falsify.witness.training.strategies import Aimed, Bisecting, Hitting, LogarithmicUnrolling, Strategy
-from ranum_falsify.witness.training.task import TrainingTask
+from ranum_falsify.witness.training.task import Judge, TrainingTask
 from tests.network.building import parse
 from tests.witness.confirm_kit import Array, posed, run
 from tests.witness.test_training import task

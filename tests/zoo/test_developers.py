@@ -9,8 +9,7 @@ from onnx import numpy_helper
 
 from ranum_falsify.zoo.catalogue import MODELS, model_of
 from ranum_falsify.zoo.detect import analysis_of, draw_plausible_inputs, problem_of
-from ranum_falsify.zoo.developer import DeveloperGuard, guard_operands
-from ranum_falsify.zoo.model import Defect, ZooModel
+from ranum_falsify.zoo.model import Defect, DeveloperGuard, ZooModel, guard_operands
 
 DEFECTS = {defect.id: (model, defect) for model in MODELS for defect in model.defects}
 CHANGED = [name for name, (_, d) in DEFECTS.items() if d.developer_fix is not None and d.developer_fix.changes_graph]

@@ -12,7 +12,7 @@ from ranum_falsify.errors import ZooError
 from ranum_falsify.zoo.builder import Architecture
 from ranum_falsify.zoo.catalogue import FUZZED, MODELS, model_of
 from ranum_falsify.zoo.detect import draw_plausible_inputs, problem_of
-from ranum_falsify.zoo.facts.training import TRAININGS
+from ranum_falsify.zoo.facts import TRAININGS
 from tests.zoo.pair import Pair
 from tests.zoo.triggers import one_hot
 

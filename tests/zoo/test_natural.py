@@ -8,8 +8,7 @@ import torch
 
 from ranum_falsify.network.tensors import to_numpy
 from ranum_falsify.zoo.catalogue import model_of
-from ranum_falsify.zoo.feeding import Feeder, Pictures
-from ranum_falsify.zoo.natural import train_naturally
+from ranum_falsify.zoo.natural import Feeder, Pictures, train_naturally
 from ranum_falsify.zoo.train import TrainingBench
 
 pytestmark = pytest.mark.usefixtures("one_thread")

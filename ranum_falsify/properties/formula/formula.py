@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -126,6 +126,30 @@ def describe(formula: Formula, limit: int = 100) -> str:
         parts = [describe(part) for part in formula.parts[:4]] + ["..."] * (len(formula.parts) > 4)
         text = word.join(parts)
     return text if len(text) <= limit else f"{text[: limit - 3]}..."
+
+
+def walk(formulas: Iterable[Formula], more: Callable[[Any], Iterable[Any]] = lambda part: ()) -> Iterator[Any]:
+    """Yield formulas, and the formulas and terms that they are made of, each once.
+
+    Args:
+        formulas: The formulas.
+        more: What else one of these leads to.
+    """
+    pending: list[Any] = list(formulas)
+    seen: set[int] = set()
+    while pending:
+        part = pending.pop()
+        if id(part) in seen:
+            continue
+        seen.add(id(part))
+        yield part
+        if isinstance(part, Junction):
+            pending += part.parts
+        elif isinstance(part, Comparison):
+            pending += (part.left, part.right)
+        elif isinstance(part, Term):
+            pending += part.operands
+        pending += more(part)
 
 
 def applies_network(formula: Formula) -> bool:

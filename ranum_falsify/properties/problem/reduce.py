@@ -15,21 +15,20 @@ from ranum_falsify.network import Graph
 from ranum_falsify.process.starting import pause_collector
 from ranum_falsify.properties.formula.circuit import Choice
 from ranum_falsify.properties.formula.formula import (
-    Comparison,
     Formula,
     Goal,
-    Junction,
     Truth,
     conjunction,
     negate,
+    walk,
 )
 from ranum_falsify.properties.formula.terms import Term, Variable
 from ranum_falsify.properties.language.walk import is_free_symbol, shorten, subexpressions
 from ranum_falsify.properties.problem.box import BoxBuilder, conjuncts
 from ranum_falsify.properties.problem.cases import BoxCase, split
-from ranum_falsify.properties.problem.inputs import AllInputs
 from ranum_falsify.properties.problem.problem import InputVariable, Problem
 from ranum_falsify.properties.problem.robustness import Interpreter
+from ranum_falsify.properties.problem.words import AllInputs
 
 
 def reduce(phi: Expression, networks: Mapping[str, Graph], *, may_be_empty: bool = False) -> Problem:
@@ -229,24 +228,15 @@ def _type_text(variable: Variable | AllInputs) -> str:
 def _find_used(formulas: Sequence[Formula]) -> set[int]:
     """Return the ids of the applications and goals that formulas depend on."""
     used: set[int] = set()
-    pending: list[Any] = list(formulas)
-    seen: set[int] = set()
-    while pending:
-        item = pending.pop()
-        if id(item) in seen:
-            continue
-        seen.add(id(item))
-        if isinstance(item, Junction):
-            pending.extend(item.parts)
-        elif isinstance(item, Comparison):
-            pending.extend((item.left, item.right))
-        elif isinstance(item, Goal):
-            used |= {id(item.goal), id(item.goal.call)}
-            pending.extend(item.goal.call.arguments)
-        elif isinstance(item, Term):
-            call = getattr(item, "call", None)
-            used |= {id(call)} if call is not None else set()
-            pending.extend(item.operands)
-            if isinstance(item, Choice):
-                pending.append(item.formula)
+    for part in walk(formulas, _arguments_and_conditions):
+        if isinstance(part, Goal):
+            used |= {id(part.goal), id(part.goal.call)}
+        elif isinstance(part, Term) and (call := getattr(part, "call", None)) is not None:
+            used.add(id(call))
     return used
+
+
+def _arguments_and_conditions(part: Any) -> Sequence[Any]:
+    if isinstance(part, Goal):
+        return part.goal.call.arguments
+    return (part.formula,) if isinstance(part, Choice) else ()

@@ -8,12 +8,14 @@ and a plain Python value (array, number, function, `Graph`, ...) where it does n
 from __future__ import annotations
 
 import difflib
+import operator
 from collections.abc import Callable, Mapping
+from functools import partialmethod
 from typing import Any
 
 import numpy as np
 import torch
-from dnnv.properties import Expression, ExpressionVisitor
+from dnnv.properties import BinaryExpression, Expression, ExpressionVisitor
 
 from ranum_falsify.errors import PropertyError
 from ranum_falsify.network import Graph
@@ -44,10 +46,15 @@ from ranum_falsify.properties.formula.terms import (
 )
 from ranum_falsify.properties.language.vocabulary import FiniteOutputs, Free, NoInvalidInput
 from ranum_falsify.properties.language.walk import guard, index_text, shorten
-from ranum_falsify.properties.problem.elements import bounds_of, element_of
-from ranum_falsify.properties.problem.freeing import check_free
-from ranum_falsify.properties.problem.inputs import AllInputs, pair
-from ranum_falsify.properties.problem.questions import finite_outputs, validity_goal
+from ranum_falsify.properties.problem.words import (
+    AllInputs,
+    bounds_of,
+    check_free,
+    element_of,
+    finite_outputs,
+    pair,
+    validity_goal,
+)
 
 _SYMBOLIC = (Term, AllInputs, Truth, Comparison, Goal, Junction)
 
@@ -165,28 +172,21 @@ class Interpreter(ExpressionVisitor):
         return self._operations[key][1]
 
     def _fold(self, name: str, torch_function: Any, numpy_function: Any, expression: Any) -> Any:
-        values = [self.visit(part) for part in expression.expressions]
+        is_pair = isinstance(expression, BinaryExpression)
+        parts = (expression.expr1, expression.expr2) if is_pair else expression.expressions
+        values = [self.visit(part) for part in parts]
         result = values[0]
         for value in values[1:]:
             result = self._operation(name, torch_function, numpy_function, [result, value], expression)
         return result
 
-    def visit_Add(self, expression: Any) -> Any:
-        return self._fold("+", torch.add, lambda a, b: a + b, expression)
-
-    def visit_Multiply(self, expression: Any) -> Any:
-        return self._fold("*", torch.mul, lambda a, b: a * b, expression)
-
-    def visit_Subtract(self, expression: Any) -> Any:
-        operands = [self.visit(expression.expr1), self.visit(expression.expr2)]
-        return self._operation("-", torch.sub, lambda a, b: a - b, operands, expression)
-
-    def visit_Divide(self, expression: Any) -> Any:
-        operands = [self.visit(expression.expr1), self.visit(expression.expr2)]
-        return self._operation("/", torch.div, lambda a, b: a / b, operands, expression)
+    visit_Add = partialmethod(_fold, "+", torch.add, operator.add)
+    visit_Multiply = partialmethod(_fold, "*", torch.mul, operator.mul)
+    visit_Subtract = partialmethod(_fold, "-", torch.sub, operator.sub)
+    visit_Divide = partialmethod(_fold, "/", torch.div, operator.truediv)
 
     def visit_Negation(self, expression: Any) -> Any:
-        return self._operation("negate", torch.neg, lambda a: -a, [self.visit(expression.expr)], expression)
+        return self._operation("negate", torch.neg, operator.neg, [self.visit(expression.expr)], expression)
 
     def visit_Subscript(self, expression: Any) -> Any:
         value, index = self.visit(expression.expr1), self.visit(expression.expr2)
@@ -285,23 +285,12 @@ class Interpreter(ExpressionVisitor):
             )
         return as_term(value)
 
-    def visit_LessThanOrEqual(self, expression: Any) -> Any:
-        return self._compare("<=", expression)
-
-    def visit_LessThan(self, expression: Any) -> Any:
-        return self._compare("<", expression)
-
-    def visit_GreaterThanOrEqual(self, expression: Any) -> Any:
-        return self._compare("<=", expression, swap=True)
-
-    def visit_GreaterThan(self, expression: Any) -> Any:
-        return self._compare("<", expression, swap=True)
-
-    def visit_Equal(self, expression: Any) -> Any:
-        return self._compare("==", expression)
-
-    def visit_NotEqual(self, expression: Any) -> Any:
-        return self._compare("==", expression, negated=True)
+    visit_LessThanOrEqual = partialmethod(_compare, "<=")
+    visit_LessThan = partialmethod(_compare, "<")
+    visit_GreaterThanOrEqual = partialmethod(_compare, "<=", swap=True)
+    visit_GreaterThan = partialmethod(_compare, "<", swap=True)
+    visit_Equal = partialmethod(_compare, "==")
+    visit_NotEqual = partialmethod(_compare, "==", negated=True)
 
     # calls ------------------------------------------------------------------------------------------------------
 

@@ -82,12 +82,7 @@ class Naming:
 
 @dataclass(frozen=True)
 class VnnlibText:
-    """A property in VNN-LIB.
-
-    Attributes:
-        text: The file.
-        notices: What is not said exactly.
-    """
+    """A property in VNN-LIB."""
 
     text: str
     notices: tuple[str, ...] = ()
@@ -105,10 +100,6 @@ def at_least(x: Quantity | Compound, bound: float, *, strict: bool = False) -> s
 
 def write_vnnlib(problem: Problem, naming: Naming) -> VnnlibText:
     """Return a problem of one network as VNN-LIB.
-
-    Args:
-        problem: The problem.
-        naming: What the X and Y are.
 
     Raises:
         PropertyError: VNN-LIB cannot say it.
@@ -138,11 +129,7 @@ def _bounds(variable: InputVariable, first: int) -> Iterator[str]:
 
 
 def _alternatives(statement: Assertion) -> list[tuple[str, ...]]:
-    """Return the disjunctive normal form: conjunctions of which one is true.
-
-    Raises:
-        PropertyError: It is too long.
-    """
+    """Return the disjunctive normal form: conjunctions of which one is true."""
     if isinstance(statement, str):
         return [(statement,)]
     parts = [_alternatives(part) for part in statement.parts]

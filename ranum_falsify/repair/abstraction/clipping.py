@@ -10,23 +10,201 @@ from typing import Literal
 import numpy as np
 import torch
 from dnnv.nn import Operation
+from dnnv.nn.operations import Input
 from torch import Tensor
 
 from ranum_falsify.config import RUNTIMES, ProveConfig, Runtime
-from ranum_falsify.domain import IntervalAnalysis
-from ranum_falsify.network import Graph
+from ranum_falsify.domain import Interval, IntervalAnalysis, Visited
+from ranum_falsify.domain.order import greatest, least
+from ranum_falsify.domain.rounding import flush
+from ranum_falsify.errors import RanumFalsifyError
+from ranum_falsify.network import Graph, spec_of
 from ranum_falsify.network.order import topological_order
-from ranum_falsify.operators.support.conditions import conditions_of, gradient_conditions
+from ranum_falsify.operators.support.conditions import conditions_of, gradient_conditions, name_bounds
 from ranum_falsify.process.deadline import NEVER, Deadline, OutOfTime
 from ranum_falsify.properties.formula.terms import NetworkCall
 from ranum_falsify.properties.problem.problem import InputVariable, Problem
-from ranum_falsify.repair.abstraction.costs import rate_elements
+from ranum_falsify.properties.problem.targets import Target, targets_of
 from ranum_falsify.repair.abstraction.maximal_box import BoxExpansion
-from ranum_falsify.repair.abstraction.partial import PartialAnalysis
 from ranum_falsify.repair.abstraction.ranges import KeptRange, Ranges, is_same
+from ranum_falsify.validity import Constraint
 from ranum_falsify.verify.prove.analyses import Analyses, analyses_of
 from ranum_falsify.verify.prove.applications import Applications, box_of, select_operators
 from ranum_falsify.verify.prove.prover import Prover
+from ranum_falsify.verify.search.converter import convert
+from ranum_falsify.verify.search.target_state import margins_of
+
+_POINTS = 8
+"""Points at which derivatives are taken."""
+
+_LEAST = 1e-30
+"""The least margin whose logarithm is taken."""
+
+_SPREAD = 2.0
+"""From which ratio on costs of elements differ."""
+
+
+def rate_elements(problem: Problem, ranges: Ranges, tensors: Sequence[str]) -> Mapping[str, Tensor]:
+    """Return by how much each element of inputs moves margins of the operators in question.
+
+    Where no weights are fixed, uniform ranges make all elements alike, and nothing is computed.
+
+    Args:
+        problem: A problem with one application of a network.
+        ranges: Bounds of all inputs of the network, within which points are drawn.
+        tensors: Names of the inputs to rate; others are left out.
+    """
+    graph = problem.calls[0].graph
+    if not _has_fixed_weights(graph):
+        return {}
+    try:
+        with torch.enable_grad():
+            found = _differentiate(problem, graph, ranges)
+    except (RanumFalsifyError, RuntimeError, NotImplementedError):
+        return {}  # costs only steer; a model that PyTorch cannot run has none
+    rated = {name: found[name].sqrt() for name in tensors if name in found}
+    return {name: costs for name, costs in rated.items() if bool(costs.amax() > _SPREAD * costs.amin())}
+
+
+def _has_fixed_weights(graph: Graph) -> bool:
+    arrays = (x for op in graph.nodes for x in spec_of(op).operands_of(op) if isinstance(x, np.ndarray))
+    return any(x.dtype.kind == "f" and x.size > 1 and bool((x != x.flat[0]).any()) for x in arrays)
+
+
+def _differentiate(problem: Problem, graph: Graph, ranges: Ranges) -> dict[str, Tensor]:
+    """Return for each float input by how much its elements change margins, relative to these, at random points."""
+    targets = [t for number, goal in enumerate(problem.goals) for t in targets_of(number, goal) if not t.is_remote]
+    of_operators: dict[int, list[Target]] = {}
+    for target in targets:
+        of_operators.setdefault(id(target.op), []).append(target)
+    probes = {key: margins_of(found) for key, found in of_operators.items()}
+    model, generator = convert(graph), torch.Generator().manual_seed(0)
+    costs: dict[str, Tensor] = {}
+    for _ in range(_POINTS):
+        point = {name: _draw(ranges[name], generator) for name in graph.input_names}
+        floating = {name: x for name, x in point.items() if x.requires_grad}
+        _, observed = model.observe(list(point.values()), probes, outputs=False)
+        # Random signs: what two margins share must not cancel.
+        signs = [torch.randint(0, 2, margins.shape, generator=generator) * 2 - 1 for margins in observed]
+        terms = [(s * m.abs().clamp_min(_LEAST).log()).sum() for s, m in zip(signs, observed, strict=True)]
+        if not any(term.requires_grad for term in terms):
+            continue
+        slopes = torch.autograd.grad(torch.stack(terms).sum(), list(floating.values()), allow_unused=True)
+        for name, slope in zip(floating, slopes, strict=True):
+            if slope is not None:
+                costs[name] = costs.get(name, 0.0) + slope.double().nan_to_num(0.0, 0.0, 0.0).square()
+    return costs
+
+
+def _draw(x: Interval, generator: torch.Generator) -> Tensor:
+    lower, upper = x.expand()
+    share = torch.rand(x.shape, generator=generator, dtype=torch.float64)
+    drawn = (lower + share * (upper.double() - lower.double())).to(lower.dtype)
+    return drawn.requires_grad_(drawn.is_floating_point())
+
+
+class PartialAnalysis(IntervalAnalysis):
+    """Tells of one box after another whether operators are valid; it remembers the bounds of the box before."""
+
+    def __init__(self, graph: Graph, runtimes: Sequence[Runtime]) -> None:
+        super().__init__(graph, runtimes=runtimes, keep=True)
+        self._sources: dict[str, Operation] = {op.name: op for op in graph.inputs}
+        self._sources |= {name: op for op in graph.order for name in _tensors(op) if name not in self._sources}
+        self._affected = _list_affected(graph)
+        self._conditions: Mapping[int, tuple[Constraint, ...]] = {}
+        self._limits: dict[int, Interval] = {}
+        self._known: dict[str, Interval] = {}
+        self._stale = set[int]()
+        self._failing = set[int]()
+        self._needed: list[int] = []
+        self._is_open = False
+
+    def check_only(self, conditions: Mapping[int, tuple[Constraint, ...]]) -> None:
+        """Set what must hold.
+
+        Args:
+            conditions: By `id` of the operators.  Nothing is analysed but what these depend on.
+        """
+        self._conditions = conditions
+        needed = set(conditions)
+        for op in reversed(self.graph.order):
+            if id(op) in needed:
+                needed.update(self.graph.reads[id(op)])
+        self._needed = [i for i, op in enumerate(self.graph.order) if id(op) in needed and not isinstance(op, Input)]
+        self._stale = set(self._needed)
+        self._known.clear()
+
+    def holds(self, box: Mapping[str, Interval]) -> bool:
+        """Tell whether all conditions hold on a box.
+
+        Args:
+            box: Bounds of every input; of other tensors, to which they are clipped.
+        """
+        self._move_to(box)
+        order = self.graph.order
+        if not self._failing <= self._stale:
+            return False
+        for position in self._needed:
+            if position not in self._stale:
+                continue
+            op = order[position]
+            self._finite.pop(id(op), None)
+            self._is_open = bool(self._conditions.get(id(op)))  # unless it can be analysed
+            self._advance(op, self._judge)
+            self._clip(op)
+            self._stale.discard(position)
+            self._failing.discard(position)
+            if self._is_open:
+                self._failing.add(position)
+                return False
+        return True
+
+    def _move_to(self, box: Mapping[str, Interval]) -> None:
+        """Replace the bounds of tensors, after which those of all that depends on them are stale."""
+        for name in {*box, *self._known}:
+            bounds, op = box.get(name), self._sources.get(name)
+            if op is None or self._known.get(name) is bounds:
+                continue
+            if bounds is None:
+                del self._known[name], self._limits[id(op)]
+            else:
+                self._known[name] = bounds
+                if isinstance(op, Input):
+                    self._values[id(op)] = (flush(bounds),)
+                else:
+                    self._limits[id(op)] = bounds
+            self._stale.update(self._affected[id(op)])
+
+    def _judge(self, visited: Visited) -> None:
+        if self._is_open:
+            bounds = name_bounds(spec_of(visited.op), visited)
+            self._is_open = not all(c.holds(visited.op, bounds) for c in self._conditions[id(visited.op)])
+
+    def _clip(self, op: Operation) -> None:
+        limits, outputs = self._limits.get(id(op)), self._values[id(op)]
+        if limits is None or outputs is None:
+            return
+        low, high = (least(greatest(end, limits.lower), limits.upper) for end in (outputs[0].lower, outputs[0].upper))
+        self._values[id(op)] = (replace(Interval.of(low, high, outputs[0].shape), gap=0.0),)
+
+
+def _tensors(op: Operation) -> tuple[str, ...]:
+    """Return the name of the tensor that an operation with one output computes."""
+    names = [name for name in getattr(op, "output_names", ()) if name]
+    return tuple(names) if len(names) == 1 else ()
+
+
+def _list_affected(graph: Graph) -> dict[int, list[int]]:
+    """Return, by `id` of each operation, the positions of itself and of all that depends on it, in order."""
+    affected: dict[int, list[int]] = {id(op): [] for op in graph.order}
+    before: dict[int, set[int]] = {}
+    for position, op in enumerate(graph.order):
+        before[id(op)] = {id(op)}.union(*(before[operand] for operand in graph.reads[id(op)]))
+        if not isinstance(op, Input):
+            for key in before[id(op)]:
+                affected[key].append(position)
+    return affected
+
 
 Place = Literal["input", "weight", "tensor"]
 

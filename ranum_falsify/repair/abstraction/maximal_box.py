@@ -57,12 +57,7 @@ _LAYOUTS = 12
 
 @dataclass(frozen=True, eq=False)
 class ProvedBox:
-    """Ranges within which the proof holds.
-
-    Attributes:
-        ranges: Bounds of the tensors that may be narrowed.
-        score: The greater, the better.
-    """
+    """Ranges within which the proof holds."""
 
     ranges: Ranges
     score: float
@@ -258,13 +253,7 @@ class BoxExpansion:
 
 
 class _Release:
-    """Gives the tensors of an anchor their original ranges back, one after another.
-
-    Args:
-        whole: The original ranges, in topological order.
-        holds: Tells whether the proof holds.
-        backward: Whether the last tensors come first.
-    """
+    """Gives the tensors of an anchor their original ranges back, one after another."""
 
     def __init__(self, whole: Ranges, holds: Callable[[Ranges], bool], *, backward: bool) -> None:
         self._whole = whole
@@ -272,12 +261,7 @@ class _Release:
         self._backward = backward
 
     def run(self, anchor: Ranges, *, most: int) -> Ranges | None:
-        """Return ranges with the original ends wherever the proof still holds.
-
-        Args:
-            anchor: Single values for which it holds.
-            most: With more narrow tensors than this, the result is None.
-        """
+        """Return ranges with the original ends wherever the proof still holds; None if more than `most` stay narrow."""
         names = tuple(anchor)[::-1] if self._backward else tuple(anchor)
         found, first, narrow = dict(anchor), 0, 0
         while first < len(names):
@@ -353,13 +337,7 @@ def _drop_alike(findings: Sequence[ProvedBox]) -> list[ProvedBox]:
 
 
 def _bisect(holds: Callable[[float], bool], *, low: float = 0.0, least: float = _LEAST) -> float:
-    """Return a fraction that holds, close to the greatest; 1 does not.
-
-    Args:
-        holds: Tells of a fraction.
-        low: A fraction that holds.
-        least: The least fraction that counts.
-    """
+    """Return a fraction that holds, close to the greatest; 1 does not."""
     high = 1.0
     while high - low > (_FINE if high > _GAIN else _COARSE) * high and high > least:
         middle = (low + high) / 2 if low > high / 4 else math.sqrt(max(low, least) * high)

@@ -10,7 +10,7 @@ import numpy as np
 
 from ranum_falsify.errors import TransformError
 from ranum_falsify.network.messages import show_number
-from ranum_falsify.rewrite.guarantee import Guarantee
+from ranum_falsify.rewrite.verify import Guarantee
 
 _RELATIVE = {2: 1e-2, 4: 1e-5, 8: 1e-10}  # by bytes of an element; 1e-5 is the default of numpy.allclose
 
@@ -186,12 +186,7 @@ _Pair = tuple[Mapping[str, np.ndarray], Mapping[str, np.ndarray]]
 
 
 def metric_faults(pairs: Sequence[_Pair], limits: Mapping[str, tuple[float, float]]) -> list[str]:
-    """Return which metrics are out of their limits, in one line each.
-
-    Args:
-        pairs: Expected and actual outputs of each sample.
-        limits: Least and greatest value by metric.
-    """
+    """Return which metrics are out of their limits, in one line each."""
     faults = []
     for name, (least, greatest) in limits.items():
         for output in pairs[0][0]:
@@ -202,11 +197,7 @@ def metric_faults(pairs: Sequence[_Pair], limits: Mapping[str, tuple[float, floa
 
 
 def _measure(name: str, arrays: Arrays) -> float:
-    """Return the value of a metric, which may be a user's.
-
-    Raises:
-        TransformError: It fails.
-    """
+    """Return the value of a metric, which may be a user's."""
     try:
         return float(METRICS[name](arrays))
     except Exception as error:

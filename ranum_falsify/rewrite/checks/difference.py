@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 import onnx_ir as ir
+import torch
 from dnnv.properties import Expression
 from dnnv.properties.expressions import (
     And,
@@ -25,27 +26,101 @@ from dnnv.properties.expressions import (
     Network,
     Symbol,
 )
+from torch import Tensor
 
 from ranum_falsify.config import SearchConfig
 from ranum_falsify.errors import RanumFalsifyError
 from ranum_falsify.lazy import cached_property
 from ranum_falsify.network import Graph, read
 from ranum_falsify.network.optimised import find_known_details, optimise_model
-from ranum_falsify.network.tensors import is_floating, to_torch
+from ranum_falsify.network.tensors import is_floating, to_numpy, to_torch
 from ranum_falsify.process.deadline import Deadline, OutOfTime
 from ranum_falsify.properties.language import vocabulary
 from ranum_falsify.properties.problem.reduce import reduce
 from ranum_falsify.rewrite.checks.comparing import Tolerance
-from ranum_falsify.rewrite.checks.extreme_inputs import drive
 from ranum_falsify.rewrite.checks.inputs import Box as Ranges
-from ranum_falsify.rewrite.checks.joining import Allowance, Joined, join
+from ranum_falsify.rewrite.checks.joining import Allowance, Joined, Numbering, join
 from ranum_falsify.rewrite.checks.samples import SampleFault
-from ranum_falsify.rewrite.checks.value_numbering import Numbering
-from ranum_falsify.rewrite.guarantee import Guarantee
 from ranum_falsify.rewrite.model import has_external_data, to_proto
+from ranum_falsify.rewrite.verify import Guarantee
 from ranum_falsify.verify.decide import falsify
+from ranum_falsify.verify.search.batching import BatchedModel
+from ranum_falsify.verify.search.converter import convert
+from ranum_falsify.verify.search.descent import Descent, StepSizes
 from ranum_falsify.verify.search.result import Answer
-from ranum_falsify.verify.search.starts import Box
+from ranum_falsify.verify.search.starts import Box, sample_starts
+
+_EXTREME_STARTS = 64
+_STEPS = 150
+_SIZES = StepSizes(largest=1.0, smallest=0.05, decay=0.9)
+"""The last steps are 1e-7 of the first, so that narrow peaks are met."""
+_FRACTIONS = 9
+
+
+def drive(
+    graph: Graph, boxes: Sequence[Box], *, rounds: int = 2, seed: int, deadline: Deadline
+) -> Iterator[list[np.ndarray]]:
+    """Yield inputs at which the first output of a network has a positive element, as PyTorch computes it.
+
+    Elements of the other outputs are driven to their extremes, and the lines between these are walked along.  After the
+    first input, only such are yielded at which the element is twice what it was before.
+
+    Args:
+        graph: The network.
+        boxes: Where its inputs lie.
+        rounds: How many rounds there are, each of `_EXTREME_STARTS` starts.
+        seed: Seed of the choices.
+        deadline: When to stop.
+    """
+    model = BatchedModel(convert(graph))
+    generator = torch.Generator().manual_seed(seed)
+    greatest = 0.0
+    for inputs in _visit(model, boxes, rounds, generator):
+        if deadline.has_passed:
+            return
+        outputs, _ = model.run(inputs)
+        excess = outputs[0].reshape(len(outputs[0]), -1).nan_to_num(nan=-torch.inf).amax(1)
+        value, position = excess.max(0)
+        if value > 2 * greatest:
+            greatest = float(value)
+            yield [to_numpy(x[position]).copy() for x in inputs]
+
+
+def _visit(
+    model: BatchedModel, boxes: Sequence[Box], rounds: int, generator: torch.Generator
+) -> Iterator[list[Tensor]]:
+    """Yield batches of inputs."""
+    for number in range(rounds):
+        starts = sample_starts(boxes, _EXTREME_STARTS, generator, first=number == 0)
+        descent = Descent(boxes, starts, _SIZES, generator)
+        choice = torch.rand(_EXTREME_STARTS, generator=generator)
+        for _ in range(_STEPS):
+            yield descent.inputs
+            gradients = _differentiate(model, descent.inputs, choice)
+            if gradients is None:
+                break
+            descent.step(gradients)
+        for fraction in np.linspace(0, 1, _FRACTIONS + 2)[:-1]:
+            yield [
+                box.find_nearest(x.double() * fraction + x.double().roll(1, 0) * (1 - fraction))
+                for box, x in zip(boxes, descent.inputs, strict=True)
+            ]
+
+
+def _differentiate(model: BatchedModel, inputs: Sequence[Tensor], choice: Tensor) -> list[Tensor | None] | None:
+    """Return the slopes of an element of each sample, None where none depends on the inputs."""
+    leaves = [x.clone().requires_grad_(x.is_floating_point()) for x in inputs]
+    outputs, _ = model.run(leaves)
+    floats = [y.reshape(len(y), -1).double() for y in outputs[1:] if y.requires_grad and y.numel()]
+    if not floats:
+        return None
+    heights = torch.cat(floats, 1)
+    chosen = heights.gather(1, (choice * heights.shape[1]).long()[:, None])[:, 0]
+    signed = torch.where(torch.arange(len(chosen)) // 2 % 2 == 0, chosen, -chosen)
+    wanted = [x for x in leaves if x.requires_grad]
+    found = iter(torch.autograd.grad(signed.nan_to_num().sum(), wanted, allow_unused=True))
+    return [next(found) if x.requires_grad else None for x in leaves]
+
 
 _MOST_ROUNDS = 12
 _STARTS = 100
@@ -170,10 +245,6 @@ def decide(question: DifferenceQuestion, judge: _Judge) -> Decision:
     """Prove that two models differ by no more than they may in a box, and that no new operator receives invalid input.
 
     What is not proved is searched for an input at which it is not so.
-
-    Args:
-        question: What is asked.
-        judge: Runs both models on an input that the search found.
     """
     if question.obstacle:
         return Decision(f"not searched ({question.obstacle})")
@@ -237,11 +308,7 @@ def _optimise(question: DifferenceQuestion, deadline: Deadline) -> DifferenceQue
 
 
 def _decide(question: DifferenceQuestion, judge: _Judge, deadline: Deadline) -> tuple[SampleFault | None, bool, bool]:
-    """Decide what is left of validity first, then of the difference; return a fault, and which of them is proved.
-
-    Raises:
-        OutOfTime: There was no time to ask anything.
-    """
+    """Decide what is left of validity first, then of the difference; return a fault, and which of them is proved."""
     deadline.check()
     fault, is_valid = _decide_validity(question, judge, deadline.share(1 / 2))
     is_equal = question.joined.is_same

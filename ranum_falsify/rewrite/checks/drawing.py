@@ -23,7 +23,7 @@ from ranum_falsify.rewrite.checks.inputs import (
 from ranum_falsify.rewrite.checks.runs import Runs
 from ranum_falsify.rewrite.checks.samples import Sample
 from ranum_falsify.rewrite.config import Reference, TransformConfig
-from ranum_falsify.rewrite.guarantee import Guarantee
+from ranum_falsify.rewrite.verify import Guarantee
 
 _SIZES = (2, 1, 3, 7)  # of symbolic dimensions: all with which the model runs
 _LARGE = (32, 512)  # if it runs with none of these: the first with which it does
@@ -53,11 +53,6 @@ class Drawn:
 def make_samples(model: ir.Model, config: TransformConfig, runs: Runs) -> Drawn:
     """Return the samples of a model: the references first.
 
-    Args:
-        model: The model before the first pass.
-        config: What is asked for.
-        runs: Its runs.
-
     Raises:
         TransformError: There are none, references do not fit, or the model draws random numbers.
     """
@@ -82,17 +77,7 @@ def make_samples(model: ir.Model, config: TransformConfig, runs: Runs) -> Drawn:
 
 
 def _draw(model: ir.Model, config: TransformConfig, runs: Runs, *, first: int) -> tuple[list[Sample], Sequence[str]]:
-    """Return drawn samples, symbolic dimensions of several sizes with which the model runs.
-
-    Args:
-        model: The model.
-        config: What is asked for.
-        runs: The model's runs.
-        first: The key of the first.
-
-    Raises:
-        TransformError: It runs with no size.
-    """
+    """Return drawn samples, symbolic dimensions of several sizes with which the model runs."""
     specs = input_specs(model)
     names = {dim for spec in specs for dim in spec.shape if isinstance(dim, str)}
     _check_names("--dim", config.dims, names)
@@ -191,12 +176,7 @@ class _Trial:
         self.refusal = ""
 
     def run(self, choices: Sequence[_Sizes], *, lenient: bool) -> None:
-        """Run a few samples of each size, in turns, as long as there is time for so many.
-
-        Args:
-            choices: The sizes.
-            lenient: Whether those will do with which the model starts, and an operator stops it.
-        """
+        """Run a few samples of each size, in turns, as long as there is time for so many."""
         left = dict(enumerate(choices))
         drawn: dict[int, list[Sample]] = {place: [] for place in left}
         for turn in range(max(2, _TRIED // len(choices))):
@@ -243,12 +223,7 @@ class _Trial:
         return self.taken[(number + number // KINDS) % len(self.taken)]
 
     def _try(self, place: int, sizes: _Sizes, drawn: Mapping[int, list[Sample]]) -> str:
-        """Run a sample, and return why the model does not run on it, empty where it does.
-
-        Raises:
-            ReplayCrashError: ONNX Runtime died of it, and nothing else was run yet.
-            ReplayTimeoutError: It did not end in time, and nothing else was run yet.
-        """
+        """Run a sample, and return why the model does not run on it, empty where it does."""
         sample = self._source.draw(self._number, sizes)
         self._number += 1
         try:
@@ -316,11 +291,7 @@ def _name_arrays(
 
 
 def _fit(kind: str, array: np.ndarray, value: ir.Value) -> np.ndarray:
-    """Return a reference array in the element type of its tensor.
-
-    Raises:
-        TransformError: It has another one, or another shape.
-    """
+    """Return a reference array in the element type of its tensor."""
     shape = value.shape
     fits = shape is None or (
         len(shape) == array.ndim

@@ -11,6 +11,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ranum_falsify.errors import TransformError
+from ranum_falsify.rewrite.model import tensors_of
 
 _Bound = np.ndarray | np.floating[Any]
 
@@ -246,10 +247,8 @@ def landmarks_of(model: ir.Model) -> list[float]:
 
 
 def _constants(model: ir.Model) -> Iterator[ir.TensorProtocol]:
+    yield from tensors_of(model)
     for graph in model.graphs():
-        for value in graph.initializers.values():
-            if value.const_value is not None:
-                yield value.const_value
         for node in graph:
             tensor = None if node.inputs or not node.outputs else ir.convenience.get_const_tensor(node.outputs[0])
             if tensor is not None:

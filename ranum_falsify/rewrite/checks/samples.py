@@ -10,7 +10,8 @@ import numpy as np
 from ranum_falsify.network.messages import show_range
 from ranum_falsify.rewrite.checks.comparing import Difference, Tolerance, compare, metric_faults
 from ranum_falsify.rewrite.checks.runs import LEVELS, Level, LevelRun, Runs, SampleRun
-from ranum_falsify.rewrite.guarantee import Guarantee
+from ranum_falsify.rewrite.config import TransformConfig
+from ranum_falsify.rewrite.verify import Guarantee
 from ranum_falsify.verify.replay.replayer import Finding
 from ranum_falsify.verify.search.result import KIND_NAMES
 
@@ -35,19 +36,6 @@ class Sample:
     expected: Mapping[str, np.ndarray]
     is_given: bool = False
     is_finite: bool = True
-
-
-@dataclass(frozen=True)
-class Limits:
-    """How far outputs may be apart.
-
-    Attributes:
-        tolerance: For passes with the guarantee `tolerance`.
-        metrics: Least and greatest value by metric, for those with the guarantee `metric`.
-    """
-
-    tolerance: Tolerance
-    metrics: Mapping[str, tuple[float, float]]
 
 
 @dataclass(frozen=True)
@@ -85,7 +73,7 @@ class Sampled:
 
 
 def compare_on_samples(
-    old: Runs, new: Runs, samples: Sequence[Sample], guarantee: Guarantee, limits: Limits
+    old: Runs, new: Runs, samples: Sequence[Sample], guarantee: Guarantee, config: TransformConfig
 ) -> Sampled:
     """Compare two models on samples, at each level of optimisations; of all faults, the largest difference is told."""
     skipped, largest = 0, 0.0
@@ -98,7 +86,7 @@ def compare_on_samples(
         if before.plain.error or (before.plain.findings and not guarantee.everywhere):
             skipped += 1
             continue
-        one = _Comparison(old, sample, before, new.run(sample.inputs, sample.key), guarantee, limits)
+        one = _Comparison(old, sample, before, new.run(sample.inputs, sample.key), guarantee, config)
         compared.append(one)
         largest = max(largest, one.distance)
         fault = one.fault
@@ -109,7 +97,7 @@ def compare_on_samples(
     count = len(compared)
     if worst is not None:
         return Sampled(count, skipped, largest, worst[1])
-    what, notices = _judge_metrics(compared, limits) if guarantee.kind == "metric" else ("", ())
+    what, notices = _judge_metrics(compared, config) if guarantee.kind == "metric" else ("", ())
     if what:
         return Sampled(count, skipped, largest, SampleFault(what))
     outputs = frozenset(name for one in compared for name in (*one.before.plain.outputs, *one.sample.expected))
@@ -130,7 +118,7 @@ class _Comparison:
     before: SampleRun
     after: SampleRun
     guarantee: Guarantee
-    limits: Limits
+    config: TransformConfig
 
     @property
     def distance(self) -> float:
@@ -182,7 +170,11 @@ class _Comparison:
             missing = self.before.plain.outputs.keys() - now.outputs.keys()
             return (np.inf, f"output {min(missing)!r} is missing") if missing else None
         difference = self._difference(level) or self._difference_from_given(level)
-        return None if difference is None else (difference.size, _as_text(difference))
+        return (
+            None
+            if difference is None
+            else (difference.size, (f"output {difference.output!r} not as expected: {difference}"))
+        )
 
     def _difference(self, level: Level) -> Difference | None:
         """Return the largest difference that the guarantee does not allow."""
@@ -202,7 +194,7 @@ class _Comparison:
     @property
     def _tolerance(self) -> Tolerance:
         """How far outputs may be apart; where they promise to be equal, so are NaN."""
-        given = self.limits.tolerance
+        given = self.config.tolerance
         return replace(given, equal_nan=True) if self.guarantee.kind == "equality" else given
 
     def _promise(self, level: Level) -> Guarantee:
@@ -227,7 +219,7 @@ class _Comparison:
     def _difference_from_given(self, level: Level) -> Difference | None:
         """Return the largest difference from what the user expects, which was computed elsewhere: not to the bit."""
         was, now = self.before.levels[level], self.after.levels[level]
-        tolerance = self.limits.tolerance
+        tolerance = self.config.tolerance
         met = {
             name: array
             for name, array in self.sample.expected.items()
@@ -247,18 +239,18 @@ _OWN_FAULT = (
 )
 
 
-def _judge_metrics(compared: Sequence[_Comparison], limits: Limits) -> tuple[str, tuple[str, ...]]:
+def _judge_metrics(compared: Sequence[_Comparison], config: TransformConfig) -> tuple[str, tuple[str, ...]]:
     """Return which metric is out of its limits at some level, empty where none is, and notices."""
     for level in LEVELS:
         able = [one for one in compared if not one.after.levels[level].error]
         pairs = [(one.expected(level), one.after.levels[level].outputs) for one in able]
-        faults = metric_faults(pairs, limits.metrics) if pairs else []
+        faults = metric_faults(pairs, config.metrics) if pairs else []
         if not faults:
             continue
         if level == "plain":
             return faults[0], ()
         pairs = [(one.expected("plain"), one.after.levels[level].outputs) for one in able]
-        if metric_faults(pairs, limits.metrics):
+        if metric_faults(pairs, config.metrics):
             return f"{faults[0]}; only with ONNX Runtime's default graph optimisations", ()
         return "", ("metrics at ONNX Runtime's default level are from the old model's outputs without optimisations",)
     return "", ()
@@ -270,10 +262,6 @@ def _invalid(finding: Finding) -> str:
         f"operator {finding.node!r} ({finding.op_type}) receives invalid input where the old model receives none: "
         f"it gives {KIND_NAMES[finding.kind]}" + (f" at {ranges}" if ranges else "")
     )
-
-
-def _as_text(difference: Difference) -> str:
-    return f"output {difference.output!r} not as expected: {difference}"
 
 
 def _leeways(
@@ -292,13 +280,6 @@ def _leeways(
     Errors are those without optimisations; one that the optimiser makes gives no leave.
 
     Each is more than the one before, and costs a run.
-
-    Args:
-        old: Runs of the old model.
-        inputs: The sample.
-        before: What the old model does there.
-        sources: At which level, by output.
-        tolerance: How far the inputs are changed.
     """
     spread = {name: np.zeros(before.levels[source].outputs[name].shape) for name, source in sources.items()}
     for moved in _neighbours(inputs, tolerance):

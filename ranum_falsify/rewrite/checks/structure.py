@@ -16,14 +16,7 @@ _LARGE = 1024  # bytes
 
 
 def structure_faults(old: ir.Model, new: ir.Model, *, checker: bool, changes_opset: bool) -> list[str]:
-    """Return what is wrong with a rewritten model, each in a few words.
-
-    Args:
-        old: The model before.
-        new: The model after.
-        checker: Whether the ONNX checker must accept it.
-        changes_opset: Whether its opsets may differ.
-    """
+    """Return what is wrong with a rewritten model, each in a few words."""
     faults = [*_interface_faults(old, new), *_metadata_faults(old, new)]
     if not changes_opset:
         faults += _opset_faults(old, new)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
-from ranum_falsify.rewrite.operands import constant, integers, limits_of
-from ranum_falsify.rewrite.rewrite import RefusedError
+from ranum_falsify.rewrite.operands import constant, integers, limits_of, new_node
+from ranum_falsify.rewrite.rewrite import Op, RefusedError
 
 Dim = int | None
 """A length, None for one that is not fixed."""
@@ -20,13 +19,12 @@ _SUM_AXES_ARE_INPUTS = _SQUEEZE_AXES_ARE_INPUTS = 13  # opset
 _AXES_ARE_INPUTS = 18  # opset, for reductions other than ReduceSum
 
 
-def negated(op: Any, x: ir.Value, dtype: ir.DataType) -> ir.Value:
+def negated(op: Op, x: ir.Value, dtype: ir.DataType) -> ir.Value:
     """Return the opposite of a tensor, which is exact."""
-    made: ir.Value = op.Mul(x, constant(op, -1, dtype))
-    return made
+    return op.Mul(x, constant(op, -1, dtype))
 
 
-def greater_of(op: Any, bound: ir.Value, x: ir.Value, dtype: ir.DataType) -> ir.Value:
+def greater_of(op: Op, bound: ir.Value, x: ir.Value, dtype: ir.DataType) -> ir.Value:
     """Return the greater of two tensors, and never less than `bound`.
 
     `bound + Relu(x - bound)` loses what of x is small beside the bound: the greater of -1 and 1e-10 would be 0.  So the
@@ -34,40 +32,33 @@ def greater_of(op: Any, bound: ir.Value, x: ir.Value, dtype: ir.DataType) -> ir.
     tiny beside the bound, both differences are exact, and so is the result.
     """
     below = op.Add(bound, _reduced_little(op, op.Relu(op.Sub(x, bound)), dtype))
-    made: ir.Value = op.Add(below, op.Relu(op.Sub(x, below)))
-    return made
+    return op.Add(below, op.Relu(op.Sub(x, below)))
 
 
-def lesser_of(op: Any, bound: ir.Value, x: ir.Value, dtype: ir.DataType) -> ir.Value:
+def lesser_of(op: Op, bound: ir.Value, x: ir.Value, dtype: ir.DataType) -> ir.Value:
     """Return the lesser of two tensors, and never more than `bound`; see `greater_of`."""
     above = op.Sub(bound, _reduced_little(op, op.Relu(op.Sub(bound, x)), dtype))
-    made: ir.Value = op.Sub(above, op.Relu(op.Sub(above, x)))
-    return made
+    return op.Sub(above, op.Relu(op.Sub(above, x)))
 
 
-def _reduced_little(op: Any, x: ir.Value, dtype: ir.DataType) -> ir.Value:
+def _reduced_little(op: Op, x: ir.Value, dtype: ir.DataType) -> ir.Value:
     """Return a tensor times a factor that outweighs the roundings of a difference and of the product with it."""
-    little = 2 * limits_of(dtype).epsilon
-    made: ir.Value
+    _, _, epsilon = limits_of(dtype)
+    little = 2 * epsilon
     if dtype == ir.DataType.DOUBLE:
         # ONNX Runtime's optimiser leaves out factors that are 1 in float32.
-        made = op.Sub(x, op.Mul(x, constant(op, little, dtype)))
-    else:
-        made = op.Mul(x, constant(op, 1 - little, dtype))
-    return made
+        return op.Sub(x, op.Mul(x, constant(op, little, dtype)))
+    return op.Mul(x, constant(op, 1 - little, dtype))
 
 
-def clipped(op: Any, opset: int, x: ir.Value, least: float, most: float, dtype: ir.DataType) -> ir.Value:
+def clipped(op: Op, opset: int, x: ir.Value, least: float, most: float, dtype: ir.DataType) -> ir.Value:
     """Return a tensor clipped to a range, its bounds attributes or operands as the opset has them."""
-    made: ir.Value
     if opset < _CLIP_BOUNDS_ARE_INPUTS:
-        made = op.Clip(x, min=float(least), max=float(most))
-    else:
-        made = op.Clip(x, constant(op, least, dtype), constant(op, most, dtype))
-    return made
+        return op.Clip(x, min=float(least), max=float(most))
+    return op.Clip(x, constant(op, least, dtype), constant(op, most, dtype))
 
 
-def sliced(op: Any, opset: int, x: ir.Value, axis: int, start: int, stop: int, step: int = 1) -> ir.Value:
+def sliced(op: Op, opset: int, x: ir.Value, axis: int, start: int, stop: int, step: int = 1) -> ir.Value:
     """Return elements of a tensor along an axis, from a start to before a stop.
 
     Args:
@@ -79,14 +70,11 @@ def sliced(op: Any, opset: int, x: ir.Value, axis: int, start: int, stop: int, s
         stop: Greater than the start.
         step: Positive.
     """
-    made: ir.Value
     if opset < _SLICES_ARE_INPUTS:
         assert step == 1
-        made = op.Slice(x, axes=[axis], starts=[start], ends=[stop])
-    else:
-        steps = [integers(op, [step])] if step != 1 else []
-        made = op.Slice(x, integers(op, [start]), integers(op, [stop]), integers(op, [axis]), *steps)
-    return made
+        return op.Slice(x, axes=[axis], starts=[start], ends=[stop])
+    steps = [integers(op, [step])] if step != 1 else []
+    return op.Slice(x, integers(op, [start]), integers(op, [stop]), integers(op, [axis]), *steps)
 
 
 def runs_of(indices: Sequence[int], *, opset: int) -> list[tuple[int, int, int]]:
@@ -103,30 +91,23 @@ def runs_of(indices: Sequence[int], *, opset: int) -> list[tuple[int, int, int]]
     return [(run[0], run[-1] + 1, run[1] - run[0] if len(run) > 1 else 1) for run in runs]
 
 
-def taken(op: Any, opset: int, x: ir.Value, axis: int, indices: Sequence[int]) -> ir.Value:
+def taken(op: Op, opset: int, x: ir.Value, axis: int, indices: Sequence[int]) -> ir.Value:
     """Return the elements of a tensor that have given indices along an axis, as a slice or several, joined."""
     parts = [sliced(op, opset, x, axis, *run) for run in runs_of(indices, opset=opset)]
-    made: ir.Value = parts[0] if len(parts) == 1 else op.Concat(*parts, axis=axis)
-    return made
+    return parts[0] if len(parts) == 1 else op.Concat(*parts, axis=axis)
 
 
-def reduced(op: Any, operator: str, opset: int, x: ir.Value, axes: Sequence[int], *, keepdims: bool) -> ir.Value:
+def reduced(op: Op, operator: str, opset: int, x: ir.Value, axes: Sequence[int], *, keepdims: bool) -> ir.Value:
     """Return a reduction, its axes an attribute or an operand as the opset has them."""
     since = _SUM_AXES_ARE_INPUTS if operator == "ReduceSum" else _AXES_ARE_INPUTS
-    build = getattr(op, operator)
-    made: ir.Value
     if opset < since:
-        made = build(x, axes=list(axes), keepdims=int(keepdims))
-    else:
-        made = build(x, integers(op, axes), keepdims=int(keepdims))
-    return made
+        return new_node(op, operator, x, axes=list(axes), keepdims=int(keepdims))
+    return new_node(op, operator, x, integers(op, axes), keepdims=int(keepdims))
 
 
-def squeezed(op: Any, opset: int, x: ir.Value, axes: Sequence[int]) -> ir.Value:
+def squeezed(op: Op, opset: int, x: ir.Value, axes: Sequence[int]) -> ir.Value:
     """Return a tensor without axes of length 1."""
-    made: ir.Value
-    made = op.Squeeze(x, axes=list(axes)) if opset < _SQUEEZE_AXES_ARE_INPUTS else op.Squeeze(x, integers(op, axes))
-    return made
+    return op.Squeeze(x, axes=list(axes)) if opset < _SQUEEZE_AXES_ARE_INPUTS else op.Squeeze(x, integers(op, axes))
 
 
 def reshape_sizes(old: Sequence[Dim], new: Sequence[tuple[Dim, int | None]]) -> list[int]:

@@ -8,12 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class Chain:
-    """What some tools need.
-
-    Attributes:
-        passes: The passes, in order.
-        operators: What may be left.
-    """
+    """What some tools need."""
 
     passes: tuple[str, ...]
     operators: tuple[str, ...]

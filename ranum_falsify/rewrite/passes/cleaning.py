@@ -13,7 +13,7 @@ from onnxscript import optimizer, version_converter
 from ranum_falsify.errors import TransformError
 from ranum_falsify.network.model_file import OLDEST_OPSET
 from ranum_falsify.rewrite import verify
-from ranum_falsify.rewrite.naming import all_nodes
+from ranum_falsify.rewrite.model import all_nodes
 from ranum_falsify.rewrite.operands import constant_tensor, is_identity
 from ranum_falsify.rewrite.registry import register
 
@@ -44,7 +44,7 @@ class RemoveUnused(_Library):
 
 
 @verify.equality
-@register("eliminate_identity", takes=["Identity"])
+@register("eliminate_identity", takes="Identity")
 class EliminateIdentity(ir.passes.InPlacePass):
     """Remove Identity where names of inputs and outputs allow it; of constants, `fold_constants` does.
 
@@ -111,7 +111,7 @@ class InlineFunctions(_Library):
 
 
 @verify.equality
-@register("lift_constants", takes=["Constant"])
+@register("lift_constants", takes="Constant")
 class LiftConstants(_Library):
     """Turn Constant nodes into initializers."""
 

@@ -6,19 +6,15 @@ casts and reshapes in between.  What is read here is the function.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
-from ranum_falsify.rewrite.operands import axes_of, constant_array, integer_attribute
-from ranum_falsify.rewrite.rewrite import RefusedError
-
-Plan = Callable[[Any], ir.Value]
-"""Builds what takes the place of a value, from operators `op.Name(...)`."""
+from ranum_falsify.rewrite.operands import axes_of, constant_array, integer_attribute, new_node
+from ranum_falsify.rewrite.rewrite import Op, Plan, RefusedError, is_standard, operand
 
 WIDTHS = {ir.DataType.FLOAT16: 1, ir.DataType.FLOAT: 2, ir.DataType.DOUBLE: 3}
 """Element types that stable forms exist for, the narrowest first."""
@@ -46,16 +42,9 @@ _REPEATABLE = ("Add", "Sub", "Mul", "Div", "Neg", "Exp", "Pow", "Abs", "Sigmoid"
 def made_by(value: ir.Value | None, *op_types: str) -> ir.Node | None:
     """Return the node that computes a value, None if it is not of these operators."""
     node = None if value is None else value.producer()
-    if node is None or node.domain not in ("", "ai.onnx") or node.op_type not in op_types:
+    if node is None or not is_standard(node) or node.op_type not in op_types:
         return None
     return node if node.outputs[0] is value else None
-
-
-def operand(node: ir.Node, position: int) -> ir.Value:
-    """Return an operand that the operator always has."""
-    found = node.inputs[position]
-    assert found is not None
-    return found
 
 
 def same_tensor(one: ir.Value, other: ir.Value, depth: int = 4) -> bool:
@@ -253,6 +242,10 @@ class Reduction:
     axes: Sequence[int]
     keepdims: bool
 
+    def is_along(self, other: Reduction) -> bool:
+        """Tell whether it treats the same axes as another in the same way."""
+        return list(self.axes) == list(other.axes) and self.keepdims == other.keepdims
+
 
 def reduction(node: ir.Node, x: ir.Value | None = None) -> Reduction:
     """Return what a reduction reduces.
@@ -263,12 +256,12 @@ def reduction(node: ir.Node, x: ir.Value | None = None) -> Reduction:
     return Reduction(operand(node, 0) if x is None else x, axes_of(node), bool(integer_attribute(node, "keepdims", 1)))
 
 
-def squares_of(value: ir.Value) -> Reduction | None:
-    """Return x of the sum of the squares of x."""
-    node = made_by(value, "ReduceSum", "ReduceSumSquare")
+def squares_of(value: ir.Value, *op_types: str) -> Reduction | None:
+    """Return x of the sum of the squares of x, or of another reduction of them."""
+    node = made_by(value, *op_types or ("ReduceSum", "ReduceSumSquare"))
     if node is None:
         return None
-    x = square_of(operand(node, 0)) if node.op_type == "ReduceSum" else operand(node, 0)
+    x = operand(node, 0) if node.op_type == "ReduceSumSquare" else square_of(operand(node, 0))
     return None if x is None else reduction(node, x)
 
 
@@ -304,11 +297,20 @@ class Wrapped:
     moves: Sequence[ir.Node]
     dtype: ir.DataType
 
-    def again(self, op: Any, value: ir.Value) -> ir.Value:
+    def again(self, op: Op, value: ir.Value) -> ir.Value:
         """Move another value in the same way."""
         for node in reversed(self.moves):
-            value = getattr(op, node.op_type)(value, *node.inputs[1:], **dict(node.attributes))
+            value = new_node(op, node.op_type, value, *node.inputs[1:], **dict(node.attributes))
         return value
+
+    def around(self, plan: Plan, dtype: ir.DataType) -> Plan:
+        """Return how to move what is built in the widest element type, and to cast it to another."""
+
+        def build(op: Op) -> ir.Value:
+            moved = self.again(op, plan(op))
+            return moved if self.dtype == dtype else op.Cast(moved, to=dtype)
+
+        return build
 
 
 def unwrap(value: ir.Value, dtype: ir.DataType) -> Wrapped:
@@ -331,3 +333,117 @@ def unwrap(value: ir.Value, dtype: ir.DataType) -> Wrapped:
         else:
             moves.append(node)
         value = source
+
+
+def quotient_of(node: ir.Node) -> Iterator[tuple[ir.Value, ir.Value]]:
+    """Yield dividend and divisor of a Div, or of a Mul by a reciprocal on either side."""
+    if node.op_type == "Div":
+        yield operand(node, 0), operand(node, 1)
+        return
+    for position in (0, 1):
+        inverse = made_by(operand(node, position), "Reciprocal", "Div")
+        if inverse is None:
+            continue
+        if inverse.op_type == "Reciprocal":
+            yield operand(node, 1 - position), operand(inverse, 0)
+        elif scalar_of(operand(inverse, 0), operand(inverse, 1)) == 1:
+            yield operand(node, 1 - position), operand(inverse, 1)
+
+
+def kept_reduction(value: ir.Value, like: ir.Value, *op_types: str) -> Reduction | None:
+    """Return a reduction of a tensor of the shape of `like`, of which a value is the broadcast."""
+    inner = kept_value(value, like)
+    node = made_by(inner, *op_types)
+    if node is None:
+        return None
+    found = reduction(node)
+    return found if is_kept(value, like, inner, found) else None
+
+
+def kept_value(value: ir.Value, like: ir.Value) -> ir.Value:
+    """Return what is broadcast to the shape of `like`: a value less Expand, Tile and what gives its dimensions back."""
+    while True:
+        node = made_by(value, "Identity", "Expand", "Tile", "Unsqueeze", "Reshape")
+        if node is None:
+            return value
+        value = operand(node, 0)
+
+
+def is_kept(value: ir.Value, like: ir.Value, inner: ir.Value, found: Reduction) -> bool:
+    """Tell whether what is reduced along axes is broadcast back along these, and along no others.
+
+    Args:
+        value: What is broadcast.
+        like: A tensor of the shape that was reduced.
+        inner: What is reduced.
+        found: How it was.
+    """
+    while value is not inner:
+        node = made_by(value, "Identity", "Expand", "Tile", "Unsqueeze", "Reshape")
+        if node is None:
+            return False
+        source = operand(node, 0)
+        if node.op_type in ("Unsqueeze", "Reshape"):
+            return not found.keepdims and _has_lengths_1(value, like, found) and same_tensor(source, inner)
+        if node.op_type in ("Expand", "Tile") and not _is_within(node, value, like):
+            return False
+        value = source
+    return found.keepdims
+
+
+def _has_lengths_1(value: ir.Value, like: ir.Value, found: Reduction) -> bool:
+    """Tell whether a value has the shape of a tensor, with length 1 along the axes that were reduced."""
+    if value.shape is None or like.shape is None or len(value.shape) != len(like.shape):
+        return False
+    pairs = enumerate(zip(value.shape, like.shape, strict=True))
+    return all(dim == 1 if axis in found.axes else _is_equal(dim, whole) for axis, (dim, whole) in pairs)
+
+
+def _is_within(node: ir.Node, value: ir.Value, like: ir.Value) -> bool:
+    """Tell whether Expand or Tile does no more than the broadcast of a division by the value would."""
+    if node.op_type == "Expand":
+        shape = made_by(operand(node, 1), "Shape")
+        if shape is not None and not shape.attributes and _same_shape(operand(shape, 0), like):
+            return True
+    if like.shape is None:
+        return False
+    repeats = _lengths(operand(node, 1)) if node.op_type == "Tile" else None
+    if repeats is not None and len(repeats) == len(like.shape):
+        return all(count == 1 or count == dim for count, dim in zip(repeats, like.shape, strict=True))
+    if value.shape is None or len(value.shape) != len(like.shape):
+        return False
+    if all(isinstance(dim, int) and dim > 1 for dim in like.shape):
+        return True  # any other length would be an error
+    return all(dim == 1 or _is_equal(dim, whole) for dim, whole in zip(value.shape, like.shape, strict=True))
+
+
+def _lengths(value: ir.Value) -> list[int] | None:
+    """Return integers that are constants, or lengths of dimensions; None where they are not known."""
+    array = constant_array(value)
+    if array is not None:
+        return [int(one) for one in array.reshape(-1)]
+    node = made_by(value, "Concat", "Shape", "Identity")
+    if node is None:
+        return None
+    if node.op_type == "Shape":
+        shape = operand(node, 0).shape
+        if shape is None:
+            return None
+        end = integer_attribute(node, "end", len(shape))
+        known = [dim for dim in shape[integer_attribute(node, "start", 0) : end]]
+        return [int(dim) for dim in known if isinstance(dim, int)] if all(isinstance(d, int) for d in known) else None
+    parts = [None if one is None else _lengths(one) for one in node.inputs]
+    return None if any(part is None for part in parts) else [one for part in parts for one in part or ()]
+
+
+def _is_equal(one: int | ir.SymbolicDim, other: int | ir.SymbolicDim) -> bool:
+    if isinstance(one, int) or isinstance(other, int):
+        return one == other
+    return one.value is not None and one == other
+
+
+def _same_shape(one: ir.Value, other: ir.Value) -> bool:
+    if same_tensor(one, other):
+        return True
+    node = made_by(other, "Exp")
+    return node is not None and same_tensor(operand(node, 0), one)

@@ -16,7 +16,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -24,16 +23,14 @@ import onnx_ir as ir
 from ranum_falsify.rewrite.operands import constant, constant_array
 from ranum_falsify.rewrite.passes.expressions import (
     WIDTHS,
-    Plan,
     SumTerms,
     made_by,
-    operand,
     read_sum,
     scalar_of,
     unwrap,
 )
 from ranum_falsify.rewrite.passes.stable_parts import cast, is_representable, log_add_exp, number
-from ranum_falsify.rewrite.rewrite import RefusedError
+from ranum_falsify.rewrite.rewrite import Op, Plan, RefusedError, operand
 
 _IDENTITIES = ("Abs", "Relu", "LeakyRelu")  # of positive numbers
 
@@ -67,16 +64,8 @@ class LogReader:
             RefusedError: Its form is known, but not what the form needs.
         """
         wrapped = unwrap(value, dtype)
-        inner, wide = wrapped.inner, wrapped.dtype
-        plan = self._read_inner(inner, wide)
-        if plan is None or (not wrapped.moves and wide == dtype):
-            return plan
-
-        def build(op: Any) -> ir.Value:
-            moved = wrapped.again(op, plan(op))
-            return moved if wide == dtype else op.Cast(moved, to=dtype)
-
-        return build
+        plan = self._read_inner(wrapped.inner, wrapped.dtype)
+        return None if plan is None else wrapped.around(plan, dtype)
 
     def read_constant(self, value: ir.Value, dtype: ir.DataType) -> Plan | None:
         """Return how to build the logarithm of a constant, None if that is no finite number."""
@@ -145,7 +134,7 @@ def between(plan: Plan, least: Fraction | None, greatest: Fraction | None, dtype
     if greatest is not None and greatest <= 0:
         return None
 
-    def build(op: Any) -> ir.Value:
+    def build(op: Op) -> ir.Value:
         made = plan(op)
         if least is not None and least > 0:
             made = op.Max(made, number(op, math.log(least), dtype))

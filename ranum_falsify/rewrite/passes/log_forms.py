@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -18,9 +19,8 @@ from ranum_falsify.rewrite.operands import (
 from ranum_falsify.rewrite.passes.blocks import reduced
 from ranum_falsify.rewrite.passes.expressions import (
     WIDTHS,
-    Plan,
+    SumTerms,
     made_by,
-    operand,
     read_sum,
     reduction,
     root_of,
@@ -37,7 +37,7 @@ from ranum_falsify.rewrite.passes.stable_parts import (
     softplus,
     times,
 )
-from ranum_falsify.rewrite.rewrite import RefusedError
+from ranum_falsify.rewrite.rewrite import Op, Plan, RefusedError, operand
 
 _MOST_CLASSES = 256
 _WHERE = 9  # opset
@@ -73,12 +73,17 @@ def softmax(reader: LogReader, value: ir.Value, dtype: ir.DataType) -> Plan | No
 
 def sigmoid(reader: LogReader, value: ir.Value, dtype: ir.DataType) -> Plan | None:
     """Read log(sigmoid(x)) = -softplus(-x)."""
+    return _log_sigmoid(value, dtype, 1)
+
+
+def _log_sigmoid(value: ir.Value, dtype: ir.DataType, factor: int) -> Plan | None:
+    """Read the sigmoid of x as the logarithm of that of a multiple of x."""
     found = sigmoid_of(value)
     if found is None:
         return None
     z, sign = found
     x = leaf(z, dtype)
-    return lambda op: op.Neg(softplus(op, times(op, x(op), -sign, dtype), dtype))
+    return lambda op: op.Neg(softplus(op, times(op, x(op), -factor * sign, dtype), dtype))
 
 
 def exponential(reader: LogReader, value: ir.Value, dtype: ir.DataType) -> Plan | None:
@@ -89,7 +94,7 @@ def exponential(reader: LogReader, value: ir.Value, dtype: ir.DataType) -> Plan 
 
 def one_minus_sigmoid(reader: LogReader, value: ir.Value, dtype: ir.DataType) -> Plan | None:
     """Read log(1 - sigmoid(x)) = -softplus(x)."""
-    return _complement(reader, value, dtype, _log_one_minus_sigmoid)
+    return _complement(reader, value, dtype, lambda _, inner, wide: _log_sigmoid(inner, wide, -1))
 
 
 def one_minus_softmax(reader: LogReader, value: ir.Value, dtype: ir.DataType) -> Plan | None:
@@ -114,23 +119,9 @@ def _complement(reader: LogReader, value: ir.Value, dtype: ir.DataType, of: Any)
     if inner is None:
         return None
     total.check_shape()
-
-    def moved(op: Any) -> ir.Value:
-        made = wrapped.again(op, inner(op))
-        return made if wrapped.dtype == dtype else op.Cast(made, to=dtype)
-
     upper, lower = (None if limit is None else 1 - limit for limit in (least, greatest))
-    kept = between(moved, lower, upper, dtype)
+    kept = between(wrapped.around(inner, dtype), lower, upper, dtype)
     return kept if kept is None or total.constant == 1 else reader.shift(kept, total.constant - 1, dtype)
-
-
-def _log_one_minus_sigmoid(reader: LogReader, value: ir.Value, dtype: ir.DataType) -> Plan | None:
-    found = sigmoid_of(value)
-    if found is None:
-        return None
-    z, sign = found
-    x = leaf(z, dtype)
-    return lambda op: op.Neg(softplus(op, times(op, x(op), sign, dtype), dtype))
 
 
 def _log_one_minus_softmax(reader: LogReader, value: ir.Value, dtype: ir.DataType) -> Plan | None:
@@ -144,7 +135,7 @@ def _log_one_minus_softmax(reader: LogReader, value: ir.Value, dtype: ir.DataTyp
     logits = leaf(x, dtype)
     others = np.array([[j for j in range(classes) if j != i] for i in range(classes)])
 
-    def build(op: Any) -> ir.Value:
+    def build(op: Op) -> ir.Value:
         logarithms = op.LogSoftmax(logits(op), **dict(node.attributes))
         if classes == 2:
             return opposite(op, logarithms, axis)
@@ -168,10 +159,9 @@ def softmax_axis(node: ir.Node, opset: int) -> int:
     return axis
 
 
-def opposite(op: Any, x: ir.Value, axis: int) -> ir.Value:
+def opposite(op: Op, x: ir.Value, axis: int) -> ir.Value:
     """Return a tensor with its two elements along an axis exchanged."""
-    made: ir.Value = op.Gather(x, integers(op, [1, 0]), axis=axis)
-    return made
+    return op.Gather(x, integers(op, [1, 0]), axis=axis)
 
 
 def _log_one_minus_tanh_squared(reader: LogReader, value: ir.Value, dtype: ir.DataType) -> Plan | None:
@@ -181,7 +171,7 @@ def _log_one_minus_tanh_squared(reader: LogReader, value: ir.Value, dtype: ir.Da
         return None
     x = leaf(operand(node, 0), dtype)
 
-    def build(op: Any) -> ir.Value:
+    def build(op: Op) -> ir.Value:
         given = x(op)
         tail = softplus(op, times(op, given, -2, dtype), dtype)
         inner = op.Sub(op.Sub(number(op, math.log(2), dtype), given), tail)
@@ -190,8 +180,7 @@ def _log_one_minus_tanh_squared(reader: LogReader, value: ir.Value, dtype: ir.Da
         height = op.Tanh(given)
         rest = op.Max(op.Sub(number(op, 1, dtype), op.Mul(height, height)), number(op, _LEAST_REST, dtype))
         is_near = op.Less(op.Abs(given), number(op, 1, dtype))
-        made: ir.Value = op.Where(is_near, op.Log(rest), times(op, inner, 2, dtype))
-        return made
+        return op.Where(is_near, op.Log(rest), times(op, inner, 2, dtype))
 
     return build
 
@@ -202,18 +191,15 @@ def normal_distribution(reader: LogReader, value: ir.Value, dtype: ir.DataType) 
     Below 0 that is log(erfc(-z)), above it log(2 - erfc(z)).
     """
     total = read_sum(value)
-    if len(total.plus) + len(total.minus) != 1 or total.constant != 1:
-        return None
-    sign = 1 if total.plus else -1
-    node = made_by([*total.plus, *total.minus][0], "Erf")
-    if node is None:
+    sign, node = _only_term(total, "Erf")
+    if node is None or total.constant != 1:
         return None
     total.check_shape()
     if dtype == ir.DataType.DOUBLE:
         raise RefusedError("the logarithm of a normal distribution is known to the digits of float32 only")
     given = leaf(operand(node, 0), dtype)
 
-    def build(op: Any) -> ir.Value:
+    def build(op: Op) -> ir.Value:
         z = times(op, given(op), sign, dtype)
         size, one = op.Abs(z), number(op, 1, dtype)
         t = op.Div(one, op.Add(times(op, size, 0.5, dtype), one))
@@ -222,10 +208,15 @@ def normal_distribution(reader: LogReader, value: ir.Value, dtype: ir.DataType) 
             fit = op.Add(op.Mul(fit, t), number(op, coefficient, dtype))
         tail = op.Sub(op.Add(op.Log(t), fit), op.Mul(size, size))
         rest = op.Max(op.Sub(number(op, 2, dtype), op.Exp(op.Min(tail, number(op, 0, dtype)))), one)
-        made: ir.Value = op.Where(op.Less(z, number(op, 0, dtype)), tail, op.Log(rest))
-        return made
+        return op.Where(op.Less(z, number(op, 0, dtype)), tail, op.Log(rest))
 
     return build
+
+
+def _only_term(total: SumTerms, op_type: str) -> tuple[int, ir.Node | None]:
+    """Return the sign of the only tensor in a sum, and the node of an operator that makes it."""
+    terms = [*total.plus, *total.minus]
+    return 1 if total.plus else -1, made_by(terms[0], op_type) if len(terms) == 1 else None
 
 
 def one_plus_exponential(reader: LogReader, value: ir.Value, dtype: ir.DataType) -> Plan | None:
@@ -241,10 +232,9 @@ def one_plus_exponential(reader: LogReader, value: ir.Value, dtype: ir.DataType)
     if total.constant == 1:
         return lambda op: softplus(op, x(op), dtype)
 
-    def build(op: Any) -> ir.Value:
+    def build(op: Op) -> ir.Value:
         offset = number(op, shift, dtype)
-        made: ir.Value = op.Add(softplus(op, op.Sub(x(op), offset), dtype), offset)
-        return made
+        return op.Add(softplus(op, op.Sub(x(op), offset), dtype), offset)
 
     return build
 
@@ -255,16 +245,13 @@ def one_minus_exponential(reader: LogReader, value: ir.Value, dtype: ir.DataType
     Far below 0, both terms of the latter are as large as their sum, which is -softplus(x - log(1 - exp(x))) there.
     """
     total = read_sum(value)
-    if len(total.plus) + len(total.minus) != 1:
-        return None
-    sign = 1 if total.plus else -1
-    node = made_by([*total.plus, *total.minus][0], "Exp")
+    sign, node = _only_term(total, "Exp")
     if node is None or total.constant != -sign:
         return None
     total.check_shape()
     x = leaf(operand(node, 0), dtype)
 
-    def build(op: Any) -> ir.Value:
+    def build(op: Op) -> ir.Value:
         given = x(op)
         half = op.Tanh(times(op, given, Fraction(sign, 2), dtype))
         near: ir.Value = op.Add(op.Log(half), softplus(op, given, dtype))
@@ -273,8 +260,7 @@ def one_minus_exponential(reader: LogReader, value: ir.Value, dtype: ir.DataType
         end = number(op, _HALVED, dtype)
         rest = op.Sub(number(op, 1, dtype), op.Exp(op.Min(given, end)))
         far = op.Neg(softplus(op, op.Sub(given, op.Log(rest)), dtype))
-        made: ir.Value = op.Where(op.Less(given, end), far, near)
-        return made
+        return op.Where(op.Less(given, end), far, near)
 
     return build
 
@@ -295,12 +281,11 @@ def _log_size(x: ir.Value, dtype: ir.DataType) -> Plan:
         return lambda op: op.Sub(above(op), below(op))
     given = leaf(x, dtype)
 
-    def build(op: Any) -> ir.Value:
+    def build(op: Op) -> ir.Value:
         # Below the least normal number there are as many orders of magnitude again: 0 is far from that number.
         size, least = op.Abs(given(op)), number(op, float(np.finfo(dtype.numpy()).tiny), dtype)
         rest = op.Max(op.Div(op.Min(size, least), least), least)
-        made: ir.Value = op.Add(op.Log(op.Max(size, least)), op.Log(rest))
-        return made
+        return op.Add(op.Log(op.Max(size, least)), op.Log(rest))
 
     return build
 
@@ -318,7 +303,7 @@ def sum_of_exponentials(reader: LogReader, value: ir.Value, dtype: ir.DataType) 
         raise RefusedError("it sums along no axis")
     count = math.prod(length_of(found.x, axis) for axis in found.axes) if node.op_type == "ReduceMean" else 1
 
-    def build(op: Any) -> ir.Value:
+    def build(op: Op) -> ir.Value:
         made = log_sum_exp(op, terms(op), found.axes, keepdims=found.keepdims, dtype=dtype, opset=reader.opset)
         return made if count == 1 else op.Sub(made, number(op, math.log(count), dtype))
 
@@ -335,13 +320,8 @@ def sum_of_tensors(reader: LogReader, value: ir.Value, dtype: ir.DataType) -> Pl
         return None
     total.check_shape()
 
-    def build(op: Any) -> ir.Value:
-        made = None
-        for plan in plans:
-            assert plan is not None
-            made = plan(op) if made is None else log_add_exp(op, made, plan(op), dtype)
-        assert made is not None
-        return made
+    def build(op: Op) -> ir.Value:
+        return reduce(lambda made, one: log_add_exp(op, made, one, dtype), (plan(op) for plan in plans if plan))
 
     return build if not total.constant else reader.shift(build, total.constant, dtype)
 
@@ -401,13 +381,12 @@ def _share(reader: LogReader, node: ir.Node, dtype: ir.DataType) -> Plan | None:
     if not found.axes:
         raise RefusedError("it sums along no axis")
 
-    def build(op: Any) -> ir.Value:
+    def build(op: Op) -> ir.Value:
         logarithms = terms(op)
         greatest = reduced(op, "ReduceMax", opset, logarithms, found.axes, keepdims=True)
         weights = op.Exp(op.Sub(logarithms, greatest))
         rest = op.Log(reduced(op, "ReduceSum", opset, weights, found.axes, keepdims=found.keepdims))
         shift = greatest if found.keepdims else reduced(op, "ReduceMax", opset, logarithms, found.axes, keepdims=False)
-        made: ir.Value = op.Sub(op.Sub(share(op), wrapped.again(op, shift)), wrapped.again(op, rest))
-        return made
+        return op.Sub(op.Sub(share(op), wrapped.again(op, shift)), wrapped.again(op, rest))
 
     return build

@@ -12,7 +12,6 @@ import numpy as np
 import onnx_ir as ir
 
 from ranum_falsify.rewrite import verify
-from ranum_falsify.rewrite.expansion import Lowering
 from ranum_falsify.rewrite.operands import (
     FLOATS,
     axis_of,
@@ -20,22 +19,21 @@ from ranum_falsify.rewrite.operands import (
     constant_array,
     dtype_of,
     element_type,
-    first_operand,
     float_attribute,
     integer_attribute,
     is_finite,
     length_of,
     limits_of,
     node_of,
-    operand,
     opset_at,
+    optional,
     rank_of,
     required_constant,
 )
 from ranum_falsify.rewrite.passes.blocks import greater_of, lesser_of, negated, reduced, sliced, squeezed
 from ranum_falsify.rewrite.passes.lower_reduction import axis_last, transposed, weighted_sum
 from ranum_falsify.rewrite.registry import register
-from ranum_falsify.rewrite.rewrite import RefusedError, Rewrite
+from ranum_falsify.rewrite.rewrite import Lowering, Op, RefusedError, Rewrite
 
 _BOUNDS_ARE_INPUTS = 11  # opset
 
@@ -43,11 +41,10 @@ _BOUNDS_ARE_INPUTS = 11  # opset
 @verify.tolerance
 @register(
     "lower_clip",
-    takes=["Clip"],
-    gives=["Constant", "Add", "Mul", "Relu", "Sub", "Identity"],
+    takes="Clip",
+    gives="Constant Add Mul Relu Sub Identity",
     needs="finite floats; constant bounds to which no difference overflows (below 2^103 in float32, below 16 in "
     "float16)",
-    needs_shapes=True,
 )
 class LowerClip(Lowering):
     """Clip(x, a, b) becomes two Relu for each bound, one for a bound of 0.
@@ -55,26 +52,21 @@ class LowerClip(Lowering):
     What comes out is never outside the bounds, so that what they guard stays guarded.
     """
 
-    operator = "Clip"
-
-    def accept(self, node: ir.Node) -> None:
-        """Check the bounds."""
-        x = first_operand(node)
+    def _accept(self, node: ir.Node, x: ir.Value) -> None:
         dtype = dtype_of(x, FLOATS)
         least, most = self._bounds(node, dtype)
         if not least <= most:
             raise RefusedError(f"its bounds are {least:g} and {most:g}; the first must not be above the second")
-        limits = limits_of(dtype)
+        greatest, _, epsilon = limits_of(dtype)
         # Half the distance between the greatest floats: what is smaller changes none of them.
-        limit = limits.greatest * limits.epsilon / 4
+        limit = greatest * epsilon / 4
         for bound in (least, most):
             _check_kept(np.array(bound), dtype)
             if math.isfinite(bound) and abs(bound) >= limit:
                 raise RefusedError(f"its bound {bound:g} is so large that a difference to it may overflow")
 
-    def lower(self, op: Any, node: ir.Node) -> Any:
+    def _lower(self, op: Op, node: ir.Node, x: ir.Value) -> Any:
         """Put the bound of the larger magnitude first: the last one holds exactly, and does not move the first."""
-        x = first_operand(node)
         dtype = element_type(node)
         least, most = self._bounds(node, dtype)
         steps = [(bound, step) for bound, step in ((least, _above), (most, _below)) if math.isfinite(bound)]
@@ -85,12 +77,12 @@ class LowerClip(Lowering):
 
     def _bounds(self, node: ir.Node, dtype: ir.DataType) -> tuple[float, float]:
         """Return the bounds, infinite where they bound no finite number."""
-        most_finite = limits_of(dtype).greatest
+        most_finite, *_ = limits_of(dtype)
         least, most = -math.inf, math.inf
         if self.opset < _BOUNDS_ARE_INPUTS:
             least, most = float_attribute(node, "min", least), float_attribute(node, "max", most)
         else:
-            given = [operand(node, place) for place in (1, 2)]
+            given = [optional(node, place) for place in (1, 2)]
             least, most = (
                 bound if value is None else float(required_constant(value, "its bounds are").reshape(()))
                 for value, bound in zip(given, (least, most), strict=True)
@@ -101,12 +93,12 @@ class LowerClip(Lowering):
         )
 
 
-def _above(op: Any, bound: float, x: ir.Value, dtype: ir.DataType) -> Any:
+def _above(op: Op, bound: float, x: ir.Value, dtype: ir.DataType) -> Any:
     """Return max(x, bound)."""
     return op.Relu(x) if bound == 0 else greater_of(op, constant(op, bound, dtype), x, dtype)
 
 
-def _below(op: Any, bound: float, x: ir.Value, dtype: ir.DataType) -> Any:
+def _below(op: Op, bound: float, x: ir.Value, dtype: ir.DataType) -> Any:
     """Return min(x, bound)."""
     if bound == 0:
         return negated(op, op.Relu(negated(op, x, dtype)), dtype)
@@ -114,11 +106,7 @@ def _below(op: Any, bound: float, x: ir.Value, dtype: ir.DataType) -> Any:
 
 
 def _check_kept(bound: np.ndarray, dtype: ir.DataType) -> None:
-    """Check that ONNX Runtime's optimiser keeps what is added to a bound: it leaves out a double that is 0 in float32.
-
-    Raises:
-        RefusedError: It does not.
-    """
+    """Check that ONNX Runtime's optimiser keeps what is added to a bound: not so a double that is 0 in float32."""
     with np.errstate(over="ignore"):
         narrow = bound.astype(np.float32)
     if dtype == ir.DataType.DOUBLE and bound.size == 1 and bound.any() and not narrow.any():
@@ -128,8 +116,7 @@ def _check_kept(bound: np.ndarray, dtype: ir.DataType) -> None:
 class _Extreme(Lowering):
     """The greatest or the least of operands."""
 
-    def accept(self, node: ir.Node) -> None:
-        """Check the element type, and that constants are finite, and kept."""
+    def _accept(self, node: ir.Node, x: ir.Value) -> None:
         self._dtype = element_type(node)
         for value in node.inputs:
             array = None if value is None else constant_array(value)
@@ -138,7 +125,7 @@ class _Extreme(Lowering):
             if array is not None:
                 _check_kept(array, self._dtype)
 
-    def lower(self, op: Any, node: ir.Node) -> Any:
+    def _lower(self, op: Op, node: ir.Node, x: ir.Value) -> Any:
         """Join two after two; constants are the bounds, which hold exactly."""
         operands = [value for value in node.inputs if value is not None]
         if len(operands) == 1:
@@ -147,7 +134,7 @@ class _Extreme(Lowering):
         return reduce(lambda bound, x: self._join(op, bound, x), operands)
 
     @abstractmethod
-    def _join(self, op: Any, bound: ir.Value, x: ir.Value) -> Any:
+    def _join(self, op: Op, bound: ir.Value, x: ir.Value) -> Any:
         """Join two operands."""
 
 
@@ -158,19 +145,11 @@ _NEEDS = (
 
 
 @verify.tolerance
-@register(
-    "lower_max",
-    takes=["Max"],
-    gives=["Constant", "Add", "Mul", "Relu", "Sub", "Identity"],
-    needs=_NEEDS,
-    needs_shapes=True,
-)
+@register("lower_max", takes="Max", gives="Constant Add Mul Relu Sub Identity", needs=_NEEDS)
 class LowerMax(_Extreme):
     """Max(a, b) becomes a + Relu(b - a), in two steps so that rounding loses nothing."""
 
-    operator = "Max"
-
-    def _join(self, op: Any, bound: ir.Value, x: ir.Value) -> Any:
+    def _join(self, op: Op, bound: ir.Value, x: ir.Value) -> Any:
         array = constant_array(bound)
         is_zero = array is not None and array.size == 1 and not array.any()
         if array is not None and is_zero and x.shape is not None and array.ndim <= len(x.shape):
@@ -179,19 +158,11 @@ class LowerMax(_Extreme):
 
 
 @verify.tolerance
-@register(
-    "lower_min",
-    takes=["Min"],
-    gives=["Constant", "Add", "Mul", "Relu", "Sub", "Identity"],
-    needs=_NEEDS,
-    needs_shapes=True,
-)
+@register("lower_min", takes="Min", gives="Constant Add Mul Relu Sub Identity", needs=_NEEDS)
 class LowerMin(_Extreme):
     """Min(a, b) becomes a - Relu(a - b), in two steps so that rounding loses nothing."""
 
-    operator = "Min"
-
-    def _join(self, op: Any, bound: ir.Value, x: ir.Value) -> Any:
+    def _join(self, op: Op, bound: ir.Value, x: ir.Value) -> Any:
         return lesser_of(op, bound, x, self._dtype)
 
 
@@ -220,8 +191,8 @@ _MOST_PAIRS = 2**26
 @verify.equality(everywhere=False)
 @register(
     "transform_arg_max",
-    takes=["ArgMax"],
-    gives=["Constant", "Add", "Sub", "Mul", "MatMul", "Relu", "Transpose", "Sign", "Cast"],
+    takes="ArgMax",
+    gives="Constant Add Sub Mul MatMul Relu Transpose Sign Cast",
     needs=f"an axis of fixed length, at most {_LONGEST:,} (2,048 in float16, 256 in bfloat16); opset {_SIGN}; finite "
     "elements, whose differences are finite",
     needs_shapes=True,
@@ -253,7 +224,7 @@ class TransformArgMax(Rewrite):
             self.refuse(f"{infinite.name!r} is a constant that is not finite")
         return True
 
-    def rewrite(self, op: Any, x: ir.Value, index: ir.Value) -> Any:
+    def rewrite(self, op: Op, x: ir.Value, index: ir.Value) -> Any:
         """Build the comparisons."""
         assert x.dtype is not None and x.shape is not None
         node = node_of(index)
@@ -275,13 +246,7 @@ class TransformArgMax(Rewrite):
 
 
 @verify.equality(everywhere=False)
-@register(
-    "transform_arg_min",
-    takes=["ArgMin"],
-    gives=["Constant", "Sub", "ArgMax"],
-    needs="float elements",
-    needs_shapes=True,
-)
+@register("transform_arg_min", takes="ArgMin", gives="Constant Sub ArgMax", needs="float elements", needs_shapes=True)
 class TransformArgMin(Rewrite):
     """ArgMin(x) becomes ArgMax(0 - x)."""
 
@@ -294,7 +259,7 @@ class TransformArgMin(Rewrite):
         dtype_of(x, FLOATS)
         return True
 
-    def rewrite(self, op: Any, x: ir.Value, index: ir.Value) -> Any:
+    def rewrite(self, op: Op, x: ir.Value, index: ir.Value) -> Any:
         """Negate; opposites are exact, so that ties stay ties."""
         assert x.dtype is not None
         return op.ArgMax(op.Sub(constant(op, 0, x.dtype), x), **dict(node_of(index).attributes))
@@ -321,8 +286,8 @@ def _wins_ties(length: int, *, last: bool) -> np.ndarray:
 @verify.equality(everywhere=False)
 @register(
     "lower_arg_max_equal",
-    takes=["ArgMax", "Equal"],
-    gives=["Constant", "And", "Greater", "Less", "Not", "ReduceMax", "Slice", "Squeeze"],
+    takes="ArgMax Equal",
+    gives="Constant And Greater Less Not ReduceMax Slice Squeeze",
     needs="floats, none of them NaN; an axis of fixed length; a comparison with one constant position",
     needs_shapes=True,
 )
@@ -359,7 +324,7 @@ class LowerArgMaxEqual(Rewrite):
             self.refuse(f"position {int(position.reshape(()))} is none of an axis of length {length}")
         return True
 
-    def rewrite(self, op: Any, x: ir.Value, k: ir.Value, index: ir.Value) -> Any:
+    def rewrite(self, op: Op, x: ir.Value, k: ir.Value, index: ir.Value) -> Any:
         """Compare with the greatest elements before and after."""
         node, array = node_of(index), constant_array(k)
         assert array is not None
@@ -376,6 +341,6 @@ class LowerArgMaxEqual(Rewrite):
         made = parts[0] if len(parts) == 1 else op.And(*parts)
         return made if integer_attribute(node, "keepdims", 1) else squeezed(op, self._opset, made, [axis])
 
-    def _greatest(self, op: Any, x: ir.Value, axis: int, start: int, stop: int) -> Any:
+    def _greatest(self, op: Op, x: ir.Value, axis: int, start: int, stop: int) -> Any:
         part = sliced(op, self._opset, x, axis, start, stop)
         return part if stop - start == 1 else reduced(op, "ReduceMax", self._opset, part, [axis], keepdims=True)

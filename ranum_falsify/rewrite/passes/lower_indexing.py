@@ -9,7 +9,6 @@ import numpy as np
 import onnx_ir as ir
 
 from ranum_falsify.rewrite import verify
-from ranum_falsify.rewrite.expansion import Lowering
 from ranum_falsify.rewrite.operands import (
     FLOATS,
     axis_of,
@@ -17,12 +16,11 @@ from ranum_falsify.rewrite.operands import (
     constant,
     dtype_of,
     element_type,
-    first_operand,
     float_attribute,
     integers,
     integers_attribute,
     length_of,
-    operand,
+    optional,
     rank_of,
     required_constant,
     shape_of,
@@ -30,7 +28,7 @@ from ranum_falsify.rewrite.operands import (
 )
 from ranum_falsify.rewrite.passes.blocks import Dim, reshape_sizes, runs_of, sliced, squeezed, taken
 from ranum_falsify.rewrite.registry import register
-from ranum_falsify.rewrite.rewrite import RefusedError
+from ranum_falsify.rewrite.rewrite import Lowering, Op, RefusedError, operand
 
 _MOST_SLICES = 64
 _MOST_ONES = 2**22
@@ -41,35 +39,29 @@ _PADS_ARE_INPUTS = 11  # opset
 @verify.equality
 @register(
     "lower_split",
-    takes=["Split"],
-    gives=["Constant", "Slice"],
+    takes="Split",
+    gives="Constant Slice",
     needs="a known rank; constant lengths, or an axis of fixed length; no empty part",
-    needs_shapes=True,
 )
 class LowerSplit(Lowering):
     """Split becomes a Slice for each part."""
 
-    operator = "Split"
-
-    def accept(self, node: ir.Node) -> None:
-        """Check that the parts are known."""
+    def _accept(self, node: ir.Node, x: ir.Value) -> None:
         if 0 in self._lengths(node):
             raise RefusedError("a part is empty")
 
-    def lower(self, op: Any, node: ir.Node) -> Any:
-        """Slice from where the part before ends."""
-        x = first_operand(node)
+    def _lower(self, op: Op, node: ir.Node, x: ir.Value) -> Any:
         lengths, axis = self._lengths(node), axis_of(node)
         ends = np.cumsum(lengths).tolist()
         return [sliced(op, self.opset, x, axis, end - length, end) for length, end in zip(lengths, ends, strict=True)]
 
     def _lengths(self, node: ir.Node) -> list[int]:
         """Return the lengths of the parts."""
-        x = first_operand(node)
+        x = operand(node, 0)
         axis, count = axis_of(node), len(node.outputs)
         lengths = integers_attribute(node, "split", [])
         if self.opset >= _LENGTHS_ARE_INPUTS:
-            given = operand(node, 1)
+            given = optional(node, 1)
             lengths = [] if given is None else required_constant(given, "its lengths are").reshape(-1).tolist()
         if not lengths:
             total = length_of(x, axis)
@@ -83,27 +75,21 @@ class LowerSplit(Lowering):
 @verify.equality
 @register(
     "lower_gather",
-    takes=["Gather"],
-    gives=["Constant", "Concat", "Reshape", "Slice", "Squeeze"],
+    takes="Gather",
+    gives="Constant Concat Reshape Slice Squeeze",
     needs=f"constant indices, of an axis of fixed length, that are at most {_MOST_SLICES} slices",
-    needs_shapes=True,
 )
 class LowerGather(Lowering):
     """Gather of constant indices becomes Slice, or Concat of several."""
 
-    operator = "Gather"
-
-    def accept(self, node: ir.Node) -> None:
-        """Check that the indices are known, that they exist, and that slices are few."""
+    def _accept(self, node: ir.Node, x: ir.Value) -> None:
         indices = self._indices(node)
         _check_slices([indices.reshape(-1).tolist()], self.opset)
         if indices.ndim > 1:
             check_integers(self.opset)
             self._sizes(node, indices)
 
-    def lower(self, op: Any, node: ir.Node) -> Any:
-        """Take the elements, then give their axis the shape of the indices."""
-        x = first_operand(node)
+    def _lower(self, op: Op, node: ir.Node, x: ir.Value) -> Any:
         indices, axis = self._indices(node), axis_of(node)
         made = taken(op, self.opset, x, axis, indices.reshape(-1).tolist())
         if indices.ndim == 0:
@@ -112,7 +98,7 @@ class LowerGather(Lowering):
 
     @staticmethod
     def _indices(node: ir.Node) -> np.ndarray:
-        x = first_operand(node)
+        x = operand(node, 0)
         if x.dtype == ir.DataType.STRING:
             raise RefusedError("it gathers texts, of which ONNX Runtime loses some")
         length = length_of(x, axis_of(node))
@@ -123,7 +109,7 @@ class LowerGather(Lowering):
 
     @staticmethod
     def _sizes(node: ir.Node, indices: np.ndarray) -> list[int]:
-        x = first_operand(node)
+        x = operand(node, 0)
         axis, old = axis_of(node), list(enumerate(shape_of(x)))
         lengths: list[tuple[Dim, int | None]] = [(length, place) for place, length in old]
         between = [*(length for _, length in old[:axis]), indices.size, *(length for _, length in old[axis + 1 :])]
@@ -135,20 +121,15 @@ class LowerGather(Lowering):
 @verify.equality
 @register(
     "lower_pad",
-    takes=["Pad"],
-    gives=["Constant", "Concat", "Identity", "Slice"],
+    takes="Pad",
+    gives="Constant Concat Identity Slice",
     needs=f"constant pads, of axes of fixed length; floats and fixed sizes where it pads with a constant; at most "
     f"{_MOST_SLICES} slices else",
-    needs_shapes=True,
 )
 class LowerPad(Lowering):
     """Pad becomes, for each axis, Slice where padding is negative, and Concat with what is added."""
 
-    operator = "Pad"
-
-    def accept(self, node: ir.Node) -> None:
-        """Check the padding."""
-        x = first_operand(node)
+    def _accept(self, node: ir.Node, x: ir.Value) -> None:
         pads, mode = self._pads(node), text_attribute(node, "mode", "constant")
         kept = [self._kept(x, axis, pair) for axis, pair in enumerate(pads)]
         if mode == "constant":
@@ -165,9 +146,7 @@ class LowerPad(Lowering):
         else:
             raise RefusedError(f"its mode is {mode!r}; constant, edge, reflect and wrap are handled")
 
-    def lower(self, op: Any, node: ir.Node) -> Any:
-        """Pad one axis after the other."""
-        x = first_operand(node)
+    def _lower(self, op: Op, node: ir.Node, x: ir.Value) -> Any:
         mode = text_attribute(node, "mode", "constant")
         made, shape = x, shape_of(x)
         for axis, (before, after) in enumerate(self._pads(node)):
@@ -195,7 +174,7 @@ class LowerPad(Lowering):
             raise RefusedError("its padding leaves nothing")
         return kept
 
-    def _block(self, op: Any, node: ir.Node, shape: Sequence[Dim], axis: int, length: int) -> Any:
+    def _block(self, op: Op, node: ir.Node, shape: Sequence[Dim], axis: int, length: int) -> Any:
         """Return what is added at an end of an axis, None where nothing is."""
         if length <= 0:
             return None
@@ -205,18 +184,18 @@ class LowerPad(Lowering):
     def _value(self, node: ir.Node) -> float:
         if self.opset < _PADS_ARE_INPUTS:
             return float_attribute(node, "value", 0.0)
-        given = operand(node, 2)
+        given = optional(node, 2)
         return 0.0 if given is None else float(required_constant(given, "its value is").reshape(()))
 
     def _pads(self, node: ir.Node) -> list[tuple[int, int]]:
         """Return how much is added before and after each axis."""
-        x = first_operand(node)
+        x = operand(node, 0)
         rank, axes = rank_of(x), list(range(rank_of(x)))
         if self.opset < _PADS_ARE_INPUTS:
             pads = integers_attribute(node, "pads", [])
         else:
-            pads = required_constant(operand(node, 1), "its pads are").reshape(-1).tolist()
-            named = operand(node, 3)
+            pads = required_constant(optional(node, 1), "its pads are").reshape(-1).tolist()
+            named = optional(node, 3)
             if named is not None:
                 axes = [int(axis) % rank for axis in required_constant(named, "its axes are").reshape(-1)]
         if len(pads) != 2 * len(axes):
@@ -228,26 +207,19 @@ class LowerPad(Lowering):
 @verify.equality
 @register(
     "lower_expand",
-    takes=["Expand"],
-    gives=["Constant", "Mul"],
+    takes="Expand",
+    gives="Constant Mul",
     needs=f"floats; a constant shape, of at most {_MOST_ONES:,} elements",
-    needs_shapes=True,
 )
 class LowerExpand(Lowering):
     """Expand becomes Mul with ones."""
 
-    operator = "Expand"
-
-    def accept(self, node: ir.Node) -> None:
-        """Check the shape."""
-        x = first_operand(node)
+    def _accept(self, node: ir.Node, x: ir.Value) -> None:
         dtype_of(x, FLOATS)
         if np.prod(self._shape(node), dtype=object) > _MOST_ONES:
             raise RefusedError(f"its shape is too large; at most {_MOST_ONES:,} ones are written")
 
-    def lower(self, op: Any, node: ir.Node) -> Any:
-        """Multiply by ones, which changes nothing else."""
-        x = first_operand(node)
+    def _lower(self, op: Op, node: ir.Node, x: ir.Value) -> Any:
         return op.Mul(x, constant(op, np.ones(self._shape(node)), element_type(node)))
 
     @staticmethod
@@ -261,25 +233,19 @@ class LowerExpand(Lowering):
 @verify.equality
 @register(
     "lower_tile",
-    takes=["Tile"],
-    gives=["Concat", "Identity"],
+    takes="Tile",
+    gives="Concat Identity",
     needs=f"a constant number of copies, at most {_MOST_SLICES} along an axis",
-    needs_shapes=True,
 )
 class LowerTile(Lowering):
     """Tile becomes, for each axis, Concat of copies."""
 
-    operator = "Tile"
-
-    def accept(self, node: ir.Node) -> None:
-        """Check the copies."""
+    def _accept(self, node: ir.Node, x: ir.Value) -> None:
         copies = self._copies(node)
         if any(not 1 <= count <= _MOST_SLICES for count in copies):
             raise RefusedError(f"it makes {max(copies)} copies along an axis; 1 to {_MOST_SLICES} are handled")
 
-    def lower(self, op: Any, node: ir.Node) -> Any:
-        """Repeat along one axis after the other."""
-        x = first_operand(node)
+    def _lower(self, op: Op, node: ir.Node, x: ir.Value) -> Any:
         made = x
         for axis, count in enumerate(self._copies(node)):
             made = op.Concat(*[made] * count, axis=axis) if count > 1 else made
@@ -305,11 +271,7 @@ def _source(mode: str, kept: range, before: int, after: int) -> list[int]:
 
 
 def _check_slices(indices: Sequence[Sequence[int]], opset: int) -> None:
-    """Check that elements are taken by few slices.
-
-    Raises:
-        RefusedError: They are too many.
-    """
+    """Check that elements are taken by few slices."""
     most = max(len(runs_of(each, opset=opset)) for each in indices)
     if most > _MOST_SLICES:
         raise RefusedError(f"it would take {most:,} slices; at most {_MOST_SLICES} are made")

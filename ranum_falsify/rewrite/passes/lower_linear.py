@@ -1,8 +1,7 @@
-"""Gemm and convolutions as products with a matrix."""
+"""Gemm and convolutions as products with a matrix, and the windows that kernels and pools slide over an axis."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +10,6 @@ import numpy as np
 import onnx_ir as ir
 
 from ranum_falsify.rewrite import verify
-from ranum_falsify.rewrite.expansion import Lowering
 from ranum_falsify.rewrite.operands import (
     NARROW_FLOATS,
     check_integers,
@@ -19,68 +17,187 @@ from ranum_falsify.rewrite.operands import (
     constant_array,
     dtype_of,
     element_type,
-    first_operand,
     float_attribute,
     integer_attribute,
     integers,
+    integers_attribute,
     is_finite,
     length_of,
-    operand,
+    optional,
     rank_of,
     required_constant,
     shape_of,
+    text_attribute,
 )
 from ranum_falsify.rewrite.passes.blocks import reshape_sizes
 from ranum_falsify.rewrite.registry import register
-from ranum_falsify.rewrite.rewrite import RefusedError
-from ranum_falsify.rewrite.windows import Window, spatial_windows, transposed_windows
+from ranum_falsify.rewrite.rewrite import Lowering, Op, RefusedError
+
+
+@dataclass(frozen=True)
+class Window:
+    """What a kernel covers along an axis: its place k, at window i, is element `i * stride + k * dilation - begin`.
+
+    Of a transposed convolution it is the other way round: element i goes to `i * stride + k * dilation - begin`.
+
+    Attributes:
+        length: How many elements the operand has.
+        count: How many the result has.
+        kernel: How many places the kernel has.
+        stride: By how much windows are apart.
+        dilation: By how much places of the kernel are.
+        begin: How much padding is before the first element.
+        end: How much is after the last one.
+        is_transposed: Whether it is that of a transposed convolution.
+    """
+
+    length: int
+    count: int
+    kernel: int
+    stride: int
+    dilation: int
+    begin: int
+    end: int
+    is_transposed: bool = False
+
+    def elements(self, place: int) -> np.ndarray:
+        """Return the element at a place of the kernel, for each window; some lie outside the operand."""
+        starts = np.arange(self.length if self.is_transposed else self.count)
+        return starts * self.stride + place * self.dilation - self.begin
+
+    def inside(self, place: int) -> np.ndarray:
+        """Return which of these lie inside."""
+        elements = self.elements(place)
+        inside: np.ndarray = (elements >= 0) & (elements < (self.count if self.is_transposed else self.length))
+        return inside
+
+    def pairs(self, place: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return which elements of the operand go where, by a place of the kernel."""
+        there = self.elements(place)
+        inside = self.inside(place)
+        here = np.flatnonzero(inside)
+        return (here, there[inside]) if self.is_transposed else (there[inside], here)
+
+    def covered(self) -> np.ndarray:
+        """Return how many elements each window covers, padding not counted."""
+        total: np.ndarray = np.sum([self.inside(place) for place in range(self.kernel)], axis=0)
+        return total
+
+
+def spatial_windows(node: ir.Node, lengths: Sequence[int], kernel: Sequence[int]) -> list[Window]:
+    """Return the windows of a convolution or a pool, one for each spatial axis.
+
+    Raises:
+        RefusedError: There are none, or the padding is said in a way that is none.
+    """
+    strides, dilations = _steps(node, lengths, kernel)
+    spans = [(size - 1) * dilation + 1 for size, dilation in zip(kernel, dilations, strict=True)]
+    if spans != list(kernel) and text_attribute(node, "auto_pad", "NOTSET").startswith("SAME"):
+        raise RefusedError("it has dilations and auto_pad, which runtimes read differently; give pads")
+    padding = _padding(node, lengths, spans, strides)
+    ceils = bool(integer_attribute(node, "ceil_mode", 0))
+    windows = []
+    for axis, (begin, end) in enumerate(padding):
+        rest, stride = lengths[axis] + begin + end - spans[axis], strides[axis]
+        count = (-(-rest // stride) if ceils else rest // stride) + 1
+        if ceils and (count - 1) * stride >= lengths[axis] + begin:
+            count -= 1  # a window that starts in the padding at the end is none
+        if count < 1:
+            raise RefusedError("its kernel is larger than its images")
+        windows.append(Window(lengths[axis], count, kernel[axis], stride, dilations[axis], begin, end))
+    return windows
+
+
+def transposed_windows(node: ir.Node, lengths: Sequence[int], kernel: Sequence[int]) -> list[Window]:
+    """Return the windows of a transposed convolution, one for each spatial axis.
+
+    Raises:
+        RefusedError: Its padding is not explicit.
+    """
+    rank = len(lengths)
+    if text_attribute(node, "auto_pad", "NOTSET") != "NOTSET" or "output_shape" in node.attributes:
+        raise RefusedError("its padding is not explicit")
+    strides, dilations = _steps(node, lengths, kernel)
+    pads = integers_attribute(node, "pads", [0] * (2 * rank))
+    more = integers_attribute(node, "output_padding", [0] * rank)
+    windows = []
+    for axis, length in enumerate(lengths):
+        span = (kernel[axis] - 1) * dilations[axis] + 1
+        count = (length - 1) * strides[axis] + span + more[axis] - pads[axis] - pads[axis + rank]
+        if count < 1:
+            raise RefusedError("its padding leaves nothing")
+        ends = pads[axis], pads[axis + rank]
+        windows.append(Window(length, count, kernel[axis], strides[axis], dilations[axis], *ends, is_transposed=True))
+    return windows
+
+
+def _steps(node: ir.Node, lengths: Sequence[int], kernel: Sequence[int]) -> tuple[list[int], list[int]]:
+    """Return the strides and the dilations of a kernel."""
+    rank = len(lengths)
+    if len(kernel) != rank:
+        raise RefusedError(f"its kernel has {len(kernel)} axes, its images have {rank}")
+    return integers_attribute(node, "strides", [1] * rank), integers_attribute(node, "dilations", [1] * rank)
+
+
+def _padding(
+    node: ir.Node, lengths: Sequence[int], spans: Sequence[int], strides: Sequence[int]
+) -> list[tuple[int, int]]:
+    """Return the padding before and after each axis."""
+    rank, kind = len(lengths), text_attribute(node, "auto_pad", "NOTSET")
+    if kind == "VALID":
+        return [(0, 0)] * rank
+    if kind == "NOTSET":
+        pads = integers_attribute(node, "pads", [0] * (2 * rank))
+        if min(pads, default=0) < 0:
+            raise RefusedError("its padding is negative")
+        return list(zip(pads[:rank], pads[rank:], strict=True))
+    if kind not in ("SAME_UPPER", "SAME_LOWER"):
+        raise RefusedError(f"its auto_pad {kind!r} is none")
+    padding = []
+    for length, span, stride in zip(lengths, spans, strides, strict=True):
+        total = max((-(-length // stride) - 1) * stride + span - length, 0)
+        less, more = total // 2, total - total // 2
+        padding.append((less, more) if kind == "SAME_UPPER" else (more, less))
+    return padding
+
 
 _MOST_ENTRIES = 2**22
 
 
 @verify.tolerance
-@register(
-    "lower_gemm",
-    takes=["Gemm"],
-    gives=["Constant", "Add", "MatMul", "Mul", "Transpose"],
-    needs="float elements",
-    needs_shapes=True,
-)
+@register("lower_gemm", takes="Gemm", gives="Constant Add MatMul Mul Transpose", needs="float elements")
 class LowerGemm(Lowering):
     """Gemm becomes MatMul and Add; constants are transposed and scaled here and now."""
 
-    operator = "Gemm"
-
-    def accept(self, node: ir.Node) -> None:
-        """Check the element type, and that constants stay finite when scaled."""
+    def _accept(self, node: ir.Node, x: ir.Value) -> None:
         self._dtype = element_type(node)
         for name in ("transA", "transB"):
             integer_attribute(node, name, 0)
         scale = float_attribute(node, "beta", 1.0)
-        addend = operand(node, 2)
+        addend = optional(node, 2)
         array = None if addend is None else constant_array(addend)
         if array is not None and scale != 1 and not is_finite(scale * array.astype(np.float64), self._dtype):
             raise RefusedError("beta times its addend overflows")
 
-    def lower(self, op: Any, node: ir.Node) -> Any:
+    def _lower(self, op: Op, node: ir.Node, x: ir.Value) -> Any:
         """Multiply, scale, add, in this order, as Gemm does."""
         product = op.MatMul(
             self._turned(op, node.inputs[0], integer_attribute(node, "transA", 0)),
             self._turned(op, node.inputs[1], integer_attribute(node, "transB", 0)),
         )
         product = self._scaled(op, product, float_attribute(node, "alpha", 1.0))
-        addend, scale = operand(node, 2), float_attribute(node, "beta", 1.0)
+        addend, scale = optional(node, 2), float_attribute(node, "beta", 1.0)
         if addend is None or scale == 0:
             return product
         return op.Add(product, self._scaled(op, addend, scale))
 
-    def _turned(self, op: Any, matrix: Any, turns: int) -> Any:
+    def _turned(self, op: Op, matrix: Any, turns: int) -> Any:
         array = constant_array(matrix) if turns else None
         if array is not None:
             return constant(op, array.T, self._dtype)
         return op.Transpose(matrix, perm=[1, 0]) if turns else matrix
 
-    def _scaled(self, op: Any, value: Any, scale: float) -> Any:
+    def _scaled(self, op: Op, value: Any, scale: float) -> Any:
         if scale == 1:
             return value
         array = constant_array(value)
@@ -125,12 +242,12 @@ class _Linear:
 class _Convolution(Lowering):
     """A convolution with constant weights, as a product with a matrix."""
 
-    def accept(self, node: ir.Node) -> None:
-        """Check that the matrix is known, and not too large."""
+    _is_transposed = False
+
+    def _accept(self, node: ir.Node, x: ir.Value) -> None:
         check_integers(self.opset)
-        x = first_operand(node)
         dtype_of(x, NARROW_FLOATS)
-        bias = operand(node, 2)
+        bias = optional(node, 2)
         if bias is not None:
             required_constant(bias, "its bias is")
         linear = self._linear(node, x)
@@ -140,13 +257,11 @@ class _Convolution(Lowering):
             raise RefusedError("a weight is not finite")
         self._reshapes(x, linear)
 
-    def lower(self, op: Any, node: ir.Node) -> Any:
-        """Multiply flattened images by the matrix."""
-        x = first_operand(node)
+    def _lower(self, op: Op, node: ir.Node, x: ir.Value) -> Any:
         linear = self._linear(node, x)
         flat, back = self._reshapes(x, linear)
         product = op.MatMul(op.Reshape(x, integers(op, flat)), constant(op, linear.matrix(), element_type(node)))
-        bias = operand(node, 2)
+        bias = optional(node, 2)
         if bias is not None:
             places = int(np.prod([window.count for window in linear.windows]))
             repeated = np.repeat(required_constant(bias, "its bias is"), places)
@@ -167,9 +282,28 @@ class _Convolution(Lowering):
             reshape_sizes([shape[0], columns], [*batch, (outputs, None), *((count, None) for count in counts)]),
         )
 
-    @abstractmethod
     def _linear(self, node: ir.Node, x: ir.Value) -> _Linear:
         """Return what a convolution computes, as a matrix and its windows."""
+        given = required_constant(optional(node, 1), "its weights are").astype(np.float64)
+        lengths = [length_of(x, axis) for axis in range(1, rank_of(x))]
+        groups, kernel = integer_attribute(node, "group", 1), list(given.shape[2:])
+        channels = given.shape[0] if self._is_transposed else given.shape[1] * groups
+        if channels != lengths[0]:
+            raise RefusedError(f"its weights have {channels} channels, its operand {lengths[0]}")
+        weights = _between_channels(given, groups)
+        if self._is_transposed:
+            return _Linear(weights, transposed_windows(node, lengths[1:], kernel))
+        return _Linear(weights.swapaxes(0, 1), spatial_windows(node, lengths[1:], kernel))
+
+
+def _between_channels(weights: np.ndarray, groups: int) -> np.ndarray:
+    """Return weights between all channels, 0 between those of different groups."""
+    rows, columns = weights.shape[0] // groups, weights.shape[1]
+    spread = np.zeros((weights.shape[0], columns * groups, *weights.shape[2:]))
+    for group in range(groups):
+        here = slice(group * rows, (group + 1) * rows)
+        spread[here, group * columns : (group + 1) * columns] = weights[here]
+    return spread
 
 
 _CONVOLUTION_NEEDS = (
@@ -179,55 +313,19 @@ _CONVOLUTION_NEEDS = (
 
 
 @verify.tolerance
-@register(
-    "lower_conv",
-    takes=["Conv"],
-    gives=["Constant", "Add", "MatMul", "Reshape"],
-    needs=_CONVOLUTION_NEEDS,
-    needs_shapes=True,
-)
+@register("lower_conv", takes="Conv", gives="Constant Add MatMul Reshape", needs=_CONVOLUTION_NEEDS)
 class LowerConv(_Convolution):
     """Conv becomes Reshape, MatMul with a matrix that has the weights wherever they are used, Add, Reshape."""
-
-    operator = "Conv"
-
-    def _linear(self, node: ir.Node, x: ir.Value) -> _Linear:
-        weights = required_constant(operand(node, 1), "its weights are").astype(np.float64)
-        lengths = [length_of(x, axis) for axis in range(1, rank_of(x))]
-        groups, kernel = integer_attribute(node, "group", 1), list(weights.shape[2:])
-        if weights.shape[1] * groups != lengths[0]:
-            raise RefusedError(f"its weights have {weights.shape[1] * groups} channels, its operand {lengths[0]}")
-        outputs, inputs = weights.shape[0] // groups, weights.shape[1]
-        spread = np.zeros((lengths[0], weights.shape[0], *kernel))
-        for group in range(groups):
-            rows = slice(group * inputs, (group + 1) * inputs)
-            columns = slice(group * outputs, (group + 1) * outputs)
-            spread[rows, columns] = weights[columns].swapaxes(0, 1)
-        return _Linear(spread, spatial_windows(node, lengths[1:], kernel))
 
 
 @verify.tolerance
 @register(
     "lower_conv_transpose",
-    takes=["ConvTranspose"],
-    gives=["Constant", "Add", "MatMul", "Reshape"],
+    takes="ConvTranspose",
+    gives="Constant Add MatMul Reshape",
     needs=f"{_CONVOLUTION_NEEDS}; explicit padding",
-    needs_shapes=True,
 )
 class LowerConvTranspose(_Convolution):
     """ConvTranspose becomes Reshape, MatMul with a matrix that has the weights wherever they are used, Add, Reshape."""
 
-    operator = "ConvTranspose"
-
-    def _linear(self, node: ir.Node, x: ir.Value) -> _Linear:
-        weights = required_constant(operand(node, 1), "its weights are").astype(np.float64)
-        lengths = [length_of(x, axis) for axis in range(1, rank_of(x))]
-        groups, kernel = integer_attribute(node, "group", 1), list(weights.shape[2:])
-        if weights.shape[0] != lengths[0]:
-            raise RefusedError(f"its weights have {weights.shape[0]} channels, its operand {lengths[0]}")
-        inputs, outputs = weights.shape[0] // groups, weights.shape[1]
-        spread = np.zeros((lengths[0], outputs * groups, *kernel))
-        for group in range(groups):
-            rows = slice(group * inputs, (group + 1) * inputs)
-            spread[rows, group * outputs : (group + 1) * outputs] = weights[rows]
-        return _Linear(spread, transposed_windows(node, lengths[1:], kernel))
+    _is_transposed = True

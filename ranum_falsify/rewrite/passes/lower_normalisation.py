@@ -9,28 +9,28 @@ import numpy as np
 import onnx_ir as ir
 
 from ranum_falsify.rewrite import verify
-from ranum_falsify.rewrite.expansion import Lowering, is_read
 from ranum_falsify.rewrite.operands import (
     WIDE_FLOATS,
     axis_of,
+    check_images,
     check_integers,
     constant,
     constant_array,
     dtype_of,
     element_type,
-    first_operand,
     float_attribute,
     integer_attribute,
     integers,
     is_finite,
+    new_node,
     node_of,
-    operand,
+    optional,
     rank_of,
     required_constant,
 )
 from ranum_falsify.rewrite.passes.blocks import reduced
 from ranum_falsify.rewrite.registry import register
-from ranum_falsify.rewrite.rewrite import RefusedError, Rewrite
+from ranum_falsify.rewrite.rewrite import Lowering, Op, RefusedError, Rewrite, is_read, operand
 
 _EPSILON = 1e-5
 _SOFTMAX_ALONG_ONE_AXIS = 13  # opset
@@ -39,26 +39,21 @@ _SOFTMAX_ALONG_ONE_AXIS = 13  # opset
 @verify.tolerance
 @register(
     "lower_batch_normalization",
-    takes=["BatchNormalization"],
-    gives=["Constant", "Add", "Mul"],
+    takes="BatchNormalization",
+    gives="Constant Add Mul",
     needs="floats; inference; constant scale, bias, mean and variance; a known rank; scaled operands that do not "
     "overflow",
-    needs_shapes=True,
 )
 class LowerBatchNormalization(Lowering):
     """BatchNormalization becomes Mul and Add."""
 
-    operator = "BatchNormalization"
-
-    def accept(self, node: ir.Node) -> None:
-        """Check that the channels' place is known."""
+    def _accept(self, node: ir.Node, x: ir.Value) -> None:
         _check_inference(node)
-        if rank_of(first_operand(node)) < 2:
+        if rank_of(x) < 2:
             raise RefusedError("its operand has no channels")
 
-    def lower(self, op: Any, node: ir.Node) -> Any:
-        """Scale, then move."""
-        x, dtype = first_operand(node), element_type(node)
+    def _lower(self, op: Op, node: ir.Node, x: ir.Value) -> Any:
+        dtype = element_type(node)
         column = (-1, *(1,) * (rank_of(x) - 2))
         factor, offset = (constant(op, each.reshape(column), dtype) for each in _factor_and_offset(node))
         return op.Add(op.Mul(x, factor), offset)
@@ -67,8 +62,8 @@ class LowerBatchNormalization(Lowering):
 @verify.tolerance
 @register(
     "fold_batch_normalization",
-    takes=["BatchNormalization"],
-    gives=["Constant", "Add", "Conv", "Gemm", "MatMul"],
+    takes="BatchNormalization",
+    gives="Constant Add Conv Gemm MatMul",
     needs="floats; inference; a Conv, a Gemm, or a MatMul of a matrix before it, whose weights are constant, and which "
     "nothing else reads; scaled sums that do not overflow",
     needs_shapes=True,
@@ -90,7 +85,7 @@ class FoldBatchNormalization(Rewrite):
         ]
 
     @staticmethod
-    def _after(op: Any, before: Any) -> Any:
+    def _after(op: Op, before: Any) -> Any:
         return op.BatchNormalization(before, _allow_other_inputs=True, _outputs=["y"])
 
     def check(self, context: Any, **operands: Any) -> bool:
@@ -105,7 +100,7 @@ class FoldBatchNormalization(Rewrite):
         _check_finite(_folded(node, before), element_type(node))
         return True
 
-    def rewrite(self, op: Any, y: ir.Value, before: ir.Value, **operands: Any) -> Any:
+    def rewrite(self, op: Op, y: ir.Value, before: ir.Value, **operands: Any) -> Any:
         """Build the product with its new weights."""
         node, product = node_of(y), node_of(before)
         weights, bias = (constant(op, each, element_type(node)) for each in _folded(node, product))
@@ -113,15 +108,11 @@ class FoldBatchNormalization(Rewrite):
         if product.op_type == "MatMul":
             return op.Add(op.MatMul(x, weights), bias)
         attributes = {name: value for name, value in product.attributes.items() if name != "beta"}
-        return getattr(op, product.op_type)(x, weights, bias, **attributes)
+        return new_node(op, product.op_type, x, weights, bias, **attributes)
 
 
 def _check_inference(node: ir.Node) -> None:
-    """Check that batch normalisation multiplies and adds what is known and finite.
-
-    Raises:
-        RefusedError: It does not.
-    """
+    """Check that batch normalisation multiplies and adds what is known and finite."""
     dtype = element_type(node)
     if integer_attribute(node, "training_mode", 0) or any(is_read(value) for value in node.outputs[1:]):
         raise RefusedError("it is in training mode")
@@ -134,7 +125,7 @@ def _folded(node: ir.Node, before: ir.Node) -> tuple[np.ndarray, np.ndarray]:
     """Return the weights and the bias of a product, batch normalisation included."""
     factor, offset = _factor_and_offset(node)
     weights = required_constant(before.inputs[1], f"the weights of {before.op_type} are").astype(np.float64)
-    given = operand(before, 2)
+    given = optional(before, 2)
     bias = np.zeros(()) if given is None else required_constant(given, f"the bias of {before.op_type} is")
     if bias.ndim == 2 and bias.shape[0] != 1:
         raise RefusedError("the addend of Gemm is no bias")
@@ -147,7 +138,7 @@ def _folded(node: ir.Node, before: ir.Node) -> tuple[np.ndarray, np.ndarray]:
 def _factor_and_offset(node: ir.Node) -> tuple[np.ndarray, np.ndarray]:
     """Return what batch normalisation multiplies each channel by, and what it adds; in float64."""
     scale, bias, mean, variance = (
-        required_constant(operand(node, place), f"its {what} is").astype(np.float64)
+        required_constant(optional(node, place), f"its {what} is").astype(np.float64)
         for place, what in enumerate(("scale", "bias", "mean", "variance"), 1)
     )
     with np.errstate(all="ignore"):
@@ -156,11 +147,7 @@ def _factor_and_offset(node: ir.Node) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _check_finite(arrays: Sequence[np.ndarray], dtype: ir.DataType) -> None:
-    """Check that numbers are finite as an element type.
-
-    Raises:
-        RefusedError: One is not.
-    """
+    """Check that numbers are finite as an element type."""
     if not all(is_finite(array, dtype) for array in arrays):
         raise RefusedError(f"what it multiplies by, or adds, is not finite as {dtype.name.lower()}")
 
@@ -168,17 +155,15 @@ def _check_finite(arrays: Sequence[np.ndarray], dtype: ir.DataType) -> None:
 class _Centred(Lowering):
     """A normalisation by mean and variance of the operand itself."""
 
-    def accept(self, node: ir.Node) -> None:
-        """Check the element type, and that statistics are not used."""
-        x = first_operand(node)
+    def _accept(self, node: ir.Node, x: ir.Value) -> None:
         dtype_of(x, WIDE_FLOATS)
         rank_of(x)
         if any(is_read(value) for value in node.outputs[1:]):
             raise RefusedError("its statistics are used")
 
-    def _normalised(self, op: Any, node: ir.Node, axes: Sequence[int]) -> Any:
+    def _normalised(self, op: Op, node: ir.Node, axes: Sequence[int]) -> Any:
         """Return the operand less its mean, divided by its standard deviation."""
-        x = first_operand(node)
+        x = operand(node, 0)
         centred = op.Sub(x, reduced(op, "ReduceMean", self.opset, x, axes, keepdims=True))
         variance = reduced(op, "ReduceMean", self.opset, op.Mul(centred, centred), axes, keepdims=True)
         epsilon = constant(op, float_attribute(node, "epsilon", _EPSILON), element_type(node))
@@ -191,58 +176,44 @@ _SQUARES = "float32 or float64; a known rank; deviations from the mean whose squ
 @verify.tolerance
 @register(
     "lower_layer_normalization",
-    takes=["LayerNormalization"],
-    gives=["Constant", "Add", "Div", "Mul", "ReduceMean", "Sqrt", "Sub"],
+    takes="LayerNormalization",
+    gives="Constant Add Div Mul ReduceMean Sqrt Sub",
     needs=_SQUARES,
-    needs_shapes=True,
 )
 class LowerLayerNormalization(_Centred):
     """LayerNormalization becomes mean, variance and arithmetic."""
 
-    operator = "LayerNormalization"
-
-    def lower(self, op: Any, node: ir.Node) -> Any:
-        """Normalise all axes from the one given on, then scale and move."""
-        x = first_operand(node)
+    def _lower(self, op: Op, node: ir.Node, x: ir.Value) -> Any:
         rank = rank_of(x)
         made = self._normalised(op, node, range(axis_of(node, -1), rank))
         made = op.Mul(made, node.inputs[1])
-        bias = operand(node, 2)
+        bias = optional(node, 2)
         return made if bias is None else op.Add(made, bias)
 
 
 @verify.tolerance
 @register(
     "lower_instance_normalization",
-    takes=["InstanceNormalization"],
-    gives=["Constant", "Add", "Div", "Mul", "ReduceMean", "Reshape", "Sqrt", "Sub"],
+    takes="InstanceNormalization",
+    gives="Constant Add Div Mul ReduceMean Reshape Sqrt Sub",
     needs=_SQUARES,
-    needs_shapes=True,
 )
 class LowerInstanceNormalization(_Centred):
     """InstanceNormalization becomes mean, variance and arithmetic."""
 
-    operator = "InstanceNormalization"
-
-    def accept(self, node: ir.Node) -> None:
-        """Check that images have axes."""
-        super().accept(node)
-        x = first_operand(node)
-        if rank_of(x) < 3:
-            raise RefusedError("its images have no axis")
+    def _accept(self, node: ir.Node, x: ir.Value) -> None:
+        super()._accept(node, x)
+        check_images(x)
         if any(value is not None and constant_array(value) is None for value in node.inputs[1:]):
             check_integers(self.opset)
 
-    def lower(self, op: Any, node: ir.Node) -> Any:
-        """Normalise the spatial axes, then scale and move each channel."""
-        x, scale, bias = node.inputs
-        assert x is not None and scale is not None and bias is not None
+    def _lower(self, op: Op, node: ir.Node, x: ir.Value) -> Any:
         rank = rank_of(x)
-        factor, offset = (self._column(op, value, rank - 2, element_type(node)) for value in (scale, bias))
+        factor, offset = (self._column(op, operand(node, at), rank - 2, element_type(node)) for at in (1, 2))
         return op.Add(op.Mul(self._normalised(op, node, range(2, rank)), factor), offset)
 
     @staticmethod
-    def _column(op: Any, value: ir.Value, spatial: int, dtype: Any) -> Any:
+    def _column(op: Op, value: ir.Value, spatial: int, dtype: Any) -> Any:
         array, shape = constant_array(value), (-1, *(1,) * spatial)
         if array is not None:
             return constant(op, array.reshape(shape), dtype)
@@ -252,9 +223,7 @@ class LowerInstanceNormalization(_Centred):
 class _Softmax(Lowering):
     """Softmax or its logarithm, by exponentials of what is never positive."""
 
-    def accept(self, node: ir.Node) -> None:
-        """Check the element type, and the axis."""
-        x = first_operand(node)
+    def _accept(self, node: ir.Node, x: ir.Value) -> None:
         dtype_of(x, WIDE_FLOATS)
         self._axes(node)
 
@@ -262,13 +231,13 @@ class _Softmax(Lowering):
         """Return the axes along which the results sum up to 1: before opset 13, all from the one given on."""
         is_one = self.opset >= _SOFTMAX_ALONG_ONE_AXIS
         axis = axis_of(node, -1 if is_one else 1)
-        return [axis] if is_one else list(range(axis, rank_of(first_operand(node))))
+        return [axis] if is_one else list(range(axis, rank_of(operand(node, 0))))
 
-    def _shifted(self, op: Any, node: ir.Node) -> Any:
-        x = first_operand(node)
+    def _shifted(self, op: Op, node: ir.Node) -> Any:
+        x = operand(node, 0)
         return op.Sub(x, reduced(op, "ReduceMax", self.opset, x, self._axes(node), keepdims=True))
 
-    def _total(self, op: Any, node: ir.Node, weights: Any) -> Any:
+    def _total(self, op: Op, node: ir.Node, weights: Any) -> Any:
         return reduced(op, "ReduceSum", self.opset, weights, self._axes(node), keepdims=True)
 
 
@@ -276,38 +245,22 @@ _SOFTMAX_NEEDS = "float32 or float64; a known rank; operands whose differences d
 
 
 @verify.tolerance
-@register(
-    "lower_softmax",
-    takes=["Softmax"],
-    gives=["Constant", "Div", "Exp", "ReduceMax", "ReduceSum", "Sub"],
-    needs=_SOFTMAX_NEEDS,
-    needs_shapes=True,
-)
+@register("lower_softmax", takes="Softmax", gives="Constant Div Exp ReduceMax ReduceSum Sub", needs=_SOFTMAX_NEEDS)
 class LowerSoftmax(_Softmax):
     """Softmax(x) becomes e / ReduceSum(e) with e = Exp(x - ReduceMax(x)), which cannot overflow."""
 
-    operator = "Softmax"
-
-    def lower(self, op: Any, node: ir.Node) -> Any:
-        """Divide by the sum, which is at least 1."""
+    def _lower(self, op: Op, node: ir.Node, x: ir.Value) -> Any:
         weights = op.Exp(self._shifted(op, node))
         return op.Div(weights, self._total(op, node, weights))
 
 
 @verify.tolerance
 @register(
-    "lower_log_softmax",
-    takes=["LogSoftmax"],
-    gives=["Constant", "Exp", "Log", "ReduceMax", "ReduceSum", "Sub"],
-    needs=_SOFTMAX_NEEDS,
-    needs_shapes=True,
+    "lower_log_softmax", takes="LogSoftmax", gives="Constant Exp Log ReduceMax ReduceSum Sub", needs=_SOFTMAX_NEEDS
 )
 class LowerLogSoftmax(_Softmax):
     """LogSoftmax(x) becomes d - Log(ReduceSum(Exp(d))) with d = x - ReduceMax(x), which cannot overflow."""
 
-    operator = "LogSoftmax"
-
-    def lower(self, op: Any, node: ir.Node) -> Any:
-        """Subtract the logarithm of a sum that is at least 1."""
+    def _lower(self, op: Op, node: ir.Node, x: ir.Value) -> Any:
         shifted = self._shifted(op, node)
         return op.Sub(shifted, op.Log(self._total(op, node, op.Exp(shifted))))

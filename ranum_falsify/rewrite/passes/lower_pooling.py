@@ -9,16 +9,15 @@ import numpy as np
 import onnx_ir as ir
 
 from ranum_falsify.rewrite import verify
-from ranum_falsify.rewrite.expansion import Lowering, is_read
 from ranum_falsify.rewrite.operands import (
     FLOATS,
     NARROW_FLOATS,
     check_double,
+    check_images,
     check_shape,
     constant,
     dtype_of,
     element_type,
-    first_operand,
     integer_attribute,
     integers_attribute,
     length_of,
@@ -27,9 +26,9 @@ from ranum_falsify.rewrite.operands import (
     text_attribute,
 )
 from ranum_falsify.rewrite.passes.blocks import reduced, runs_of, taken
+from ranum_falsify.rewrite.passes.lower_linear import Window, spatial_windows
 from ranum_falsify.rewrite.registry import register
-from ranum_falsify.rewrite.rewrite import RefusedError
-from ranum_falsify.rewrite.windows import Window, spatial_windows
+from ranum_falsify.rewrite.rewrite import Lowering, Op, RefusedError, is_read, operand
 
 _MOST_SLICES = 256
 
@@ -39,76 +38,57 @@ class _GlobalPool(Lowering):
 
     reduction: str
 
-    def accept(self, node: ir.Node) -> None:
-        """Check that the spatial axes are known."""
-        x = first_operand(node)
+    def _accept(self, node: ir.Node, x: ir.Value) -> None:
         dtype_of(x, FLOATS)
-        if rank_of(x) < 3:
-            raise RefusedError("its images have no axis")
+        check_images(x)
 
-    def lower(self, op: Any, node: ir.Node) -> Any:
-        """Reduce all axes but the first two."""
-        x = first_operand(node)
+    def _lower(self, op: Op, node: ir.Node, x: ir.Value) -> Any:
         return reduced(op, self.reduction, self.opset, x, range(2, rank_of(x)), keepdims=True)
 
 
 @verify.tolerance
 @register(
-    "lower_global_average_pool",
-    takes=["GlobalAveragePool"],
-    gives=["Constant", "ReduceMean"],
-    needs="floats; a known rank",
-    needs_shapes=True,
+    "lower_global_average_pool", takes="GlobalAveragePool", gives="Constant ReduceMean", needs="floats; a known rank"
 )
 class LowerGlobalAveragePool(_GlobalPool):
     """GlobalAveragePool becomes ReduceMean of the spatial axes."""
 
-    operator = "GlobalAveragePool"
     reduction = "ReduceMean"
 
 
 @verify.equality(signed_zero=False, everywhere=False)
 @register(
     "lower_global_max_pool",
-    takes=["GlobalMaxPool"],
-    gives=["Constant", "ReduceMax"],
+    takes="GlobalMaxPool",
+    gives="Constant ReduceMax",
     needs="floats, none of them NaN; a known rank",
-    needs_shapes=True,
 )
 class LowerGlobalMaxPool(_GlobalPool):
     """GlobalMaxPool becomes ReduceMax of the spatial axes."""
 
-    operator = "GlobalMaxPool"
     reduction = "ReduceMax"
 
 
 @verify.tolerance
 @register(
     "lower_average_pool",
-    takes=["AveragePool"],
-    gives=["Constant", "Conv", "Mul"],
+    takes="AveragePool",
+    gives="Constant Conv Mul",
     needs="float32 or float16, finite; a fixed number of channels, and images of fixed size",
-    needs_shapes=True,
 )
 class LowerAveragePool(Lowering):
     """AveragePool becomes Conv, each channel by itself, and Mul where padding does not count."""
 
-    operator = "AveragePool"
-
-    def accept(self, node: ir.Node) -> None:
-        """Check that sizes are fixed, and that each window has something to average."""
-        x = first_operand(node)
+    def _accept(self, node: ir.Node, x: ir.Value) -> None:
         dtype_of(x, NARROW_FLOATS)
-        if rank_of(x) < 3:
-            raise RefusedError("its images have no axis")
+        check_images(x)
         length_of(x, 1)
         windows = _windows(node)
-        if integer_attribute(node, "count_include_pad", 0) and any(_overhangs(window) for window in windows):
+        if integer_attribute(node, "count_include_pad", 0) and any((_end(window) > window.end) for window in windows):
             raise RefusedError("its last window reaches beyond the padding, which ceil_mode does not count")
 
-    def lower(self, op: Any, node: ir.Node) -> Any:
+    def _lower(self, op: Op, node: ir.Node, x: ir.Value) -> Any:
         """Sum the n-th parts of n elements; where fewer count, scale up what comes out."""
-        x = first_operand(node)
         windows = _windows(node)
         kernel = [window.kernel for window in windows]
         channels, size = length_of(x, 1), int(np.prod(kernel))
@@ -130,47 +110,36 @@ class LowerAveragePool(Lowering):
 @verify.equality(signed_zero=False, everywhere=False)
 @register(
     "lower_max_pool",
-    takes=["MaxPool"],
-    gives=["Constant", "Concat", "Identity", "Max", "Slice"],
+    takes="MaxPool",
+    gives="Constant Concat Identity Max Slice",
     needs="floats, none of them NaN; images of fixed size; no use of the indices; for strides, opset 10",
-    needs_shapes=True,
 )
 class LowerMaxPool(Lowering):
     """MaxPool becomes, for each spatial axis, Max of the slices that lie under the places of the kernel."""
 
-    operator = "MaxPool"
-
-    def accept(self, node: ir.Node) -> None:
-        """Check that sizes are fixed, that slices are few, and that each window covers an element."""
+    def _accept(self, node: ir.Node, x: ir.Value) -> None:
         if any(is_read(value) for value in node.outputs[1:]):
             raise RefusedError("its indices are used")
-        x = first_operand(node)
         check_double("Max", dtype_of(x, FLOATS), self.opset)
-        if rank_of(x) < 3:
-            raise RefusedError("its images have no axis")
+        check_images(x)
         pieces = [runs_of(each, opset=self.opset) for window in _windows(node) for each in _elements(window)]
         slices = sum(map(len, pieces))
         if slices > _MOST_SLICES:
             raise RefusedError(f"it would take {slices:,} slices; at most {_MOST_SLICES} are made")
 
-    def lower(self, op: Any, node: ir.Node) -> Any:
-        """Take the greatest along one axis after the other."""
-        made = first_operand(node)
+    def _lower(self, op: Op, node: ir.Node, x: ir.Value) -> Any:
+        made = x
         for axis, window in enumerate(_windows(node), 2):
             if window.kernel == 1 and window.count == window.length:
                 continue
             parts = [taken(op, self.opset, made, axis, elements) for elements in _elements(window)]
             made = parts[0] if len(parts) == 1 else op.Max(*parts)
-        return op.Identity(made) if made is first_operand(node) else made
+        return op.Identity(made) if made is x else made
 
 
 def _windows(node: ir.Node) -> list[Window]:
-    """Return the windows of a pool.
-
-    Raises:
-        RefusedError: Sizes are not fixed, or a window covers nothing but padding.
-    """
-    x = first_operand(node)
+    """Return the windows of a pool."""
+    x = operand(node, 0)
     lengths = [length_of(x, axis) for axis in range(2, len(shape_of(x)))]
     windows = spatial_windows(node, lengths, integers_attribute(node, "kernel_shape", []))
     if not all(window.covered().all() for window in windows):
@@ -198,10 +167,6 @@ def _end(window: Window) -> int:
     """Return the padding at the end that the last window needs."""
     reach = (window.count - 1) * window.stride + (window.kernel - 1) * window.dilation + 1
     return max(reach - window.length - window.begin, 0)
-
-
-def _overhangs(window: Window) -> bool:
-    return _end(window) > window.end
 
 
 def _covered(windows: Sequence[Window]) -> np.ndarray:

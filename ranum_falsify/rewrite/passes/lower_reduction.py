@@ -8,7 +8,6 @@ import numpy as np
 import onnx_ir as ir
 
 from ranum_falsify.rewrite import verify
-from ranum_falsify.rewrite.expansion import Lowering
 from ranum_falsify.rewrite.operands import (
     FLOATS,
     WIDE_FLOATS,
@@ -17,43 +16,37 @@ from ranum_falsify.rewrite.operands import (
     constant,
     dtype_of,
     element_type,
-    first_operand,
     integer_attribute,
     length_of,
     limits_of,
+    new_node,
     node_of,
     rank_of,
 )
 from ranum_falsify.rewrite.passes.blocks import reduced, sliced, squeezed
 from ranum_falsify.rewrite.registry import register
-from ranum_falsify.rewrite.rewrite import RefusedError, Rewrite
+from ranum_falsify.rewrite.rewrite import Lowering, Op, RefusedError, Rewrite, operand
 
 
 @verify.tolerance
 @register(
     "lower_reduce_mean",
-    takes=["ReduceMean"],
-    gives=["Constant", "Mul", "ReduceSum"],
+    takes="ReduceMean",
+    gives="Constant Mul ReduceSum",
     needs="floats; constant axes, of fixed length",
-    needs_shapes=True,
 )
 class LowerReduceMean(Lowering):
     """ReduceMean of n elements becomes the sum of their n-th parts, which overflows nowhere."""
 
-    operator = "ReduceMean"
-
-    def accept(self, node: ir.Node) -> None:
-        """Check that the number of elements is known, and that its reciprocal is exact enough."""
-        x = first_operand(node)
+    def _accept(self, node: ir.Node, x: ir.Value) -> None:
         dtype = dtype_of(x, FLOATS)
         integer_attribute(node, "keepdims", 1)
         count = self._count(node)
-        if 1 / count < limits_of(dtype).least_normal:
+        _, least_normal, _ = limits_of(dtype)
+        if 1 / count < least_normal:
             raise RefusedError(f"it takes the mean of {count:,} elements, too many for {dtype.name.lower()}")
 
-    def lower(self, op: Any, node: ir.Node) -> Any:
-        """Divide before adding."""
-        x = first_operand(node)
+    def _lower(self, op: Op, node: ir.Node, x: ir.Value) -> Any:
         part = op.Mul(x, constant(op, 1 / self._count(node), element_type(node)))
         keeps = bool(integer_attribute(node, "keepdims", 1))
         axes = axes_of(node)
@@ -61,78 +54,61 @@ class LowerReduceMean(Lowering):
 
     @staticmethod
     def _count(node: ir.Node) -> int:
-        x = first_operand(node)
+        x = operand(node, 0)
         return int(np.prod([length_of(x, axis) for axis in axes_of(node)], dtype=object))
 
 
 class _SumOf(Lowering):
     """A reduction that is a sum of a function of the elements."""
 
-    def accept(self, node: ir.Node) -> None:
-        """Check that the axes are known, and that there are some."""
-        x = first_operand(node)
+    def _accept(self, node: ir.Node, x: ir.Value) -> None:
         dtype_of(x, WIDE_FLOATS)
         integer_attribute(node, "keepdims", 1)
         if not axes_of(node):
             raise RefusedError("it reduces no axis")
 
-    def lower(self, op: Any, node: ir.Node) -> Any:
-        """Sum terms."""
-        x = first_operand(node)
+    def _lower(self, op: Op, node: ir.Node, x: ir.Value) -> Any:
         keeps = bool(integer_attribute(node, "keepdims", 1))
         return reduced(op, "ReduceSum", self.opset, self._term(op, x), axes_of(node), keepdims=keeps)
 
-    def _term(self, op: Any, x: ir.Value) -> Any:
+    def _term(self, op: Op, x: ir.Value) -> Any:
         return op.Mul(x, x)
 
 
 @verify.tolerance
 @register(
-    "lower_reduce_l1",
-    takes=["ReduceL1"],
-    gives=["Constant", "Abs", "ReduceSum"],
-    needs="float32 or float64; constant axes",
-    needs_shapes=True,
+    "lower_reduce_l1", takes="ReduceL1", gives="Constant Abs ReduceSum", needs="float32 or float64; constant axes"
 )
 class LowerReduceL1(_SumOf):
     """ReduceL1 becomes the sum of magnitudes."""
 
-    operator = "ReduceL1"
-
-    def _term(self, op: Any, x: ir.Value) -> Any:
+    def _term(self, op: Op, x: ir.Value) -> Any:
         return op.Abs(x)
 
 
 @verify.tolerance
 @register(
     "lower_reduce_sum_square",
-    takes=["ReduceSumSquare"],
-    gives=["Constant", "Mul", "ReduceSum"],
+    takes="ReduceSumSquare",
+    gives="Constant Mul ReduceSum",
     needs="float32 or float64; constant axes",
-    needs_shapes=True,
 )
 class LowerReduceSumSquare(_SumOf):
     """ReduceSumSquare becomes the sum of squares."""
-
-    operator = "ReduceSumSquare"
 
 
 @verify.tolerance
 @register(
     "lower_reduce_l2",
-    takes=["ReduceL2"],
-    gives=["Constant", "Mul", "ReduceSum", "Sqrt"],
+    takes="ReduceL2",
+    gives="Constant Mul ReduceSum Sqrt",
     needs="float32 or float64, whose squares neither overflow nor vanish; constant axes",
-    needs_shapes=True,
 )
 class LowerReduceL2(_SumOf):
     """ReduceL2 becomes the square root of the sum of squares."""
 
-    operator = "ReduceL2"
-
-    def lower(self, op: Any, node: ir.Node) -> Any:
-        """Take the root."""
-        return op.Sqrt(super().lower(op, node))
+    def _lower(self, op: Op, node: ir.Node, x: ir.Value) -> Any:
+        return op.Sqrt(super()._lower(op, node, x))
 
 
 class _ExtremeAlong(Lowering):
@@ -140,17 +116,13 @@ class _ExtremeAlong(Lowering):
 
     joins: str
 
-    def accept(self, node: ir.Node) -> None:
-        """Check that the axes and their lengths are known."""
-        x = first_operand(node)
+    def _accept(self, node: ir.Node, x: ir.Value) -> None:
         check_double(self.joins, dtype_of(x, FLOATS), self.opset)
         integer_attribute(node, "keepdims", 1)
         for axis in axes_of(node):
             length_of(x, axis)
 
-    def lower(self, op: Any, node: ir.Node) -> Any:
-        """Join the halves of one axis after the other."""
-        x = first_operand(node)
+    def _lower(self, op: Op, node: ir.Node, x: ir.Value) -> Any:
         made, axes = x, axes_of(node)
         for axis in axes:
             length = length_of(x, axis)
@@ -158,7 +130,7 @@ class _ExtremeAlong(Lowering):
                 # The middle one of an odd number is in both halves, which changes no maximum.
                 half = -(-length // 2)
                 parts = (sliced(op, self.opset, made, axis, start, start + half) for start in (0, length - half))
-                made, length = getattr(op, self.joins)(*parts), half
+                made, length = new_node(op, self.joins, *parts), half
         if axes and not integer_attribute(node, "keepdims", 1):
             return squeezed(op, self.opset, made, axes)
         return op.Identity(made) if made is x else made
@@ -168,32 +140,18 @@ _EXTREME_NEEDS = "floats, none of them NaN; constant axes, of fixed length"
 
 
 @verify.equality(signed_zero=False, everywhere=False)
-@register(
-    "lower_reduce_max",
-    takes=["ReduceMax"],
-    gives=["Constant", "Identity", "Max", "Slice", "Squeeze"],
-    needs=_EXTREME_NEEDS,
-    needs_shapes=True,
-)
+@register("lower_reduce_max", takes="ReduceMax", gives="Constant Identity Max Slice Squeeze", needs=_EXTREME_NEEDS)
 class LowerReduceMax(_ExtremeAlong):
     """ReduceMax becomes, for each axis, Max of its halves, of their halves, and so on."""
 
-    operator = "ReduceMax"
     joins = "Max"
 
 
 @verify.equality(signed_zero=False, everywhere=False)
-@register(
-    "lower_reduce_min",
-    takes=["ReduceMin"],
-    gives=["Constant", "Identity", "Min", "Slice", "Squeeze"],
-    needs=_EXTREME_NEEDS,
-    needs_shapes=True,
-)
+@register("lower_reduce_min", takes="ReduceMin", gives="Constant Identity Min Slice Squeeze", needs=_EXTREME_NEEDS)
 class LowerReduceMin(_ExtremeAlong):
     """ReduceMin becomes, for each axis, Min of its halves, of their halves, and so on."""
 
-    operator = "ReduceMin"
     joins = "Min"
 
 
@@ -204,8 +162,8 @@ _CRASH = "ONNX Runtime's optimiser crashes on MatMul after Transposes that move 
 @verify.tolerance
 @register(
     "transform_reduce_sum",
-    takes=["ReduceSum"],
-    gives=["Constant", "MatMul", "Transpose", "Mul"],
+    takes="ReduceSum",
+    gives="Constant MatMul Transpose Mul",
     needs="float elements; constant axes, of fixed length; in float16, neither the first of three or more, nor any "
     "after a Transpose",
     needs_shapes=True,
@@ -232,7 +190,7 @@ class TransformReduceSum(Rewrite):
             self.refuse(f"it sums float16 along the first of several axes: {_CRASH}")
         return True
 
-    def rewrite(self, op: Any, x: ir.Value, total: ir.Value) -> Any:
+    def rewrite(self, op: Op, x: ir.Value, total: ir.Value) -> Any:
         """Multiply by ones along each axis."""
         assert x.dtype is not None
         node = node_of(total)
@@ -252,7 +210,7 @@ class TransformReduceSum(Rewrite):
         return partial
 
 
-def weighted_sum(op: Any, x: Any, weights: np.ndarray, dtype: ir.DataType, *, keeps: bool) -> Any:
+def weighted_sum(op: Op, x: Any, weights: np.ndarray, dtype: ir.DataType, *, keeps: bool) -> Any:
     """Return the sums of elements times their weights along the last axis, which stays with length 1 or goes.
 
     MatMul with a vector would do it.  But where a Transpose comes before it, which may be one of the model's own, ONNX
@@ -269,6 +227,6 @@ def axis_last(rank: int, axis: int) -> tuple[list[int], list[int]]:
     return there, [int(position) for position in np.argsort(there)]
 
 
-def transposed(op: Any, x: Any, permutation: list[int]) -> Any:
+def transposed(op: Op, x: Any, permutation: list[int]) -> Any:
     """Return a transposed tensor, or the tensor itself where nothing moves."""
     return x if permutation == sorted(permutation) else op.Transpose(x, perm=permutation)

@@ -8,15 +8,13 @@ from typing import Any
 import onnx_ir as ir
 
 from ranum_falsify.rewrite import verify
-from ranum_falsify.rewrite.expansion import Lowering
 from ranum_falsify.rewrite.operands import (
     check_integers,
     check_shape,
-    first_operand,
     integer_attribute,
     integers,
     integers_attribute,
-    operand,
+    optional,
     rank_of,
     required_constant,
     shape_of,
@@ -24,7 +22,7 @@ from ranum_falsify.rewrite.operands import (
 )
 from ranum_falsify.rewrite.passes.blocks import Dim, product, reshape_sizes
 from ranum_falsify.rewrite.registry import register
-from ranum_falsify.rewrite.rewrite import RefusedError
+from ranum_falsify.rewrite.rewrite import Lowering, Op, RefusedError, operand
 
 _AXES_ARE_INPUTS = 13  # opset
 _NEEDS = "constant axes; operands that are not empty; at most one length that is not fixed and moves"
@@ -35,17 +33,15 @@ _Shape = list[tuple[Dim, int | None]]
 class _Reshaping(Lowering):
     """An operator that is a Reshape."""
 
-    def accept(self, node: ir.Node) -> None:
-        """Check that the sizes can be said."""
+    def _accept(self, node: ir.Node, x: ir.Value) -> None:
         check_integers(self.opset)
         self._sizes(node)
 
-    def lower(self, op: Any, node: ir.Node) -> Any:
-        """Reshape."""
+    def _lower(self, op: Op, node: ir.Node, x: ir.Value) -> Any:
         return op.Reshape(node.inputs[0], integers(op, self._sizes(node)))
 
     def _sizes(self, node: ir.Node) -> list[int]:
-        x = first_operand(node)
+        x = operand(node, 0)
         old = shape_of(x)
         new = self._new(node, list(zip(old, range(len(old)), strict=True)))
         check_shape(node.outputs[0], [length for length, _ in new])
@@ -59,27 +55,21 @@ class _Reshaping(Lowering):
         """Return the axes that a node names, as they are; None where it names none."""
         if self.opset < _AXES_ARE_INPUTS:
             return integers_attribute(node, "axes", []) if "axes" in node.attributes else None
-        given = operand(node, 1)
+        given = optional(node, 1)
         return None if given is None else [int(axis) for axis in required_constant(given, "its axes are").reshape(-1)]
 
 
 def _normal(axes: list[int], rank: int) -> set[int]:
-    """Return axes that are not negative.
-
-    Raises:
-        RefusedError: One is no axis.
-    """
+    """Return axes that are not negative."""
     if any(not -rank <= axis < rank for axis in axes):
         raise RefusedError(f"its axes {axes} are none of rank {rank}")
     return {axis % rank for axis in axes}
 
 
 @verify.equality
-@register("lower_squeeze", takes=["Squeeze"], gives=["Constant", "Reshape"], needs=_NEEDS, needs_shapes=True)
+@register("lower_squeeze", takes="Squeeze", gives="Constant Reshape", needs=_NEEDS)
 class LowerSqueeze(_Reshaping):
     """Squeeze becomes Reshape."""
-
-    operator = "Squeeze"
 
     def _new(self, node: ir.Node, old: _Shape) -> _Shape:
         axes = self._axes(node)
@@ -94,11 +84,9 @@ class LowerSqueeze(_Reshaping):
 
 
 @verify.equality
-@register("lower_unsqueeze", takes=["Unsqueeze"], gives=["Constant", "Reshape"], needs=_NEEDS, needs_shapes=True)
+@register("lower_unsqueeze", takes="Unsqueeze", gives="Constant Reshape", needs=_NEEDS)
 class LowerUnsqueeze(_Reshaping):
     """Unsqueeze becomes Reshape."""
-
-    operator = "Unsqueeze"
 
     def _new(self, node: ir.Node, old: _Shape) -> _Shape:
         axes = self._axes(node) or []
@@ -111,11 +99,9 @@ class LowerUnsqueeze(_Reshaping):
 
 
 @verify.equality
-@register("lower_flatten", takes=["Flatten"], gives=["Constant", "Reshape"], needs=_NEEDS, needs_shapes=True)
+@register("lower_flatten", takes="Flatten", gives="Constant Reshape", needs=_NEEDS)
 class LowerFlatten(_Reshaping):
     """Flatten becomes Reshape."""
-
-    operator = "Flatten"
 
     def _new(self, node: ir.Node, old: _Shape) -> _Shape:
         rank, axis = len(old), integer_attribute(node, "axis", 1)
@@ -129,20 +115,18 @@ class LowerFlatten(_Reshaping):
 class _Blocks(Lowering):
     """An operator that moves blocks of images between space and channels."""
 
-    def accept(self, node: ir.Node) -> None:
-        """Check the shapes."""
+    def _accept(self, node: ir.Node, x: ir.Value) -> None:
         check_integers(self.opset)
         self._steps(node)
 
-    def lower(self, op: Any, node: ir.Node) -> Any:
-        """Split axes, move them, and join them."""
+    def _lower(self, op: Op, node: ir.Node, x: ir.Value) -> Any:
         split, order, joined = self._steps(node)
         moved = op.Transpose(op.Reshape(node.inputs[0], integers(op, split)), perm=order)
         return op.Reshape(moved, integers(op, joined))
 
     def _steps(self, node: ir.Node) -> tuple[list[int], list[int], list[int]]:
         """Return the sizes of split axes, their order, and the sizes after joining them."""
-        x = first_operand(node)
+        x = operand(node, 0)
         if rank_of(x) != 4:
             raise RefusedError(f"its operand has rank {rank_of(x)}; images have 4")
         batch, channels, height, width = shape_of(x)
@@ -167,17 +151,9 @@ _BLOCK_NEEDS = "images of fixed size"
 
 
 @verify.equality
-@register(
-    "lower_depth_to_space",
-    takes=["DepthToSpace"],
-    gives=["Constant", "Reshape", "Transpose"],
-    needs=_BLOCK_NEEDS,
-    needs_shapes=True,
-)
+@register("lower_depth_to_space", takes="DepthToSpace", gives="Constant Reshape Transpose", needs=_BLOCK_NEEDS)
 class LowerDepthToSpace(_Blocks):
     """DepthToSpace becomes Reshape, Transpose, Reshape."""
-
-    operator = "DepthToSpace"
 
     def _lengths(self, node: ir.Node, channels: int, height: int, width: int) -> tuple[list[int], list[int], list[int]]:
         size = integer_attribute(node, "blocksize", 1)
@@ -192,17 +168,9 @@ class LowerDepthToSpace(_Blocks):
 
 
 @verify.equality
-@register(
-    "lower_space_to_depth",
-    takes=["SpaceToDepth"],
-    gives=["Constant", "Reshape", "Transpose"],
-    needs=_BLOCK_NEEDS,
-    needs_shapes=True,
-)
+@register("lower_space_to_depth", takes="SpaceToDepth", gives="Constant Reshape Transpose", needs=_BLOCK_NEEDS)
 class LowerSpaceToDepth(_Blocks):
     """SpaceToDepth becomes Reshape, Transpose, Reshape."""
-
-    operator = "SpaceToDepth"
 
     def _lengths(self, node: ir.Node, channels: int, height: int, width: int) -> tuple[list[int], list[int], list[int]]:
         size = integer_attribute(node, "blocksize", 1)

@@ -7,18 +7,17 @@ the function is an ordinary number, and 1 - Sigmoid(x) is 0 where Sigmoid(-x) is
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import onnx_ir as ir
 
 from ranum_falsify.rewrite import verify
-from ranum_falsify.rewrite.operands import dtype_of, length_of, rank_of
+from ranum_falsify.rewrite.operands import dtype_of, length_of, new_node, rank_of
 from ranum_falsify.rewrite.passes.expressions import (
     WIDTHS,
-    Plan,
     SumTerms,
+    kept_reduction,
     made_by,
-    operand,
+    quotient_of,
     read_sum,
     root_of,
     same_tensor,
@@ -26,11 +25,10 @@ from ranum_falsify.rewrite.passes.expressions import (
     square_of,
     unwrap,
 )
-from ranum_falsify.rewrite.passes.keepdims_quotients import kept_reduction, quotient_of
 from ranum_falsify.rewrite.passes.log_forms import opposite, softmax_axis
 from ranum_falsify.rewrite.passes.stable_parts import StableForm, number, softplus, times
 from ranum_falsify.rewrite.registry import Counterpart, register
-from ranum_falsify.rewrite.rewrite import RefusedError
+from ranum_falsify.rewrite.rewrite import Op, Plan, RefusedError, operand
 
 _FLOATS = "float32, float64 or float16"
 _ONE = f"{_FLOATS}; a constant 1 that adds no dimension"
@@ -41,10 +39,9 @@ _INVERSES = 9  # opset
 @verify.tolerance
 @register(
     "stable_softmax",
-    takes=["Exp", "ReduceSum", "Div"],
-    gives=["Softmax"],
+    takes="Exp ReduceSum Div",
+    gives="Softmax",
     needs=f"{_FLOATS}; a sum along one constant axis, broadcast back, the last before opset 13",
-    needs_shapes=True,
     stands_for=Counterpart("softmax", "tf.nn.softmax"),
 )
 class StableSoftmax(StableForm):
@@ -52,8 +49,7 @@ class StableSoftmax(StableForm):
 
     roots = ("Div", "Mul")
 
-    def plan(self, node: ir.Node, opset: int) -> Plan | None:
-        """Read the quotient, and check the axis."""
+    def _read(self, node: ir.Node, opset: int) -> Plan | None:
         for weights, divisor in quotient_of(node):
             exponential = made_by(weights, "Exp")
             found = None if exponential is None else kept_reduction(divisor, weights, "ReduceSum")
@@ -73,10 +69,9 @@ class StableSoftmax(StableForm):
 @verify.tolerance
 @register(
     "stable_sigmoid",
-    takes=["Exp", "Add", "Div", "Reciprocal"],
-    gives=["Neg", "Softplus", "Exp"],
+    takes="Exp Add Div Reciprocal",
+    gives="Neg Softplus Exp",
     needs=_ONE,
-    needs_shapes=True,
     stands_for=Counterpart("sigmoid", "tf.sigmoid"),
 )
 class StableSigmoid(StableForm):
@@ -87,8 +82,7 @@ class StableSigmoid(StableForm):
 
     roots = ("Div", "Reciprocal")
 
-    def plan(self, node: ir.Node, opset: int) -> Plan | None:
-        """Read the quotient."""
+    def _read(self, node: ir.Node, opset: int) -> Plan | None:
         found = sigmoid_of(node.outputs[0])
         return None if found is None else _sigmoid(*found)
 
@@ -96,10 +90,9 @@ class StableSigmoid(StableForm):
 @verify.tolerance
 @register(
     "stable_tanh",
-    takes=["Exp", "Sub", "Add", "Div"],
-    gives=["Tanh", "Mul"],
+    takes="Exp Sub Add Div",
+    gives="Tanh Mul",
     needs=f"{_FLOATS}; constants that add no dimension",
-    needs_shapes=True,
     stands_for=Counterpart("tanh", "tf.tanh"),
 )
 class StableTanh(StableForm):
@@ -107,8 +100,7 @@ class StableTanh(StableForm):
 
     roots = ("Div",)
 
-    def plan(self, node: ir.Node, opset: int) -> Plan | None:
-        """Read both sums."""
+    def _read(self, node: ir.Node, opset: int) -> Plan | None:
         above, below = read_sum(operand(node, 0)), read_sum(operand(node, 1))
         if below.minus or len(above.plus) > 1 or len(above.minus) > 1:
             return None
@@ -129,10 +121,9 @@ class StableTanh(StableForm):
 @verify.tolerance
 @register(
     "stable_one_minus_sigmoid",
-    takes=["Sigmoid", "Sub"],
-    gives=["Softplus", "Neg", "Exp"],
+    takes="Sigmoid Sub",
+    gives="Softplus Neg Exp",
     needs=_ONE,
-    needs_shapes=True,
     stands_for=Counterpart("sigmoid(-x)", "tf.sigmoid(-x)"),
 )
 class StableOneMinusSigmoid(StableForm):
@@ -140,9 +131,7 @@ class StableOneMinusSigmoid(StableForm):
 
     roots = ("Sub", "Add")
 
-    def plan(self, node: ir.Node, opset: int) -> Plan | None:
-        """Read the difference."""
-
+    def _read(self, node: ir.Node, opset: int) -> Plan | None:
         def opposed(value: ir.Value) -> Plan | None:
             found = sigmoid_of(value)
             return None if found is None else _sigmoid(found[0], -found[1])
@@ -153,10 +142,9 @@ class StableOneMinusSigmoid(StableForm):
 @verify.tolerance
 @register(
     "stable_one_minus_softmax",
-    takes=["Softmax", "Sub"],
-    gives=["Softmax", "Gather"],
+    takes="Softmax Sub",
+    gives="Softmax Gather",
     needs=f"{_ONE}; two classes",
-    needs_shapes=True,
     stands_for=Counterpart("softmax(x, dim).flip(dim)", "tf.reverse(tf.nn.softmax(x, axis), [axis])"),
 )
 class StableOneMinusSoftmax(StableForm):
@@ -164,9 +152,7 @@ class StableOneMinusSoftmax(StableForm):
 
     roots = ("Sub", "Add")
 
-    def plan(self, node: ir.Node, opset: int) -> Plan | None:
-        """Read the difference, and check that there are two classes."""
-
+    def _read(self, node: ir.Node, opset: int) -> Plan | None:
         def opposed(value: ir.Value) -> Plan | None:
             made = made_by(value, "Softmax")
             if made is None:
@@ -183,10 +169,9 @@ class StableOneMinusSoftmax(StableForm):
 @verify.tolerance
 @register(
     "stable_expm1",
-    takes=["Exp", "Sub"],
-    gives=["Tanh", "Exp", "Add", "Mul"],
+    takes="Exp Sub",
+    gives="Tanh Exp Add Mul",
     needs=_ONE,
-    needs_shapes=True,
     stands_for=Counterpart("expm1", "tf.math.expm1"),
 )
 class StableExpm1(StableForm):
@@ -194,8 +179,7 @@ class StableExpm1(StableForm):
 
     roots = ("Sub", "Add")
 
-    def plan(self, node: ir.Node, opset: int) -> Plan | None:
-        """Read the difference."""
+    def _read(self, node: ir.Node, opset: int) -> Plan | None:
         total = read_sum(node.outputs[0])
         if len(total.plus) != 1 or total.minus or total.constant != -1:
             return None
@@ -211,10 +195,9 @@ class StableExpm1(StableForm):
 @verify.tolerance
 @register(
     "stable_one_minus_cos",
-    takes=["Cos", "Sub"],
-    gives=["Sin", "Mul"],
+    takes="Cos Sub",
+    gives="Sin Mul",
     needs=_ONE,
-    needs_shapes=True,
     stands_for=Counterpart("2 * sin(x / 2) ** 2", "2 * tf.sin(x / 2) ** 2"),
 )
 class StableOneMinusCos(StableForm):
@@ -222,9 +205,7 @@ class StableOneMinusCos(StableForm):
 
     roots = ("Sub", "Add")
 
-    def plan(self, node: ir.Node, opset: int) -> Plan | None:
-        """Read the difference."""
-
+    def _read(self, node: ir.Node, opset: int) -> Plan | None:
         def opposed(value: ir.Value) -> Plan | None:
             made = made_by(value, "Cos")
             if made is None:
@@ -232,7 +213,7 @@ class StableOneMinusCos(StableForm):
             x = operand(made, 0)
             dtype = dtype_of(x, tuple(WIDTHS))
 
-            def build(op: Any) -> ir.Value:
+            def build(op: Op) -> ir.Value:
                 sine = op.Sin(times(op, x, 0.5, dtype))
                 return times(op, op.Mul(sine, sine), 2, dtype)
 
@@ -244,10 +225,9 @@ class StableOneMinusCos(StableForm):
 @verify.tolerance
 @register(
     "stable_inverse_hyperbolic",
-    takes=["Mul", "Sqrt", "Add", "Log"],
-    gives=["Asinh", "Acosh"],
+    takes="Mul Sqrt Add Log",
+    gives="Asinh Acosh",
     needs="float32; opset 9; a constant 1 that adds no dimension",
-    needs_shapes=True,
     stands_for=Counterpart("asinh, acosh", "tf.asinh, tf.acosh"),
 )
 class StableInverseHyperbolic(StableForm):
@@ -255,8 +235,7 @@ class StableInverseHyperbolic(StableForm):
 
     roots = ("Log",)
 
-    def plan(self, node: ir.Node, opset: int) -> Plan | None:
-        """Read the sum, and the sum under its root."""
+    def _read(self, node: ir.Node, opset: int) -> Plan | None:
         total = read_sum(operand(node, 0))
         if len(total.plus) != 2 or total.minus or total.constant:
             return None
@@ -271,17 +250,12 @@ class StableInverseHyperbolic(StableForm):
             if opset < _INVERSES:
                 raise RefusedError(f"Asinh and Acosh need opset {_INVERSES}; convert the model")
             name = "Asinh" if under.constant > 0 else "Acosh"
-            return lambda op, x=x, name=name: getattr(op, name)(x)  # type: ignore[misc]
+            return lambda op, x=x, name=name: new_node(op, name, x)  # type: ignore[misc]
         return None
 
 
 def _one_minus(node: ir.Node, opposed: Callable[[ir.Value], Plan | None]) -> Plan | None:
-    """Plan 1 less a tensor, which may be moved and cast before it is subtracted.
-
-    Args:
-        node: The difference.
-        opposed: Plans 1 less what is moved and cast, if its form is known.
-    """
+    """Plan 1 less a tensor, which may be moved and cast before it is subtracted."""
     total = read_sum(node.outputs[0])
     if len(total.minus) != 1 or total.plus or total.constant != 1:
         return None
@@ -296,7 +270,7 @@ def _one_minus(node: ir.Node, opposed: Callable[[ir.Value], Plan | None]) -> Pla
     dtype_of(wrapped.inner, tuple(WIDTHS))
     is_cast = wrapped.inner.dtype != value.dtype
 
-    def plan(op: Any) -> ir.Value:
+    def plan(op: Op) -> ir.Value:
         moved = wrapped.again(op, inner(op))
         return op.Cast(moved, to=value.dtype) if is_cast else moved
 
@@ -304,22 +278,13 @@ def _one_minus(node: ir.Node, opposed: Callable[[ir.Value], Plan | None]) -> Pla
 
 
 def _sigmoid(z: ir.Value, sign: int) -> Plan:
-    """Return how to build the sigmoid of z, or of -z.
-
-    Raises:
-        RefusedError: There is no stable one of the element type.
-    """
+    """Return how to build the sigmoid of z, or of -z."""
     dtype = dtype_of(z, tuple(WIDTHS))
     return lambda op: op.Exp(op.Neg(softplus(op, times(op, z, -sign, dtype), dtype)))
 
 
 def _exponents(total: SumTerms, signs: list[int]) -> tuple[ir.Value | None, ir.Value | None] | None:
-    """Return the operands of the two Exp in a sum, None standing for 0, of which Exp is 1.
-
-    Args:
-        total: The sum.
-        signs: Those of its two terms, those that are added first.
-    """
+    """Return the operands of the two Exp in a sum, None standing for 0, of which Exp is 1."""
     if abs(total.constant) not in (0, 1):
         return None
     found: list[tuple[int, ir.Value | None]] = []
@@ -341,7 +306,7 @@ def _same(one: ir.Value | None, other: ir.Value | None) -> bool:
     return one is other if one is None or other is None else same_tensor(one, other)
 
 
-def _half_difference(op: Any, plus: ir.Value | None, minus: ir.Value | None, dtype: ir.DataType) -> ir.Value:
+def _half_difference(op: Op, plus: ir.Value | None, minus: ir.Value | None, dtype: ir.DataType) -> ir.Value:
     """Return half of one exponent less the other."""
     if plus is None or minus is None:
         given, factor = (plus, 0.5) if plus is not None else (minus, -0.5)

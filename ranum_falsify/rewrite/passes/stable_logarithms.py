@@ -13,10 +13,11 @@ import onnx_ir as ir
 
 from ranum_falsify.rewrite import verify
 from ranum_falsify.rewrite.passes import log_forms
-from ranum_falsify.rewrite.passes.expressions import Plan, made_by, operand, root_of, unwrap
+from ranum_falsify.rewrite.passes.expressions import made_by, root_of, unwrap
 from ranum_falsify.rewrite.passes.log_domain import Core, LogReader, inside
 from ranum_falsify.rewrite.passes.stable_parts import StableForm, times
 from ranum_falsify.rewrite.registry import Counterpart, register
+from ranum_falsify.rewrite.rewrite import Plan, operand
 
 _FLOATS = "float32, float64 or float16"
 _PROBABILITIES: tuple[Core, ...] = (
@@ -42,8 +43,7 @@ class _Logarithm(StableForm):
     cores: ClassVar[tuple[Core, ...]]
     drops_epsilons = False
 
-    def plan(self, node: ir.Node, opset: int) -> Plan | None:
-        """Read the logarithm."""
+    def _read(self, node: ir.Node, opset: int) -> Plan | None:
         p = operand(node, 0)
         reader = LogReader(self.cores, opset, drops_epsilons=self.drops_epsilons)
         plan = None if p.dtype is None else reader.read(p, p.dtype)
@@ -53,10 +53,9 @@ class _Logarithm(StableForm):
 @verify.tolerance
 @register(
     "stable_log_softmax",
-    takes=["Softmax", "Log"],
-    gives=["LogSoftmax"],
+    takes="Softmax Log",
+    gives="LogSoftmax",
     needs=_FLOATS,
-    needs_shapes=True,
     stands_for=Counterpart("log_softmax", "tf.nn.log_softmax"),
 )
 class StableLogSoftmax(_Logarithm):
@@ -68,10 +67,9 @@ class StableLogSoftmax(_Logarithm):
 @verify.tolerance
 @register(
     "stable_log_sigmoid",
-    takes=["Sigmoid", "Log"],
-    gives=["Neg", "Softplus"],
+    takes="Sigmoid Log",
+    gives="Neg Softplus",
     needs=_FLOATS,
-    needs_shapes=True,
     stands_for=Counterpart("logsigmoid", "tf.math.log_sigmoid"),
 )
 class StableLogSigmoid(_Logarithm):
@@ -83,10 +81,9 @@ class StableLogSigmoid(_Logarithm):
 @verify.tolerance
 @register(
     "stable_log_one_minus_sigmoid",
-    takes=["Sigmoid", "Sub", "Log"],
-    gives=["Neg", "Softplus"],
+    takes="Sigmoid Sub Log",
+    gives="Neg Softplus",
     needs=f"{_FLOATS}; a constant 1 that adds no dimension",
-    needs_shapes=True,
     stands_for=Counterpart("logsigmoid(-x)", "tf.math.log_sigmoid(-x)"),
 )
 class StableLogOneMinusSigmoid(_Logarithm):
@@ -98,10 +95,9 @@ class StableLogOneMinusSigmoid(_Logarithm):
 @verify.tolerance
 @register(
     "stable_log_one_minus_softmax",
-    takes=["Softmax", "Sub", "Log"],
-    gives=["LogSoftmax", "Gather", "ReduceLogSumExp"],
+    takes="Softmax Sub Log",
+    gives="LogSoftmax Gather ReduceLogSumExp",
     needs=f"{_FLOATS}; an axis of fixed length, at most 256; a constant 1 that adds no dimension",
-    needs_shapes=True,
     stands_for=Counterpart("logsumexp of the other log_softmax(x)", "tf.reduce_logsumexp of the others"),
 )
 class StableLogOneMinusSoftmax(_Logarithm):
@@ -113,10 +109,9 @@ class StableLogOneMinusSoftmax(_Logarithm):
 @verify.tolerance
 @register(
     "stable_log_one_minus_tanh_squared",
-    takes=["Tanh", "Mul", "Pow", "Sub", "Log"],
-    gives=["Softplus", "Mul", "Sub"],
+    takes="Tanh Mul Pow Sub Log",
+    gives="Softplus Mul Sub",
     needs=f"{_FLOATS}; a constant 1 that adds no dimension",
-    needs_shapes=True,
     stands_for=Counterpart(
         "2 * (log(2) - x - softplus(-2 * x)), TanhTransform", "2 * (log(2) - x - tf.math.softplus(-2 * x))"
     ),
@@ -130,10 +125,9 @@ class StableLogOneMinusTanhSquared(_Logarithm):
 @verify.tolerance
 @register(
     "stable_softplus",
-    takes=["Exp", "Add", "Log"],
-    gives=["Softplus"],
+    takes="Exp Add Log",
+    gives="Softplus",
     needs=f"{_FLOATS}; a positive constant that adds no dimension",
-    needs_shapes=True,
     stands_for=Counterpart("softplus", "tf.math.softplus"),
 )
 class StableSoftplus(_Logarithm):
@@ -145,10 +139,9 @@ class StableSoftplus(_Logarithm):
 @verify.tolerance
 @register(
     "stable_log_expm1",
-    takes=["Exp", "Sub", "Log"],
-    gives=["Tanh", "Log", "Softplus"],
+    takes="Exp Sub Log",
+    gives="Tanh Log Softplus",
     needs=f"{_FLOATS}; a constant 1 that adds no dimension",
-    needs_shapes=True,
     stands_for=Counterpart("x + log(-expm1(-x)), log(-expm1(x))", "tfp.math.softplus_inverse, tfp.math.log1mexp"),
 )
 class StableLogExpm1(_Logarithm):
@@ -163,10 +156,9 @@ class StableLogExpm1(_Logarithm):
 @verify.tolerance
 @register(
     "stable_log_normal_distribution",
-    takes=["Erf", "Add", "Sub", "Mul", "Div", "Log"],
-    gives=["Abs", "Div", "Mul", "Add", "Log", "Exp", "Where"],
+    takes="Erf Add Sub Mul Div Log",
+    gives="Abs Div Mul Add Log Exp Where",
     needs="float32 or float16; a constant 1 that adds no dimension",
-    needs_shapes=True,
     stands_for=Counterpart("special.log_ndtr", "tf.math.special.log_ndtr, tfp Normal.log_cdf"),
 )
 class StableLogNormalDistribution(_Logarithm):
@@ -178,10 +170,9 @@ class StableLogNormalDistribution(_Logarithm):
 @verify.tolerance
 @register(
     "stable_log_sum_exp",
-    takes=["Exp", "ReduceSum", "ReduceMean", "Log"],
-    gives=["ReduceLogSumExp"],
+    takes="Exp ReduceSum ReduceMean Log",
+    gives="ReduceLogSumExp",
     needs=f"{_FLOATS}; constant axes",
-    needs_shapes=True,
     stands_for=Counterpart("logsumexp", "tf.reduce_logsumexp"),
 )
 class StableLogSumExp(_Logarithm):
@@ -189,18 +180,17 @@ class StableLogSumExp(_Logarithm):
 
     cores = (log_forms.sum_of_exponentials, log_forms.exponential)
 
-    def plan(self, node: ir.Node, opset: int) -> Plan | None:
+    def _read(self, node: ir.Node, opset: int) -> Plan | None:
         """Read the logarithm of a sum, of nothing less."""
-        return super().plan(node, opset) if _core_of(node, "ReduceSum", "ReduceMean") else None
+        return super()._read(node, opset) if _core_of(node, "ReduceSum", "ReduceMean") else None
 
 
 @verify.tolerance
 @register(
     "stable_log_add_exp",
-    takes=["Exp", "Add", "Log"],
-    gives=["Max", "Sub", "Abs", "Softplus", "Add"],
+    takes="Exp Add Log",
+    gives="Max Sub Abs Softplus Add",
     needs=_FLOATS,
-    needs_shapes=True,
     stands_for=Counterpart("logaddexp", "tfp.math.log_add_exp"),
 )
 class StableLogAddExp(_Logarithm):
@@ -208,21 +198,20 @@ class StableLogAddExp(_Logarithm):
 
     cores = (log_forms.sum_of_tensors, *_PROBABILITIES, log_forms.product)
 
-    def plan(self, node: ir.Node, opset: int) -> Plan | None:
+    def _read(self, node: ir.Node, opset: int) -> Plan | None:
         """Read the logarithm of a sum of tensors, of nothing less."""
         p = operand(node, 0)
         if p.dtype is None or log_forms.terms_of(unwrap(p, p.dtype).inner) < 2:
             return None
-        return super().plan(node, opset)
+        return super()._read(node, opset)
 
 
 @verify.tolerance
 @register(
     "stable_log_quotient",
-    takes=["Exp", "Softmax", "Sigmoid", "Mul", "Div", "Pow", "Sqrt", "Log"],
-    gives=["Add", "Sub", "Mul", "LogSoftmax", "Softplus", "ReduceLogSumExp"],
+    takes="Exp Softmax Sigmoid Mul Div Pow Sqrt Log",
+    gives="Add Sub Mul LogSoftmax Softplus ReduceLogSumExp",
     needs=f"{_FLOATS}; positive constants",
-    needs_shapes=True,
     stands_for=Counterpart(
         "a - b of logarithms, Normal.log_prob, logit of sigmoid", "a - b of logarithms, tfp Normal.log_prob"
     ),
@@ -236,18 +225,17 @@ class StableLogQuotient(_Logarithm):
 
     cores = _EXPONENTIALS
 
-    def plan(self, node: ir.Node, opset: int) -> Plan | None:
+    def _read(self, node: ir.Node, opset: int) -> Plan | None:
         """Read the logarithm of a product, of nothing less."""
-        return super().plan(node, opset) if _core_of(node, "Mul", "Div", "Pow", "Sqrt", "Reciprocal", "Exp") else None
+        return super()._read(node, opset) if _core_of(node, "Mul", "Div", "Pow", "Sqrt", "Reciprocal", "Exp") else None
 
 
 @verify.tolerance
 @register(
     "stable_log_squares",
-    takes=["Mul", "Pow", "ReduceSum", "Add", "Div", "Log"],
-    gives=["Abs", "Max", "Log", "Mul", "ReduceLogSumExp", "Softplus"],
+    takes="Mul Pow ReduceSum Add Div Log",
+    gives="Abs Max Log Mul ReduceLogSumExp Softplus",
     needs=f"{_FLOATS}; constant axes; positive constants",
-    needs_shapes=True,
     stands_for=Counterpart(
         "c.log() + softplus(2 * x.abs().log() - c.log())", "log(c) + tf.math.softplus(2 * log|x| - log(c))"
     ),
@@ -264,10 +252,9 @@ class StableLogSquares(_Logarithm):
 @verify.tolerance
 @register(
     "stable_root_of_exp",
-    takes=["Exp", "Softmax", "Sigmoid", "Sqrt", "Pow"],
-    gives=["LogSoftmax", "Softplus", "Mul", "Exp"],
+    takes="Exp Softmax Sigmoid Sqrt Pow",
+    gives="LogSoftmax Softplus Mul Exp",
     needs=_FLOATS,
-    needs_shapes=True,
     stands_for=Counterpart("exp(x / 2), exp(log_softmax(x) / 2)", "tf.exp(x / 2), tf.exp(tf.nn.log_softmax(x) / 2)"),
 )
 class StableRootOfExp(StableForm):
@@ -278,8 +265,7 @@ class StableRootOfExp(StableForm):
 
     roots = ("Sqrt", "Pow")
 
-    def plan(self, node: ir.Node, opset: int) -> Plan | None:
-        """Read the logarithm of what the root is of."""
+    def _read(self, node: ir.Node, opset: int) -> Plan | None:
         inner = root_of(node.outputs[0])
         dtype = None if inner is None else inner.dtype
         if inner is None or dtype is None:
@@ -291,10 +277,9 @@ class StableRootOfExp(StableForm):
 @verify.tolerance
 @register(
     "stable_quotient_of_exp",
-    takes=["Exp", "Softmax", "Sigmoid", "Erf", "Mul", "Div"],
-    gives=["LogSoftmax", "Softplus", "ReduceLogSumExp", "Sub", "Exp"],
+    takes="Exp Softmax Sigmoid Erf Mul Div",
+    gives="LogSoftmax Softplus ReduceLogSumExp Sub Exp",
     needs=f"{_FLOATS}; positive constants",
-    needs_shapes=True,
     stands_for=Counterpart("exp(log_p - log_q)", "tf.exp(log_p - log_q)"),
 )
 class StableQuotientOfExp(StableForm):
@@ -305,8 +290,7 @@ class StableQuotientOfExp(StableForm):
 
     roots = ("Div",)
 
-    def plan(self, node: ir.Node, opset: int) -> Plan | None:
-        """Read the logarithms of both."""
+    def _read(self, node: ir.Node, opset: int) -> Plan | None:
         quotient, divisor = node.outputs[0], operand(node, 1)
         reader = LogReader((*_EXPONENTIALS, log_forms.normal_distribution), opset)
         if quotient.dtype is None or reader.read(divisor, quotient.dtype) is None:
@@ -318,10 +302,9 @@ class StableQuotientOfExp(StableForm):
 @verify.metric
 @register(
     "drop_log_epsilon",
-    takes=["Softmax", "Sigmoid", "Exp", "Add", "Log"],
-    gives=["LogSoftmax", "Softplus"],
+    takes="Softmax Sigmoid Exp Add Log",
+    gives="LogSoftmax Softplus",
     needs=f"{_FLOATS}; metrics, because the function changes",
-    needs_shapes=True,
     stands_for=Counterpart("log_softmax, logsigmoid", "tf.nn.log_softmax, tf.math.log_sigmoid", is_equal=False),
 )
 class DropLogEpsilon(_Logarithm):

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import onnx_ir as ir
 
 from ranum_falsify.rewrite import verify
-from ranum_falsify.rewrite.operands import dtype_of
+from ranum_falsify.rewrite.operands import dtype_of, new_node
 from ranum_falsify.rewrite.passes.expressions import (
     WIDTHS,
-    Plan,
     made_by,
-    operand,
     read_sum,
     same_tensor,
     scalar_of,
@@ -23,6 +20,7 @@ from ranum_falsify.rewrite.passes.expressions import (
 )
 from ranum_falsify.rewrite.passes.stable_parts import StableForm, number, softplus
 from ranum_falsify.rewrite.registry import Counterpart, register
+from ranum_falsify.rewrite.rewrite import Op, Plan, operand
 
 _FLOATS = "float32, float64 or float16"
 _EQUAL_OF_FLOATS = 11  # opset
@@ -33,10 +31,9 @@ _MOST_WEIGHTS = 3
 @verify.tolerance
 @register(
     "stable_x_log_x",
-    takes=["Log", "Sub", "Add", "Neg", "Mul"],
-    gives=["Equal", "Where", "Log", "Mul"],
+    takes="Log Sub Add Neg Mul",
+    gives="Equal Where Log Mul",
     needs=f"{_FLOATS}; opset {_EQUAL_OF_FLOATS}",
-    needs_shapes=True,
     stands_for=Counterpart("xlogy(p, p)", "tf.math.xlogy(p, p)"),
 )
 class StableXLogX(StableForm):
@@ -44,8 +41,7 @@ class StableXLogX(StableForm):
 
     roots = ("Mul",)
 
-    def plan(self, node: ir.Node, opset: int) -> Plan | None:
-        """Read the factors."""
+    def _read(self, node: ir.Node, opset: int) -> Plan | None:
         for position in (0, 1):
             factor, other = operand(node, position), operand(node, 1 - position)
             p, _ = scaled_of(factor)
@@ -61,11 +57,10 @@ class StableXLogX(StableForm):
 def _guarded(factor: ir.Value, other: ir.Value, logarithm: ir.Value, p: ir.Value, dtype: ir.DataType) -> Plan:
     """Return how to build a product with the logarithm of p, and with 0 instead where p is 0."""
 
-    def build(op: Any) -> ir.Value:
+    def build(op: Op) -> ir.Value:
         is_zero = op.Equal(p, number(op, 0, dtype))
         guarded = op.Log(op.Where(is_zero, number(op, 1, dtype), p))
-        made: ir.Value = op.Mul(factor, _rebuilt(op, other, logarithm, guarded))
-        return made
+        return op.Mul(factor, _rebuilt(op, other, logarithm, guarded))
 
     return build
 
@@ -80,15 +75,14 @@ def _logarithm_of(value: ir.Value, p: ir.Value) -> ir.Value | None:
     return None
 
 
-def _rebuilt(op: Any, value: ir.Value, old: ir.Value, new: ir.Value) -> ir.Value:
+def _rebuilt(op: Op, value: ir.Value, old: ir.Value, new: ir.Value) -> ir.Value:
     """Return a sum with one of its terms replaced."""
     if value is old:
         return new
     node = made_by(value, "Add", "Sub", "Neg", "Identity")
     if node is None:
         return value
-    made: ir.Value = getattr(op, node.op_type)(*(_rebuilt(op, one, old, new) for one in node.inputs if one is not None))
-    return made
+    return new_node(op, node.op_type, *(_rebuilt(op, one, old, new) for one in node.inputs if one is not None))
 
 
 @dataclass(frozen=True)
@@ -109,7 +103,7 @@ class _Term:
     is_opposite: bool
     is_clamped: bool
 
-    def loss(self, op: Any, dtype: ir.DataType) -> ir.Value:
+    def loss(self, op: Op, dtype: ir.DataType) -> ir.Value:
         """Return the product with the logarithm's negative, which no number is subtracted from."""
         made = softplus(op, self.logit if self.is_opposite else op.Neg(self.logit), dtype)
         for weight in self.weights:
@@ -123,8 +117,7 @@ class _CrossEntropy(StableForm):
     roots = ("Add", "Sub")
     is_clamped = False
 
-    def plan(self, node: ir.Node, opset: int) -> Plan | None:
-        """Read both products."""
+    def _read(self, node: ir.Node, opset: int) -> Plan | None:
         total = read_sum(node.outputs[0])
         signed = [(1, term) for term in total.plus] + [(-1, term) for term in total.minus]
         if len(signed) != 2 or total.constant:
@@ -147,11 +140,10 @@ class _CrossEntropy(StableForm):
         for weight in (*one.weights, *other.weights):
             dtype_of(weight, (dtype,))
 
-        def build(op: Any) -> ir.Value:
+        def build(op: Op) -> ir.Value:
             first, second = one.loss(op, dtype), other.loss(op, dtype)
             if one.sign != other.sign:
-                made: ir.Value = op.Sub(first, second) if one.sign < 0 else op.Sub(second, first)
-                return made
+                return op.Sub(first, second) if one.sign < 0 else op.Sub(second, first)
             made = op.Add(first, second)
             return made if one.sign < 0 else op.Neg(made)
 
@@ -161,10 +153,9 @@ class _CrossEntropy(StableForm):
 @verify.tolerance
 @register(
     "stable_bce_with_logits",
-    takes=["Sigmoid", "Log", "Mul", "Sub", "Add"],
-    gives=["Neg", "Softplus", "Mul", "Add"],
+    takes="Sigmoid Log Mul Sub Add",
+    gives="Neg Softplus Mul Add",
     needs=f"{_FLOATS}; constants that add no dimension",
-    needs_shapes=True,
     stands_for=Counterpart("binary_cross_entropy_with_logits", "tf.nn.sigmoid_cross_entropy_with_logits"),
 )
 class StableBceWithLogits(_CrossEntropy):
@@ -177,10 +168,9 @@ class StableBceWithLogits(_CrossEntropy):
 @verify.tolerance
 @register(
     "stable_bce_loss",
-    takes=["Sigmoid", "Log", "Max", "Mul", "Sub", "Add"],
-    gives=["Neg", "Softplus", "Mul", "Add"],
+    takes="Sigmoid Log Max Mul Sub Add",
+    gives="Neg Softplus Mul Add",
     needs=f"{_FLOATS}; logarithms kept above {_CLAMP}; constants that add no dimension",
-    needs_shapes=True,
     stands_for=Counterpart(
         "binary_cross_entropy_with_logits", "tf.nn.sigmoid_cross_entropy_with_logits", is_equal=False
     ),

@@ -10,7 +10,6 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
 
 import onnx_ir as ir
 
@@ -19,11 +18,12 @@ from ranum_falsify.rewrite.operands import dtype_of, length_of
 from ranum_falsify.rewrite.passes.blocks import clipped, reduced, squeezed
 from ranum_falsify.rewrite.passes.expressions import (
     WIDTHS,
-    Plan,
     Reduction,
+    is_kept,
+    kept_value,
     made_by,
     norm_of,
-    operand,
+    quotient_of,
     read_sum,
     reduction,
     root_of,
@@ -33,7 +33,6 @@ from ranum_falsify.rewrite.passes.expressions import (
     square_of,
     squares_of,
 )
-from ranum_falsify.rewrite.passes.keepdims_quotients import is_kept, kept_value, quotient_of
 from ranum_falsify.rewrite.passes.stable_parts import (
     StableForm,
     cast,
@@ -41,9 +40,11 @@ from ranum_falsify.rewrite.passes.stable_parts import (
     number,
     scaled,
     scaled_norm,
+    single_or_wider,
     times,
 )
 from ranum_falsify.rewrite.registry import Counterpart, register
+from ranum_falsify.rewrite.rewrite import Op, Plan, operand
 
 _FLOATS = "float32, float64 or float16"
 _ROOTS = ("Sqrt", "Pow", "ReduceL2")
@@ -52,10 +53,9 @@ _ROOTS = ("Sqrt", "Pow", "ReduceL2")
 @verify.tolerance
 @register(
     "stable_norm",
-    takes=["ReduceL2", "ReduceSum", "ReduceSumSquare", "Mul", "Pow", "Sqrt"],
-    gives=["Abs", "ReduceMax", "Max", "Div", "Clip", "Mul", "ReduceSum", "Sqrt"],
+    takes="ReduceL2 ReduceSum ReduceSumSquare Mul Pow Sqrt",
+    gives="Abs ReduceMax Max Div Clip Mul ReduceSum Sqrt",
     needs=f"{_FLOATS}; constant axes",
-    needs_shapes=True,
     stands_for=Counterpart("linalg.vector_norm(x / scale) * scale", "tf.norm(x / scale) * scale"),
 )
 class StableNorm(StableForm):
@@ -66,8 +66,7 @@ class StableNorm(StableForm):
 
     roots = _ROOTS
 
-    def plan(self, node: ir.Node, opset: int) -> Plan | None:
-        """Read the norm."""
+    def _read(self, node: ir.Node, opset: int) -> Plan | None:
         found = norm_of(node.outputs[0])
         if found is None or not found[0].axes or _is_limited(found[0].x):
             return None
@@ -77,10 +76,9 @@ class StableNorm(StableForm):
 @verify.tolerance
 @register(
     "stable_norm_product",
-    takes=["ReduceSum", "Mul", "Sqrt"],
-    gives=["Abs", "ReduceMax", "Max", "Div", "Clip", "Mul", "ReduceSum", "Sqrt"],
+    takes="ReduceSum Mul Sqrt",
+    gives="Abs ReduceMax Max Div Clip Mul ReduceSum Sqrt",
     needs=f"{_FLOATS}; constant axes",
-    needs_shapes=True,
     stands_for=Counterpart("norm(x) * norm(y), cosine_similarity", "tf.norm(x) * tf.norm(y)"),
 )
 class StableNormProduct(StableForm):
@@ -88,8 +86,7 @@ class StableNormProduct(StableForm):
 
     roots = ("Sqrt", "Pow")
 
-    def plan(self, node: ir.Node, opset: int) -> Plan | None:
-        """Read the product of two sums of squares."""
+    def _read(self, node: ir.Node, opset: int) -> Plan | None:
         found = _two_norms(node.outputs[0])
         if found is None or not all(one.axes for one in found):
             return None
@@ -100,10 +97,9 @@ class StableNormProduct(StableForm):
 @verify.tolerance
 @register(
     "stable_normalize",
-    takes=["ReduceL2", "ReduceSum", "ReduceMean", "Mul", "Pow", "Sqrt", "Reciprocal", "Div"],
-    gives=["Abs", "ReduceMax", "Max", "Div", "Clip", "Mul", "ReduceSum", "Sqrt"],
+    takes="ReduceL2 ReduceSum ReduceMean Mul Pow Sqrt Reciprocal Div",
+    gives="Abs ReduceMax Max Div Clip Mul ReduceSum Sqrt",
     needs=f"{_FLOATS}; constant axes; where squares are averaged, of fixed length",
-    needs_shapes=True,
     stands_for=Counterpart("normalize(x / scale)", "tf.math.l2_normalize(x / scale)"),
 )
 class StableNormalize(StableForm):
@@ -116,8 +112,7 @@ class StableNormalize(StableForm):
 
     roots = ("Div", "Mul")
 
-    def plan(self, node: ir.Node, opset: int) -> Plan | None:
-        """Read the quotient."""
+    def _read(self, node: ir.Node, opset: int) -> Plan | None:
         for x, divisor, inner, found in _quotients(node):
             if not found.squares.axes or not same_tensor(found.squares.x, x) or _is_limited(x):
                 continue
@@ -130,10 +125,9 @@ class StableNormalize(StableForm):
 @verify.tolerance
 @register(
     "stable_normalize_range",
-    takes=["ReduceL1", "ReduceSum", "ReduceMax", "ReduceMin", "Abs", "Sub", "Div"],
-    gives=["Abs", "ReduceMax", "Max", "Div", "Clip", "ReduceSum"],
+    takes="ReduceL1 ReduceSum ReduceMax ReduceMin Abs Sub Div",
+    gives="Abs ReduceMax Max Div Clip ReduceSum",
     needs=f"{_FLOATS}; constant axes",
-    needs_shapes=True,
     stands_for=Counterpart("normalize(x / scale, p=1)", "x / scale / tf.reduce_sum(tf.abs(x / scale))"),
 )
 class StableNormalizeRange(StableForm):
@@ -144,8 +138,7 @@ class StableNormalizeRange(StableForm):
 
     roots = ("Div", "Mul")
 
-    def plan(self, node: ir.Node, opset: int) -> Plan | None:
-        """Read the quotient."""
+    def _read(self, node: ir.Node, opset: int) -> Plan | None:
         for x, divisor in quotient_of(node):
             inner = kept_value(divisor, x)
             found = _sizes_of(inner) or _range_of(inner, x)
@@ -161,10 +154,9 @@ class StableNormalizeRange(StableForm):
 @verify.tolerance
 @register(
     "stable_cosine",
-    takes=["ReduceL2", "ReduceSum", "Mul", "Pow", "Sqrt", "Div"],
-    gives=["Abs", "ReduceMax", "Max", "Div", "Clip", "Mul", "ReduceSum", "Sqrt"],
+    takes="ReduceL2 ReduceSum Mul Pow Sqrt Div",
+    gives="Abs ReduceMax Max Div Clip Mul ReduceSum Sqrt",
     needs=f"{_FLOATS}; constant axes; no epsilon",
-    needs_shapes=True,
     stands_for=Counterpart("cosine_similarity(x / scale, y / scale)", "-tf.losses.cosine_similarity(x, y)"),
 )
 class StableCosine(StableForm):
@@ -175,22 +167,21 @@ class StableCosine(StableForm):
 
     roots = ("Div",)
 
-    def plan(self, node: ir.Node, opset: int) -> Plan | None:
-        """Read the sum of products, and the norms of both factors."""
+    def _read(self, node: ir.Node, opset: int) -> Plan | None:
         total = made_by(operand(node, 0), "ReduceSum")
         product = None if total is None else made_by(operand(total, 0), "Mul")
         found = _two_norms(operand(node, 1))
         if total is None or product is None or found is None:
             return None
         dot = reduction(total)
-        if not dot.axes or any(_axes(one) != _axes(dot) for one in found):
+        if not dot.axes or not all(one.is_along(dot) for one in found):
             return None
         factors = operand(product, 0), operand(product, 1)
         if not any(all(map(same_tensor, factors, (one.x, two.x))) for one, two in (found, found[::-1])):
             return None
         dtype = dtype_of(factors[0], tuple(WIDTHS))
 
-        def build(op: Any) -> ir.Value:
+        def build(op: Op) -> ir.Value:
             units = [_unit(op, x, dot.axes, Fraction(0), dtype, opset) for x in factors]
             made = narrowed(op, reduced(op, "ReduceSum", opset, op.Mul(*units), dot.axes, keepdims=True), dtype)
             return made if dot.keepdims else squeezed(op, opset, made, dot.axes)
@@ -201,10 +192,9 @@ class StableCosine(StableForm):
 @verify.tolerance
 @register(
     "stable_hypot",
-    takes=["Mul", "Pow", "Add", "Sqrt"],
-    gives=["Abs", "Max", "Div", "Clip", "Mul", "Add", "Sqrt"],
+    takes="Mul Pow Add Sqrt",
+    gives="Abs Max Div Clip Mul Add Sqrt",
     needs=_FLOATS,
-    needs_shapes=True,
     stands_for=Counterpart("hypot", "tf.experimental.numpy.hypot, tf.abs(tf.complex(a, b))"),
 )
 class StableHypot(StableForm):
@@ -212,8 +202,7 @@ class StableHypot(StableForm):
 
     roots = ("Sqrt", "Pow")
 
-    def plan(self, node: ir.Node, opset: int) -> Plan | None:
-        """Read the sum of squares."""
+    def _read(self, node: ir.Node, opset: int) -> Plan | None:
         inner = root_of(node.outputs[0])
         total = None if inner is None else read_sum(inner)
         if total is None or len(total.plus) < 2 or total.minus or total.constant < 0:
@@ -226,7 +215,7 @@ class StableHypot(StableForm):
         dtype = dtype_of(legs[0], tuple(WIDTHS))
         constant = total.constant
 
-        def build(op: Any) -> ir.Value:
+        def build(op: Op) -> ir.Value:
             scale = op.Max(*(op.Abs(leg) for leg in legs), number(op, 1, dtype))
             made = None
             for leg in legs:
@@ -235,21 +224,16 @@ class StableHypot(StableForm):
                 made = square if made is None else op.Add(made, square)
             if constant:
                 made = op.Add(made, op.Div(op.Div(number(op, constant, dtype), scale), scale))
-            result: ir.Value = op.Mul(op.Sqrt(made), scale)
-            return result
+            return op.Mul(op.Sqrt(made), scale)
 
         return build
 
 
 def _norm(squares: Reduction, epsilon: Fraction, opset: int) -> Plan:
-    """Return how to build a scaled norm.
-
-    Raises:
-        RefusedError: There is none of the element type.
-    """
+    """Return how to build a scaled norm."""
     dtype = dtype_of(squares.x, tuple(WIDTHS))
 
-    def build(op: Any) -> ir.Value:
+    def build(op: Op) -> ir.Value:
         found = scaled_norm(op, squares.x, squares.axes, epsilon=epsilon, dtype=dtype, opset=opset)
         norm = narrowed(op, found.norm(op), dtype)
         return norm if squares.keepdims else squeezed(op, opset, norm, squares.axes)
@@ -268,10 +252,6 @@ def _two_norms(value: ir.Value) -> tuple[Reduction, Reduction] | None:
     found = [norm[0] for norm in norms if norm is not None and not norm[1]]
     left, right = (*found, None, None)[:2]
     return None if left is None or right is None else (left, right)
-
-
-def _axes(found: Reduction) -> tuple[Sequence[int], bool]:
-    return list(found.axes), found.keepdims
 
 
 @dataclass(frozen=True)
@@ -314,25 +294,24 @@ def _root_mean(value: ir.Value) -> _Norm | None:
     squares = squares_of(inner)
     if squares is not None:
         return _Norm(squares, total.constant, factor)
-    node = made_by(inner, "ReduceMean")
-    x = None if node is None else square_of(operand(node, 0))
-    return None if node is None or x is None else _Norm(reduction(node, x), total.constant, factor, is_mean=True)
+    mean = squares_of(inner, "ReduceMean")
+    return None if mean is None else _Norm(mean, total.constant, factor, is_mean=True)
 
 
 def _normalized(x: ir.Value, found: _Norm, dtype: ir.DataType, opset: int) -> Plan:
     axes = found.squares.axes
     share = found.factor / (math.prod(length_of(x, axis) for axis in axes) if found.is_mean else 1)
 
-    def build(op: Any) -> ir.Value:
+    def build(op: Op) -> ir.Value:
         # The root of a share of a sum of squares is that of the sum, with as much more added, times that of the share.
         made = _unit(op, x, axes, found.epsilon / share, dtype, opset)
-        wide = max(dtype, ir.DataType.FLOAT, key=lambda one: WIDTHS[one])
+        wide = single_or_wider(dtype)
         return narrowed(op, times(op, made, math.sqrt(1 / share), wide), dtype)
 
     return build
 
 
-def _unit(op: Any, x: ir.Value, axes: Sequence[int], epsilon: Fraction, dtype: ir.DataType, opset: int) -> ir.Value:
+def _unit(op: Op, x: ir.Value, axes: Sequence[int], epsilon: Fraction, dtype: ir.DataType, opset: int) -> ir.Value:
     """Return a tensor over its norm, in a type that is no narrower than float32."""
     found = scaled_norm(op, x, axes, epsilon=epsilon, dtype=dtype, opset=opset)
     return clipped(op, opset, op.Div(found.small, found.divisor(op)), -1, 1, found.dtype)
@@ -359,16 +338,16 @@ def _range_of(value: ir.Value, x: ir.Value) -> tuple[Reduction, bool] | None:
     y, most, least = operand(ends[0], 0), *(reduction(end, x) for end in ends if end is not None)
     terms = operand(off, 0), operand(off, 1)
     pairs = ((y, ends[1].outputs[0]), (ends[0].outputs[0], y))
-    if _axes(most) != _axes(least) or not any(all(map(same_tensor, terms, pair)) for pair in pairs):
+    if not most.is_along(least) or not any(all(map(same_tensor, terms, pair)) for pair in pairs):
         return None
     return most, False
 
 
 def _shares(x: ir.Value, axes: Sequence[int], dtype: ir.DataType, opset: int, *, is_sum: bool) -> Plan:
     """Return how to build a tensor over the sum of its magnitudes, or over the greatest of them."""
-    wide = max(dtype, ir.DataType.FLOAT, key=lambda one: WIDTHS[one])
+    wide = single_or_wider(dtype)
 
-    def build(op: Any) -> ir.Value:
+    def build(op: Op) -> ir.Value:
         _, made = scaled(op, cast(op, x, wide), axes, dtype=wide, opset=opset, up=True)
         if is_sum:
             sizes = reduced(op, "ReduceSum", opset, op.Abs(made), axes, keepdims=True)

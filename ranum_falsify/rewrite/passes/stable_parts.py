@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, ClassVar
@@ -17,13 +18,13 @@ from ranum_falsify.rewrite.operands import (
     opset_at,
 )
 from ranum_falsify.rewrite.passes.blocks import clipped, reduced
-from ranum_falsify.rewrite.passes.expressions import Plan
-from ranum_falsify.rewrite.rewrite import Rewrite
+from ranum_falsify.rewrite.rewrite import Op, Plan, RefusedError, Rewrite, default_opset, is_standard
 
 
 class StableForm(Rewrite):
     """A rewrite that reads the graph upwards from nodes of certain operators, and plans what takes their place."""
 
+    needs_shapes = True
     remove_nodes = False
     roots: ClassVar[tuple[str, ...]]
     """Operators of the last node of a match."""
@@ -38,7 +39,7 @@ class StableForm(Rewrite):
 
     def check(self, context: Any, x: ir.Value) -> bool:
         """Plan what takes the place of a node."""
-        plan = self.plan(context.root, opset_at(context))
+        plan = self._read(context.root, opset_at(context))
         if plan is None:
             return False
         self._plan = plan
@@ -50,66 +51,76 @@ class StableForm(Rewrite):
         # A tensor that is there already cannot take the name of another.
         return made if any(made is output for node in op.nodes for output in node.outputs) else op.Identity(made)
 
-    @abstractmethod
-    def plan(self, node: ir.Node, opset: int) -> Plan | None:
-        """Return how to build what takes the place of a node, None if it is not what the pass looks for.
+    def finds_anything(self, model: ir.Model) -> bool:
+        """Tell whether it would replace anything in a model's graph and subgraphs."""
+        for node in model.graph.all_nodes():
+            if node.op_type in self.roots and is_standard(node):
+                with suppress(RefusedError):
+                    if self._read(node, default_opset(model)) is not None:
+                        return True
+        return False
 
-        Raises:
-            RefusedError: It is, and lacks what the pass needs.
-        """
+    @abstractmethod
+    def _read(self, node: ir.Node, opset: int) -> Plan | None:
+        """Return how to build what takes the place of a node, None if it is not what the pass looks for."""
 
 
 def _pattern_of(op_type: str) -> Callable[..., Any]:
-    def pattern(op: Any, x: Any) -> Any:
+    def pattern(op: Op, x: Any) -> Any:
         return getattr(op, op_type)(x, _allow_other_inputs=True)
 
     return pattern
 
 
-def number(op: Any, value: float | Fraction, dtype: ir.DataType) -> ir.Value:
+def number(op: Op, value: float | Fraction, dtype: ir.DataType) -> ir.Value:
     """Return a new constant without dimensions."""
     return constant(op, float(value), dtype)
 
 
-def cast(op: Any, x: ir.Value, dtype: ir.DataType) -> ir.Value:
+def cast(op: Op, x: ir.Value, dtype: ir.DataType) -> ir.Value:
     """Return a tensor of the model in an element type."""
     return x if x.dtype == dtype else op.Cast(x, to=dtype)
 
 
-def narrowed(op: Any, x: ir.Value, dtype: ir.DataType) -> ir.Value:
+def single_or_wider(dtype: ir.DataType) -> ir.DataType:
+    """Return an element type, float32 in place of a narrower one."""
+    return ir.DataType.FLOAT if dtype == ir.DataType.FLOAT16 else dtype
+
+
+def narrowed(op: Op, x: ir.Value, dtype: ir.DataType) -> ir.Value:
     """Return what was computed in a type that is no narrower than float32 in an element type."""
     return op.Cast(x, to=dtype) if dtype == ir.DataType.FLOAT16 else x
 
 
-def times(op: Any, x: ir.Value, factor: float | Fraction, dtype: ir.DataType) -> ir.Value:
+def plus(op: Op, x: ir.Value, constant_term: Fraction, dtype: ir.DataType) -> ir.Value:
+    """Return a tensor and a number added up."""
+    return op.Add(x, number(op, constant_term, dtype)) if constant_term else x
+
+
+def times(op: Op, x: ir.Value, factor: float | Fraction, dtype: ir.DataType) -> ir.Value:
     """Return a multiple of a tensor."""
-    made: ir.Value = x if factor == 1 else op.Neg(x) if factor == -1 else op.Mul(x, number(op, factor, dtype))
-    return made
+    return x if factor == 1 else op.Neg(x) if factor == -1 else op.Mul(x, number(op, factor, dtype))
 
 
-def softplus(op: Any, x: ir.Value, dtype: ir.DataType) -> ir.Value:
+def softplus(op: Op, x: ir.Value, dtype: ir.DataType) -> ir.Value:
     """Return log(1 + exp(x)).
 
     ONNX Runtime has a kernel for float32 only.  Of other types it may take the definition, which overflows.
     """
-    made: ir.Value
     if dtype == ir.DataType.FLOAT:
-        made = op.Softplus(x)
-        return made
+        return op.Softplus(x)
     small = op.Exp(op.Neg(op.Abs(x)))
-    made = op.Add(op.Max(x, number(op, 0, dtype)), op.Log(op.Add(small, number(op, 1, dtype))))
-    return made
+    return op.Add(op.Max(x, number(op, 0, dtype)), op.Log(op.Add(small, number(op, 1, dtype))))
 
 
-def log_add_exp(op: Any, a: ir.Value, b: ir.Value, dtype: ir.DataType) -> ir.Value:
+def log_add_exp(op: Op, a: ir.Value, b: ir.Value, dtype: ir.DataType) -> ir.Value:
     """Return log(exp(a) + exp(b)), which is as exact beside 0 as elsewhere."""
     distance = op.Abs(op.Sub(a, b))
-    made: ir.Value = op.Add(op.Max(a, b), softplus(op, op.Neg(distance), dtype))
-    return made
+    return op.Add(op.Max(a, b), softplus(op, op.Neg(distance), dtype))
 
 
 def log_sum_exp(
-    op: Any, x: ir.Value, axes: Sequence[int], *, keepdims: bool, dtype: ir.DataType, opset: int
+    op: Op, x: ir.Value, axes: Sequence[int], *, keepdims: bool, dtype: ir.DataType, opset: int
 ) -> ir.Value:
     """Return log(sum(exp(x))): ReduceLogSumExp, or, where ONNX Runtime has no kernel of it, less the greatest."""
     if dtype != ir.DataType.FLOAT16:
@@ -117,8 +128,7 @@ def log_sum_exp(
     greatest = reduced(op, "ReduceMax", opset, x, axes, keepdims=True)
     total = reduced(op, "ReduceSum", opset, op.Exp(op.Sub(x, greatest)), axes, keepdims=keepdims)
     back = greatest if keepdims else reduced(op, "ReduceMax", opset, x, axes, keepdims=False)
-    made: ir.Value = op.Add(op.Log(total), back)
-    return made
+    return op.Add(op.Log(total), back)
 
 
 @dataclass(frozen=True)
@@ -139,21 +149,20 @@ class ScaledNorm:
     least: float
     dtype: ir.DataType
 
-    def norm(self, op: Any) -> ir.Value:
+    def norm(self, op: Op) -> ir.Value:
         """Return the norm."""
         made = self.root
         for scale in reversed(self.scales):
             made = op.Mul(made, scale)
         return made
 
-    def divisor(self, op: Any) -> ir.Value:
+    def divisor(self, op: Op) -> ir.Value:
         """Return the norm of `small`, kept from 0."""
-        made: ir.Value = op.Max(self.root, number(op, self.least, self.dtype))
-        return made
+        return op.Max(self.root, number(op, self.least, self.dtype))
 
 
 def scaled_norm(
-    op: Any, x: ir.Value, axes: Sequence[int], *, epsilon: Fraction, dtype: ir.DataType, opset: int
+    op: Op, x: ir.Value, axes: Sequence[int], *, epsilon: Fraction, dtype: ir.DataType, opset: int
 ) -> ScaledNorm:
     """Return the norm of a tensor and the root of a constant, by way of numbers that are at most 1.
 
@@ -176,7 +185,7 @@ def scaled_norm(
 
 
 def scaled(
-    op: Any, x: ir.Value, axes: Sequence[int], *, dtype: ir.DataType, opset: int, up: bool
+    op: Op, x: ir.Value, axes: Sequence[int], *, dtype: ir.DataType, opset: int, up: bool
 ) -> tuple[list[ir.Value], ir.Value]:
     """Return scales, and a tensor divided by them: by its greatest magnitude where that is above 1, or anyway.
 

@@ -9,20 +9,17 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import Any
 
 import onnx_ir as ir
 
 from ranum_falsify.rewrite import verify
-from ranum_falsify.rewrite.operands import axis_of, dtype_of, float_attribute, integers, length_of, rank_of
+from ranum_falsify.rewrite.operands import axis_of, dtype_of, float_attribute, integers, length_of, new_node, rank_of
 from ranum_falsify.rewrite.passes.blocks import reduced
 from ranum_falsify.rewrite.passes.expressions import (
     WIDTHS,
-    Plan,
     Reduction,
     SumTerms,
     made_by,
-    operand,
     read_sum,
     reduction,
     same_tensor,
@@ -31,8 +28,9 @@ from ranum_falsify.rewrite.passes.expressions import (
     square_of,
     squares_of,
 )
-from ranum_falsify.rewrite.passes.stable_parts import StableForm, cast, narrowed, number, scaled
+from ranum_falsify.rewrite.passes.stable_parts import StableForm, cast, narrowed, plus, scaled, single_or_wider
 from ranum_falsify.rewrite.registry import Counterpart, register
+from ranum_falsify.rewrite.rewrite import Op, Plan, operand
 
 _VANISHING = 1.2e-38
 """Up to this epsilon, it keeps no variance from 0; above, it does."""
@@ -45,10 +43,9 @@ _FLOATS = "float32, float64 or float16"
 @verify.tolerance
 @register(
     "stable_variance",
-    takes=["Mul", "Pow", "ReduceMean", "ReduceSum", "Div", "Sub"],
-    gives=["ReduceMean", "Sub", "Mul", "ReduceSum"],
+    takes="Mul Pow ReduceMean ReduceSum Div Sub",
+    gives="ReduceMean Sub Mul ReduceSum",
     needs=f"{_FLOATS}; constant axes, of fixed length where sums are divided by it",
-    needs_shapes=True,
     stands_for=Counterpart("var(x, correction=0)", "tf.math.reduce_variance"),
 )
 class StableVariance(StableForm):
@@ -59,12 +56,11 @@ class StableVariance(StableForm):
 
     roots = ("Sub", "Add")
 
-    def plan(self, node: ir.Node, opset: int) -> Plan | None:
-        """Read the mean of squares, and the square of the mean."""
+    def _read(self, node: ir.Node, opset: int) -> Plan | None:
         total = read_sum(node.outputs[0])
         if len(total.plus) != 1 or len(total.minus) != 1 or total.constant < 0:
             return None
-        squares = _mean_of_squares(total.plus[0]) or squares_of(total.plus[0])
+        squares = squares_of(total.plus[0], "ReduceMean") or squares_of(total.plus[0])
         if squares is None or not squares.axes:
             return None
         is_mean = made_by(total.plus[0], "ReduceMean") is not None
@@ -73,17 +69,17 @@ class StableVariance(StableForm):
         if centre is None:
             return None
         same = reduction(centre)
-        if not (same_tensor(same.x, squares.x) and _same_axes(same, squares)):
+        if not (same_tensor(same.x, squares.x) and same.is_along(squares)):
             return None
         total.check_shape()
         dtype = dtype_of(squares.x, tuple(WIDTHS))
         constant, name = total.constant, "ReduceMean" if is_mean else "ReduceSum"
 
-        def build(op: Any) -> ir.Value:
+        def build(op: Op) -> ir.Value:
             mean = reduced(op, "ReduceMean", opset, squares.x, squares.axes, keepdims=True)
             off = op.Sub(squares.x, mean)
             made = reduced(op, name, opset, op.Mul(off, off), squares.axes, keepdims=squares.keepdims)
-            return op.Add(made, number(op, constant, dtype)) if constant else made
+            return plus(op, made, constant, dtype)
 
         return build
 
@@ -91,10 +87,9 @@ class StableVariance(StableForm):
 @verify.tolerance
 @register(
     "stable_squared_distance",
-    takes=["ReduceSum", "Mul", "Pow", "Add", "Sub"],
-    gives=["Sub", "Mul", "ReduceSum"],
+    takes="ReduceSum Mul Pow Add Sub",
+    gives="Sub Mul ReduceSum",
     needs=f"{_FLOATS}; constant axes",
-    needs_shapes=True,
     stands_for=Counterpart("((x - y) ** 2).sum()", "tf.reduce_sum(tf.math.squared_difference(x, y))"),
 )
 class StableSquaredDistance(StableForm):
@@ -102,8 +97,7 @@ class StableSquaredDistance(StableForm):
 
     roots = ("Sub", "Add")
 
-    def plan(self, node: ir.Node, opset: int) -> Plan | None:
-        """Read the sums of squares, and twice the sum of products."""
+    def _read(self, node: ir.Node, opset: int) -> Plan | None:
         total = read_sum(node.outputs[0])
         signed = [*((term, 1) for term in total.plus), *((term, -1) for term in total.minus)]
         mixed = [term for term, sign in signed if sign * scaled_of(term)[1] == -2]
@@ -120,7 +114,7 @@ class StableSquaredDistance(StableForm):
             return None
         x, y = squares[0].x, squares[1].x
         found, factors = product
-        if not (_same_axes(squares[0], squares[1]) and _same_axes(squares[0], found)):
+        if not (squares[0].is_along(squares[1]) and squares[0].is_along(found)):
             return None
         if not any(same_tensor(a, x) and same_tensor(b, y) for a, b in (factors, factors[::-1])):
             return None
@@ -130,10 +124,10 @@ class StableSquaredDistance(StableForm):
         dtype = dtype_of(x, tuple(WIDTHS))
         axes, keeps, constant = found.axes, found.keepdims, total.constant
 
-        def build(op: Any) -> ir.Value:
+        def build(op: Op) -> ir.Value:
             off = op.Sub(x, y)
             made = reduced(op, "ReduceSum", opset, op.Mul(off, off), axes, keepdims=keeps)
-            return op.Add(made, number(op, constant, dtype)) if constant else made
+            return plus(op, made, constant, dtype)
 
         return build
 
@@ -158,10 +152,10 @@ class StableSquaredDistance(StableForm):
         total.check_shape()
         dtype, constant = dtype_of(x, tuple(WIDTHS)), total.constant
 
-        def build(op: Any) -> ir.Value:
+        def build(op: Op) -> ir.Value:
             off = op.Sub(_row(op, x, lengths[::2], 1), _row(op, y, lengths[1:], 0))
             made = reduced(op, "ReduceSum", opset, op.Mul(off, off), [2], keepdims=False)
-            return op.Add(made, number(op, constant, dtype)) if constant else made
+            return plus(op, made, constant, dtype)
 
         return build
 
@@ -169,10 +163,9 @@ class StableSquaredDistance(StableForm):
 @verify.tolerance
 @register(
     "stable_layer_normalization",
-    takes=["LayerNormalization", "InstanceNormalization", "RMSNormalization"],
-    gives=["ReduceMean", "Sub", "Abs", "ReduceMax", "Max", "Div", "Clip"],
+    takes="LayerNormalization InstanceNormalization RMSNormalization",
+    gives="ReduceMean Sub Abs ReduceMax Max Div Clip",
     needs=f"{_FLOATS}; no epsilon; a known rank; no statistics that are read",
-    needs_shapes=True,
     stands_for=Counterpart("layer_norm((x - mean) / scale, ...)", "LayerNormalization of (x - mean) / scale"),
 )
 class StableLayerNormalization(StableForm):
@@ -184,8 +177,7 @@ class StableLayerNormalization(StableForm):
 
     roots = ("LayerNormalization", "InstanceNormalization", "RMSNormalization")
 
-    def plan(self, node: ir.Node, opset: int) -> Plan | None:
-        """Read the axes."""
+    def _read(self, node: ir.Node, opset: int) -> Plan | None:
         if not 0 <= float_attribute(node, "epsilon", 1e-5) <= _VANISHING:
             return None
         if any(output.uses() or output.is_graph_output() for output in node.outputs[1:]):
@@ -193,17 +185,16 @@ class StableLayerNormalization(StableForm):
         x = operand(node, 0)
         dtype, rank = dtype_of(x, tuple(WIDTHS)), rank_of(x)
         first = 2 if node.op_type == "InstanceNormalization" else axis_of(node, -1)
-        axes, wide = range(first, rank), max(dtype, ir.DataType.FLOAT, key=lambda one: WIDTHS[one])
+        axes, wide = range(first, rank), single_or_wider(dtype)
 
-        def build(op: Any) -> ir.Value:
+        def build(op: Op) -> ir.Value:
             given = cast(op, x, wide)
             off = given
             if node.op_type != "RMSNormalization":
                 off = op.Sub(given, reduced(op, "ReduceMean", opset, given, axes, keepdims=True))
             small = narrowed(op, scaled(op, off, axes, dtype=wide, opset=opset, up=True)[1], dtype)
             attributes = {**dict(node.attributes), "epsilon": _EPSILON}
-            made: ir.Value = getattr(op, node.op_type)(small, *node.inputs[1:], **attributes)
-            return made
+            return new_node(op, node.op_type, small, *node.inputs[1:], **attributes)
 
         return build
 
@@ -211,10 +202,9 @@ class StableLayerNormalization(StableForm):
 @verify.tolerance
 @register(
     "stable_division_by_square",
-    takes=["Mul", "Pow", "Div"],
-    gives=["Div"],
+    takes="Mul Pow Div",
+    gives="Div",
     needs=_FLOATS,
-    needs_shapes=True,
     stands_for=Counterpart("a / b / b, the derivative of a / b", "a / b / b"),
 )
 class StableDivisionBySquare(StableForm):
@@ -222,20 +212,13 @@ class StableDivisionBySquare(StableForm):
 
     roots = ("Div",)
 
-    def plan(self, node: ir.Node, opset: int) -> Plan | None:
-        """Read the divisor."""
+    def _read(self, node: ir.Node, opset: int) -> Plan | None:
         b = square_of(operand(node, 1))
         if b is None or scalar_of(b) is not None:
             return None
         a = operand(node, 0)
         dtype_of(b, tuple(WIDTHS))
         return lambda op: op.Div(op.Div(a, b), b)
-
-
-def _mean_of_squares(value: ir.Value) -> Reduction | None:
-    node = made_by(value, "ReduceMean")
-    x = None if node is None else square_of(operand(node, 0))
-    return None if node is None or x is None else reduction(node, x)
 
 
 def _square_over_length(value: ir.Value, squares: Reduction) -> ir.Value | None:
@@ -255,10 +238,9 @@ def _moved_squares(value: ir.Value) -> Reduction | None:
     return squares_of(value)
 
 
-def _row(op: Any, x: ir.Value, lengths: Sequence[int], axis: int) -> ir.Value:
+def _row(op: Op, x: ir.Value, lengths: Sequence[int], axis: int) -> ir.Value:
     """Return a matrix with another dimension, of length 1, before an axis."""
-    made: ir.Value = op.Reshape(x, integers(op, [*lengths[:axis], 1, *lengths[axis:]]))
-    return made
+    return op.Reshape(x, integers(op, [*lengths[:axis], 1, *lengths[axis:]]))
 
 
 def _products(value: ir.Value) -> tuple[Reduction, tuple[ir.Value, ir.Value]] | None:
@@ -268,7 +250,3 @@ def _products(value: ir.Value) -> tuple[Reduction, tuple[ir.Value, ir.Value]] | 
     if summed is None or product is None:
         return None
     return reduction(summed), (operand(product, 0), operand(product, 1))
-
-
-def _same_axes(one: Reduction, other: Reduction) -> bool:
-    return list(one.axes) == list(other.axes) and one.keepdims == other.keepdims

@@ -15,7 +15,6 @@ import numpy as np
 import onnx_ir as ir
 
 from ranum_falsify.rewrite import verify
-from ranum_falsify.rewrite.expansion import Expansion, Plan, is_read
 from ranum_falsify.rewrite.operands import (
     FLOATS,
     check_integers,
@@ -28,14 +27,15 @@ from ranum_falsify.rewrite.operands import (
     integer_attribute,
     integers,
     length_of,
-    operand,
+    new_node,
+    optional,
     rank_of,
     required_constant,
     text_attribute,
 )
 from ranum_falsify.rewrite.passes.blocks import clipped
 from ranum_falsify.rewrite.registry import register
-from ranum_falsify.rewrite.rewrite import RefusedError
+from ranum_falsify.rewrite.rewrite import Lowering, Op, RefusedError, is_read
 
 _LONGEST = 256
 
@@ -116,13 +116,6 @@ class RecurrentLayer:
 def read_layer(node: ir.Node, *, gates: int, functions: Sequence[str], states: int, opset: int) -> RecurrentLayer:
     """Return the layer that a node is.
 
-    Args:
-        node: An RNN, a GRU or an LSTM.
-        gates: How many gates it has.
-        functions: The activation functions of a direction, where the node names none.
-        states: How many states it has.
-        opset: The opset.
-
     Raises:
         RefusedError: It cannot be written step by step.
     """
@@ -135,8 +128,8 @@ def read_layer(node: ir.Node, *, gates: int, functions: Sequence[str], states: i
     steps = length_of(x, 1 if is_batch_first else 0)
     if steps > _LONGEST:
         raise RefusedError(f"it takes {steps:,} time steps; at most {_LONGEST} are written out")
-    _check_lengths(operand(node, 4), steps)
-    initial = [_start(operand(node, 5 + state)) for state in range(states)]
+    _check_lengths(optional(node, 4), steps)
+    initial = [_start(optional(node, 5 + state)) for state in range(states)]
     ways = _read_ways(node, gates, functions, opset)
     return RecurrentLayer(
         x=x,
@@ -193,7 +186,7 @@ def _read_ways(node: ir.Node, gates: int, functions: Sequence[str], opset: int) 
 
 
 def _weights(node: ir.Node, position: int, name: str) -> np.ndarray | None:
-    value = operand(node, position)
+    value = optional(node, position)
     return None if value is None else required_constant(value, f"its weights {name} are")
 
 
@@ -229,7 +222,7 @@ def _take_parameters(name: str, sources: Sequence[list[float]], opset: int) -> A
 
 
 _NEEDS = "opset 9; floats; a fixed number of time steps, at most 256; constant weights; sequences of full length"
-_COMMON = ["Constant", "Gather", "MatMul", "Add", "Mul", "Tanh", "Reshape", "Concat"]
+_COMMON = "Constant Gather MatMul Add Mul Tanh Reshape Concat"
 
 _State = tuple[ir.Value | None, ...]
 """The hidden state, and the cell state of an LSTM, each `(batch, hidden)`; None stands for zeros."""
@@ -238,47 +231,38 @@ _Step = Callable[[ir.Value, _State], _State]
 """From the input at a time, `(batch, input)`, and a state to the next state."""
 
 
-class _Unrolling(Expansion):
-    """A recurrent layer, step by step.
-
-    Attributes:
-        gates: How many gates it has.
-        functions: Its activation functions, where the node names none.
-        states: How many states it has.
-    """
+class _Unrolling(Lowering):
+    """A recurrent layer, step by step."""
 
     gates: ClassVar[int]
     functions: ClassVar[tuple[str, ...]]
     states: ClassVar[int] = 1
 
-    def plan(self, node: ir.Node, opset: int) -> Plan:
-        """Return what writes a layer out."""
-        check_integers(opset)
-        layer = read_layer(node, gates=self.gates, functions=self.functions, states=self.states, opset=opset)
+    def _accept(self, node: ir.Node, x: ir.Value) -> None:
+        check_integers(self.opset)
+        self._layer = read_layer(node, gates=self.gates, functions=self.functions, states=self.states, opset=self.opset)
 
-        def build(op: Any) -> Sequence[ir.Value | None]:
-            ways = []
-            for number, way in enumerate(layer.ways):
-                cell = _Cell(op, layer, way, opset)
-                ways.append(_run(op, layer, number, self.step_of(cell, node)))
-            wanted = [is_read(value) for value in node.outputs]
-            return _join(op, layer, ways, wanted)
-
-        return build
+    def _lower(self, op: Op, node: ir.Node, x: ir.Value) -> Any:
+        layer = self._layer
+        ways = [
+            _run(op, layer, number, self._step_of(_Cell(op, layer, way, self.opset), node))
+            for number, way in enumerate(layer.ways)
+        ]
+        return _join(op, layer, ways, [is_read(value) for value in node.outputs])
 
     @abstractmethod
-    def step_of(self, cell: _Cell, node: ir.Node) -> _Step:
+    def _step_of(self, cell: _Cell, node: ir.Node) -> _Step:
         """Return one time step of a direction."""
 
 
 @verify.tolerance
-@register("unroll_rnn", takes=["RNN"], gives=_COMMON, needs=_NEEDS, needs_shapes=True)
+@register("unroll_rnn", takes="RNN", gives=_COMMON, needs=_NEEDS)
 class UnrollRnn(_Unrolling):
     """RNN becomes a MatMul and an activation for each time step."""
 
-    operator, gates, functions = "RNN", 1, ("Tanh",)
+    gates, functions = 1, ("Tanh",)
 
-    def step_of(self, cell: _Cell, node: ir.Node) -> _Step:
+    def _step_of(self, cell: _Cell, node: ir.Node) -> _Step:
         """Return h' = f(x W + h R + b)."""
 
         def step(x: ir.Value, state: _State) -> _State:
@@ -288,13 +272,13 @@ class UnrollRnn(_Unrolling):
 
 
 @verify.tolerance
-@register("unroll_gru", takes=["GRU"], gives=[*_COMMON, "Sigmoid", "Sub"], needs=_NEEDS, needs_shapes=True)
+@register("unroll_gru", takes="GRU", gives=f"{_COMMON} Sigmoid Sub", needs=_NEEDS)
 class UnrollGru(_Unrolling):
     """GRU becomes products, sums and activations for each time step."""
 
-    operator, gates, functions = "GRU", 3, ("Sigmoid", "Tanh")
+    gates, functions = 3, ("Sigmoid", "Tanh")
 
-    def step_of(self, cell: _Cell, node: ir.Node) -> _Step:
+    def _step_of(self, cell: _Cell, node: ir.Node) -> _Step:
         """Return h' = (1 - z) n + z h, where the reset gate acts on h, or on the product of h with its weights."""
         op, resets_product = cell.op, bool(integer_attribute(node, "linear_before_reset", 0))
 
@@ -316,13 +300,13 @@ class UnrollGru(_Unrolling):
 
 
 @verify.tolerance
-@register("unroll_lstm", takes=["LSTM"], gives=[*_COMMON, "Sigmoid"], needs=_NEEDS, needs_shapes=True)
+@register("unroll_lstm", takes="LSTM", gives=f"{_COMMON} Sigmoid", needs=_NEEDS)
 class UnrollLstm(_Unrolling):
     """LSTM becomes products, sums and activations for each time step."""
 
-    operator, gates, functions, states = "LSTM", 4, ("Sigmoid", "Tanh", "Tanh"), 2
+    gates, functions, states = 4, ("Sigmoid", "Tanh", "Tanh"), 2
 
-    def step_of(self, cell: _Cell, node: ir.Node) -> _Step:
+    def _step_of(self, cell: _Cell, node: ir.Node) -> _Step:
         """Return c' = f c + i g and h' = o tanh(c'); the gates may see c through peepholes."""
         op, is_coupled = cell.op, bool(integer_attribute(node, "input_forget", 0))
 
@@ -340,16 +324,9 @@ class UnrollLstm(_Unrolling):
 
 
 class _Cell:
-    """What the steps of a direction are built from; its constants are made once.
+    """What the steps of a direction are built from; its constants are made once."""
 
-    Args:
-        op: What builds operators.
-        layer: The layer.
-        way: The direction.
-        opset: The opset.
-    """
-
-    def __init__(self, op: Any, layer: RecurrentLayer, way: Way, opset: int) -> None:
+    def __init__(self, op: Op, layer: RecurrentLayer, way: Way, opset: int) -> None:
         self.op = op
         self._layer, self._way, self._opset = layer, way, opset
         self._made: dict[tuple[str, float], ir.Value] = {}
@@ -360,7 +337,7 @@ class _Cell:
 
     def gate(self, gate: int, x: ir.Value, h: ir.Value | None) -> ir.Value:
         """Return what a gate is computed from: x W + h R + both biases."""
-        total: ir.Value = self.op.MatMul(x, self._constant("w", gate, self._way.w[gate]))
+        total = self.op.MatMul(x, self._constant("w", gate, self._way.w[gate]))
         if self._way.input_bias is not None and self._way.recurrent_bias is not None:
             bias = self._way.input_bias[gate] + self._way.recurrent_bias[gate]
             total = self.op.Add(total, self._constant("bias", gate, bias))
@@ -368,11 +345,10 @@ class _Cell:
 
     def project(self, gate: int, x: ir.Value) -> ir.Value:
         """Return x W + b for the bias beside the input."""
-        total: ir.Value = self.op.MatMul(x, self._constant("w", gate, self._way.w[gate]))
+        total = self.op.MatMul(x, self._constant("w", gate, self._way.w[gate]))
         if self._way.input_bias is None:
             return total
-        biased: ir.Value = self.op.Add(total, self._constant("input bias", gate, self._way.input_bias[gate]))
-        return biased
+        return self.op.Add(total, self._constant("input bias", gate, self._way.input_bias[gate]))
 
     def recur(self, gate: int, h: ir.Value | None) -> ir.Value | None:
         """Return h R + b for the bias beside the state; None where both are zero."""
@@ -381,16 +357,14 @@ class _Cell:
             bias = self._constant("recurrent bias", gate, self._way.recurrent_bias[gate])
         if h is None or bias is None:
             return bias if h is None else self._product(gate, h)
-        biased: ir.Value = self.op.Add(self._product(gate, h), bias)
-        return biased
+        return self.op.Add(self._product(gate, h), bias)
 
     def peep(self, gate: int, total: ir.Value, c: ir.Value | None) -> ir.Value:
         """Return what a gate is computed from, with its view of the cell state."""
         if c is None or self._way.peepholes is None:
             return total
         view = self._constant("peephole", gate, self._way.peepholes[gate])
-        seen: ir.Value = self.op.Add(total, self.op.Mul(view, c))
-        return seen
+        return self.op.Add(total, self.op.Mul(view, c))
 
     def activate(self, position: int, x: ir.Value, *, clips: bool = True) -> ir.Value:
         """Return an activation of the direction, its operand clipped where the layer says so."""
@@ -398,21 +372,16 @@ class _Cell:
         limit = self._layer.clip
         if clips and limit:
             x = clipped(self.op, self._opset, x, -limit, limit, self._layer.dtype)
-        made: ir.Value
         if call.name == "Affine":
             alpha, beta = map(self.number, call.parameters)
-            made = self.op.Add(self.op.Mul(alpha, x), beta)
-        elif call.name == "ScaledTanh":
+            return self.op.Add(self.op.Mul(alpha, x), beta)
+        if call.name == "ScaledTanh":
             alpha, beta = map(self.number, call.parameters)
-            made = self.op.Mul(alpha, self.op.Tanh(self.op.Mul(beta, x)))
-        else:
-            parameters = dict(zip(("alpha", "beta"), call.parameters, strict=False))
-            made = getattr(self.op, call.name)(x, **parameters)
-        return made
+            return self.op.Mul(alpha, self.op.Tanh(self.op.Mul(beta, x)))
+        return new_node(self.op, call.name, x, **dict(zip(("alpha", "beta"), call.parameters, strict=False)))
 
     def _product(self, gate: int, h: ir.Value) -> ir.Value:
-        product: ir.Value = self.op.MatMul(h, self._constant("r", gate, self._way.r[gate]))
-        return product
+        return self.op.MatMul(h, self._constant("r", gate, self._way.r[gate]))
 
     def _constant(self, kind: str, number: float, array: np.ndarray) -> ir.Value:
         if (kind, number) not in self._made:
@@ -420,7 +389,7 @@ class _Cell:
         return self._made[kind, number]
 
 
-def _run(op: Any, layer: RecurrentLayer, number: int, step: _Step) -> tuple[list[ir.Value], Sequence[ir.Value]]:
+def _run(op: Op, layer: RecurrentLayer, number: int, step: _Step) -> tuple[list[ir.Value], Sequence[ir.Value]]:
     """Return the hidden states of a direction by time, and the last states."""
     axis = 1 if layer.is_batch_first else 0
     state: _State = tuple(
@@ -437,18 +406,16 @@ def _run(op: Any, layer: RecurrentLayer, number: int, step: _Step) -> tuple[list
 
 
 def _join(
-    op: Any, layer: RecurrentLayer, ways: Sequence[tuple[list[ir.Value], Sequence[ir.Value]]], wanted: Sequence[bool]
+    op: Op, layer: RecurrentLayer, ways: Sequence[tuple[list[ir.Value], Sequence[ir.Value]]], wanted: Sequence[bool]
 ) -> list[ir.Value | None]:
     """Return the outputs of a layer: the hidden states, and each last state, of all directions."""
     sizes, of_time, of_way = ([-1, 1, 1], 1, 2) if layer.is_batch_first else ([1, 1, -1], 0, 1)
 
     def join(values: Sequence[ir.Value], axis: int) -> ir.Value:
-        joined: ir.Value = values[0] if len(values) == 1 else op.Concat(*values, axis=axis)
-        return joined
+        return values[0] if len(values) == 1 else op.Concat(*values, axis=axis)
 
     def lift(value: ir.Value, shape: Sequence[int]) -> ir.Value:
-        lifted: ir.Value = op.Reshape(value, integers(op, [*shape, layer.hidden]))
-        return lifted
+        return op.Reshape(value, integers(op, [*shape, layer.hidden]))
 
     outputs: list[ir.Value | None] = [None] * len(wanted)
     if wanted and wanted[0]:

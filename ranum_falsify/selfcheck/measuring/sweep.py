@@ -10,22 +10,101 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import mpmath
 import numpy as np
 import torch
 from torch import Tensor
 
-from ranum_falsify.domain.kernels.records import Record, Row, dtype_name
+from ranum_falsify.domain.kernels.records import Record, dtype_name
+from ranum_falsify.selfcheck.facts import rounds_half_sums, updates_statistics
 from ranum_falsify.selfcheck.measuring.errors import Errors
-from ranum_falsify.selfcheck.measuring.functions import FUNCTIONS, ElementFunction
-from ranum_falsify.selfcheck.measuring.products import rounds_half_sums
-from ranum_falsify.selfcheck.measuring.rows import ROW_FUNCTIONS, MatrixFunction, measure_rows
-from ranum_falsify.selfcheck.measuring.saturation import SATURATING, bits_of, saturation
+from ranum_falsify.selfcheck.measuring.functions import FUNCTIONS, SATURATING, ElementFunction, bits_of, saturation
 from ranum_falsify.selfcheck.running import SessionOf, Ways, ways_to_run
-from ranum_falsify.selfcheck.statistics import updates_statistics
+from ranum_falsify.selfcheck.subjects import ROW_SUBJECTS, Subject
+
+_ROUNDS = 400
+_LENGTHS = (1, 2, 3, 5, 8, 17, 64, 100, 1000, 4096)
+
+
+Doubles = np.ndarray[Any, np.dtype[np.longdouble]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MatrixFunction(Subject):
+    """A function of the rows of a matrix, with its values in NumPy's widest floats.
+
+    Attributes:
+        precise: The function.
+        tolerated: Relative error, in units of roundoff, above which an absolute error takes over.
+    """
+
+    precise: Callable[[Doubles], Doubles]
+    tolerated: float
+
+
+def _softmax(x: Doubles) -> Doubles:
+    powers = np.exp(x - x.max(-1, keepdims=True))
+    return np.asarray(powers / powers.sum(-1, keepdims=True))
+
+
+def _log_softmax(x: Doubles) -> Doubles:
+    gaps = x - x.max(-1, keepdims=True)
+    # The sum without its greatest term, which is 1: where the others are tiny, 1 + x - 1 would lose them.
+    powers = np.exp(gaps)
+    np.put_along_axis(powers, gaps.argmax(-1)[..., None], 0, -1)
+    return np.asarray(gaps - np.log1p(powers.sum(-1, keepdims=True)))
+
+
+_PRECISE: dict[str, tuple[Callable[[Doubles], Doubles], float]] = {
+    "Softmax": (_softmax, 1024),
+    "LogSoftmax": (_log_softmax, 32),
+}
+ROW_FUNCTIONS = tuple(
+    MatrixFunction(**vars(subject), precise=precise, tolerated=tolerated)
+    for subject in ROW_SUBJECTS
+    for precise, tolerated in (_PRECISE[subject.key],)
+)
+
+
+def measure_rows(function: MatrixFunction, runtime: str, session_of: SessionOf | None) -> dict[torch.dtype, Errors]:
+    """Measure a function on rows of a length up to 4096, in every element type."""
+    found: dict[torch.dtype, Errors] = {}
+    for dtype in (torch.float32, torch.float16, torch.bfloat16, torch.float64):
+        rng = np.random.default_rng(0)
+        ways = ways_to_run(function, dtype, runtime, rank=2, session_of=session_of)
+        if not ways:
+            continue
+        errors = found[dtype] = Errors(dtype, function.infimum, function.supremum, tolerated=function.tolerated)
+        for _ in range(_ROUNDS if dtype is torch.float32 else _ROUNDS // 4):
+            x = torch.from_numpy(_draw_rows(rng)).to(dtype)
+            value = function.precise(x.double().numpy().astype(np.longdouble)).reshape(-1)
+            near = torch.from_numpy(value.astype(np.float64))
+            for run in ways.values():
+                result = run(x).reshape(-1)
+                sizes = np.abs(result.double().numpy() - value).astype(np.float64)
+                errors.add(x.reshape(-1), result, near, torch.from_numpy(sizes))
+    return found
+
+
+def _draw_rows(rng: np.random.Generator) -> np.ndarray:
+    """Return rows of one length: of one spread, of two levels, or with one element that stands out."""
+    length = int(rng.choice(_LENGTHS))
+    count = max(1, 4096 // length)
+    spread = 2.0 ** rng.uniform(-20, 8)
+    x = rng.standard_normal((count, length)) * spread
+    kind = rng.integers(4)
+    if kind == 1:
+        x = np.where(rng.random(x.shape) < 0.5, 0.0, -spread)
+    elif kind == 2:
+        x[:, rng.integers(length)] += rng.uniform(0, 100)
+    elif kind == 3:
+        x = rng.uniform(-100, 0, x.shape)
+    return np.asarray(x + rng.choice((0.0, 0.0, 10.0, -1000.0)))
+
 
 _CHUNK = 1 << 16
 _TAILS = 25
@@ -145,7 +224,10 @@ def make_record(
         versions=versions,
         safety={dtype_name(dtype): factor for dtype, factor in _SAFETY.items()},
         swept=swept,
-        rows={name: _rows(of) for name, of in errors.items()},
+        rows={
+            name: {dtype_name(dtype): part.envelope(_SAFETY[dtype]).row for dtype, part in of.items()}
+            for name, of in errors.items()
+        },
         saturation=saturates,
         overflows={name: early for name, of in errors.items() if (early := _overflows(of))},
         **facts,
@@ -155,10 +237,6 @@ def make_record(
 def measure_facts(session_of: SessionOf) -> dict[str, bool]:
     """Return what holds of all kernels of a library here, by the name of the field of a record."""
     return {"half_sums": rounds_half_sums(session_of), "updates": updates_statistics(session_of)}
-
-
-def _rows(of: dict[torch.dtype, Errors]) -> dict[str, Row]:
-    return {dtype_name(dtype): part.envelope(_SAFETY[dtype]).row for dtype, part in of.items()}
 
 
 def _overflows(of: dict[torch.dtype, Errors]) -> dict[str, float]:

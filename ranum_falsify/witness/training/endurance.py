@@ -11,13 +11,11 @@ from torch import Tensor
 
 from ranum_falsify.network.tensors import to_numpy
 from ranum_falsify.process.deadline import Deadline
-from ranum_falsify.verify.search.starts import Box
-from ranum_falsify.witness.training.aiming import AimSearch
-from ranum_falsify.witness.training.judging import Judge
-from ranum_falsify.witness.training.running import Recipe, train
+from ranum_falsify.witness.training.hitting import AimSearch
+from ranum_falsify.witness.training.running import Recipe, train_finitely
 from ranum_falsify.witness.training.search import DataSearch, Found
 from ranum_falsify.witness.training.strategies import Aimed, PreciseUnrolling, Strategy, Unrolling
-from ranum_falsify.witness.training.task import Datum, TrainingTask
+from ranum_falsify.witness.training.task import Datum, Judge, TrainingTask
 
 _CONTRASTS = (0.05, 1.0, 0.2, 0.01)
 """How far data reach from the point of their range that is nearest to 0, as shares of the range.
@@ -49,16 +47,7 @@ _NAME = "training in full"
 
 
 class Endurance:
-    """Trains in full on one batch, step after step, and searches an inference input on which the trained model fails.
-
-    Args:
-        task: What trains.
-        recipe: How.
-        initial: The weights before training.
-        judge: Decides what counts.
-        generator: Source of randomness.
-        deadline: When to stop.
-    """
+    """Trains in full on one batch, and searches an inference input on which the trained model fails."""
 
     def __init__(
         self,
@@ -114,21 +103,11 @@ class Endurance:
         x = datum.harden(box.at(share[None])[0])
         if datum.is_one_hot or datum.is_draw or not x.is_floating_point():
             return x
-        return box.project(torch.lerp(_least(box), x, contrast))
+        return box.project(torch.lerp(box.project(torch.zeros_like(box.lower)), x, contrast))
 
-    def _train(self, batch: Sequence[Tensor]) -> tuple[int, list[Tensor]]:
-        """Return the number of steps, and the last finite weights."""
-        reached: list[tuple[int, list[Tensor]]] = [(0, self._initial)]
+    def _train(self, batch: Sequence[Tensor]) -> tuple[int, Sequence[Tensor]]:
         ends = self._deadline.share(_TRAINED_SHARE)
-
-        def watch(number: int, weights: Sequence[Tensor]) -> bool:
-            if not all(bool(w.isfinite().all()) for w in weights):
-                return True
-            reached[:] = [(number, list(weights))]
-            return ends.has_passed
-
-        train(self._task, self._recipe, self._initial, [batch], watch=watch)
-        return reached[0]
+        return train_finitely(self._task, self._recipe, self._initial, [batch], lambda weights: ends.has_passed)
 
     def _train_together(self, batches: Sequence[Sequence[Tensor]]) -> list[tuple[int, list[Tensor]]]:
         """Return what :meth:`_train` does for each batch, all trained as one."""
@@ -208,8 +187,3 @@ def _arrange(share: Tensor, pattern: _Pattern, *, is_label: bool) -> Tensor:
     elif pattern == "opposed":
         first = (share[:1] < 0.5).to(share.dtype)
     return first * turns + (1 - first) * (1 - turns)
-
-
-def _least(box: Box) -> Tensor:
-    """Return the point of a box that is nearest to 0."""
-    return box.project(torch.zeros_like(box.lower))

@@ -1,4 +1,4 @@
-"""Search for training data after which all weights that an operand is made of are exactly 0."""
+"""Searches for training data after which operands are exact numbers: 0 to the last bit, or such as kernels fail at."""
 
 from __future__ import annotations
 
@@ -6,12 +6,18 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from ranum_falsify.network.tensors import to_numpy
+from ranum_falsify.verify.replay.confirmer import feeds_of
+from ranum_falsify.verify.search.aiming import Aiming
 from ranum_falsify.verify.search.bisection import Bisection, Observation
+from ranum_falsify.verify.search.kernels import find_paths
+from ranum_falsify.verify.search.scan import NEAR
 from ranum_falsify.verify.search.starts import Box
-from ranum_falsify.witness.training.search import DataSearch
+from ranum_falsify.witness.training.search import DataSearch, Found
 
 _SOLVED = 3
 """Elements for which a round computes a Jacobian."""
@@ -112,11 +118,7 @@ class HitSearch(DataSearch):
                 solved += self._hit(values, moved, aim)
 
     def _hit(self, values: list[Tensor], moved: int, aim: _Aim) -> bool:
-        """Take weights to 0 by all data, then scale one tensor of them so that rounding keeps none from it.
-
-        Returns:
-            Whether the ranges of the data seemed to allow it.
-        """
+        """Take weights to 0 by all data, then scale one tensor of them so that rounding keeps none from it."""
         jacobian = self._match_data(values, aim)
         slopes = self._differentiate_weights(values, aim, most=_ROWS) if jacobian is None else jacobian
         if not self._is_within(values, slopes * _share_of(slopes), aim):
@@ -363,3 +365,54 @@ class ZeroSearch(DataSearch):
             else:
                 found.append(torch.where(slope > 0, box.upper, torch.where(slope < 0, box.lower, x)))
         return found
+
+
+_AIMED_FROM = 8
+"""Points between which a round looks for the numbers, besides the nearest one."""
+
+
+class AimSearch(DataSearch):
+    """Aims from the point of the least margin, among vertices and points that are drawn, if rounding matters there."""
+
+    _nearest: tuple[float, Sequence[Tensor]] = math.inf, ()
+
+    def run(self) -> Found | None:
+        """See :meth:`DataSearch.run`; where no operand is a function of one number, nothing is tried."""
+        paths = (path for target in self.task.targets for path in find_paths(self.task.graph, target))
+        return super().run() if any(True for _ in paths) else None
+
+    def explore(self, target: int, count: int, steps: int, *, first: bool) -> None:
+        """Aim data and inference input together at one of the task's targets."""
+        points = self.harden(self.draw(_AIMED_FROM, first=True))
+        self.visit(points)
+        if self._nearest[0] >= NEAR:
+            return
+        confirmer = self.judge.confirmer
+
+        def feed(points: Sequence[Tensor], position: int) -> dict[str, np.ndarray]:
+            self.stop_in_time()
+            batches, point = self.split([x[position] for x in self.harden(points)])
+            _, weights = self._train_until_failure(batches, point)
+            arrays = ([to_numpy(x.detach()) for x in some] for some in (weights, point))
+            return feeds_of(self.task.problem, self.task.call, self.task.environment(*arrays), confirmer)
+
+        def replay(points: Sequence[Tensor], position: int) -> bool:
+            self._replay(self.harden(points), position)
+            return False
+
+        Aiming(
+            confirmer=confirmer,
+            graph=self.task.graph,
+            boxes=self.boxes,
+            generator=self.generator,
+            feeds=feed,
+            replay=replay,
+            is_over=lambda: False,
+        ).run(self.task.targets[target], [torch.cat(pair) for pair in zip(self._nearest[1], points, strict=True)])
+
+    def replay_best(self, margins: Tensor, points: Sequence[Tensor]) -> None:
+        """See :meth:`DataSearch.replay_best`; remember the nearest point, too."""
+        least, position = margins.detach().min(0)
+        if float(least) < self._nearest[0]:
+            self._nearest = float(least), [x[int(position)][None].detach() for x in points]
+        super().replay_best(margins, points)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Self
 
 import numpy as np
 import torch
@@ -14,10 +12,9 @@ from torch import Tensor
 
 from ranum_falsify.network.tensors import to_torch
 from ranum_falsify.process.deadline import Deadline
-from ranum_falsify.witness.training.aiming import AimSearch
+from ranum_falsify.witness.oracle import Holder
 from ranum_falsify.witness.training.endurance import Endurance
-from ranum_falsify.witness.training.hitting import HitSearch, ZeroSearch
-from ranum_falsify.witness.training.judging import Judge
+from ranum_falsify.witness.training.hitting import AimSearch, HitSearch, ZeroSearch
 from ranum_falsify.witness.training.running import Recipe
 from ranum_falsify.witness.training.search import DataSearch, Found
 from ranum_falsify.witness.training.strategies import (
@@ -32,7 +29,7 @@ from ranum_falsify.witness.training.strategies import (
     Strategy,
     Unrolling,
 )
-from ranum_falsify.witness.training.task import TrainingTask
+from ranum_falsify.witness.training.task import Judge, TrainingTask
 from ranum_falsify.witness.unit_test import UnitTest
 
 _UNTRAINED = ((Unrolling, 2), (LogarithmicUnrolling, 4), (PreciseUnrolling, 2), (Aimed, 1))
@@ -53,21 +50,18 @@ _TEST_SHARE = 0.2
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingAttempt:
-    """One search for training data.
-
-    Attributes:
-        seed: Its seed.
-        found: What it found, if anything.
-        seconds: How long it took.
-    """
+    """One search for training data."""
 
     seed: int
     found: Found | None
     seconds: float
 
 
-class TrainingMaker:
+class TrainingMaker(Holder):
     """Searches for training data; a context manager that holds the child processes for replay.
+
+    Attributes:
+        judge: Decides what counts.
 
     Args:
         task: What trains.
@@ -94,21 +88,7 @@ class TrainingMaker:
         self._descends = descends
         self._clock = clock
         self._make_test = make_test
-        self._judge = Judge(task)
-
-    @property
-    def judge(self) -> Judge:
-        """Decides what counts."""
-        return self._judge
-
-    def __enter__(self) -> Self:
-        self._judge.__enter__()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._judge.__exit__(kind, error, traceback)
+        self.judge = self._held = Judge(task)
 
     def run(self, seed: int, initial: Sequence[np.ndarray], point: Sequence[np.ndarray | None] = ()) -> TrainingAttempt:
         """Search for training data.
@@ -160,7 +140,7 @@ class TrainingMaker:
                 self._task,
                 self._recipe,
                 initial,
-                self._judge,
+                self.judge,
                 generator,
                 deadline=ends.share(_FULL_SHARE),
             ).run()
@@ -243,7 +223,7 @@ class TrainingMaker:
             recipe,
             initial,
             strategy,
-            self._judge,
+            self.judge,
             generator,
             point=point,
             deadline=deadline,

@@ -14,10 +14,9 @@ from ranum_falsify.process.deadline import Deadline
 from ranum_falsify.verify.replay.gradients import DENORMAL
 from ranum_falsify.verify.search.descent import Descent, StepSizes
 from ranum_falsify.verify.search.starts import Box, sample_starts
-from ranum_falsify.witness.training.judging import Judge, Verdict
-from ranum_falsify.witness.training.running import Recipe, train
+from ranum_falsify.witness.training.running import Recipe, train, train_finitely
 from ranum_falsify.witness.training.strategies import Strategy
-from ranum_falsify.witness.training.task import Datum, TrainingTask
+from ranum_falsify.witness.training.task import Datum, Judge, TrainingTask, Verdict
 from ranum_falsify.witness.unit_test import Trigger
 
 _ROUNDS = ((1, 8), (8, 20), (8, 60))
@@ -345,16 +344,12 @@ class DataSearch:
         self, batches: Sequence[Sequence[Tensor]], point: Sequence[Tensor]
     ) -> tuple[int, Sequence[Tensor]]:
         """Return the weights at which the inference input fails first, else the last finite ones, and their step."""
-        reached: list[tuple[int, Sequence[Tensor]]] = [(0, self.initial)]
 
-        def watch(number: int, weights: Sequence[Tensor]) -> bool:
-            if not all(bool(w.isfinite().all()) for w in weights):
-                return True
-            reached[:] = [(number, weights)]
+        def is_over(weights: Sequence[Tensor]) -> bool:
             with torch.no_grad():
                 fails = bool((self.task.margins(weights, point) <= 0).any())
             return fails or self._is_late()
 
-        if batches:
-            train(self.task, self._recipe, self.initial, batches, watch=watch)
-        return reached[0]
+        if not batches:
+            return 0, self.initial
+        return train_finitely(self.task, self._recipe, self.initial, batches, is_over)

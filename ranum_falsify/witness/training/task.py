@@ -1,8 +1,8 @@
-"""Training tasks: a network with weights as inputs, its loss, its data, and the operator that is to fail."""
+"""Training tasks: a network with weights as inputs, its loss, its data, the operator that is to fail, and its judge."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -13,7 +13,7 @@ from dnnv.nn import Operation
 from dnnv.nn.operations import Input, OutputSelect
 from torch import Tensor
 
-from ranum_falsify.errors import PropertyError
+from ranum_falsify.errors import PropertyError, ReplayCrashError, ReplayTimeoutError
 from ranum_falsify.lazy import cached_property
 from ranum_falsify.network import Graph
 from ranum_falsify.network.naming import tensor_name
@@ -21,10 +21,13 @@ from ranum_falsify.network.order import topological_order
 from ranum_falsify.network.tensors import to_torch
 from ranum_falsify.properties.formula.terms import NetworkCall, Trainable
 from ranum_falsify.properties.problem.problem import InputVariable, Problem
-from ranum_falsify.properties.problem.targets import Target
+from ranum_falsify.properties.problem.targets import Target, targets_of
+from ranum_falsify.verify.replay.confirmer import Confirmer
 from ranum_falsify.verify.search.converter import Probe, TorchModel, convert
 from ranum_falsify.verify.search.starts import Box
 from ranum_falsify.verify.search.target_state import margin_and_crossing_of, probe_of
+from ranum_falsify.witness.oracle import Holder, Oracle
+from ranum_falsify.witness.unit_test import Trigger
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -279,3 +282,61 @@ def _unbound(problem: Problem, names: set[str]) -> Problem:
 def _widen(variable: InputVariable) -> InputVariable:
     most = np.full(variable.shape, np.finfo(variable.dtype).max, dtype=variable.dtype)
     return replace(variable, lower=-most, upper=most)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """How a trained model fails."""
+
+    targets: tuple[Target, ...]
+    trigger: Trigger
+
+
+class Judge(Holder):
+    """Decides whether a trained model fails; a context manager that holds ONNX Runtime's process."""
+
+    def __init__(self, task: TrainingTask) -> None:
+        self._task = task
+        self._oracle = self._held = Oracle(task.problem)
+
+    @property
+    def confirmer(self) -> Confirmer:
+        """Runs the network, and parts of it."""
+        return self._oracle.confirmer
+
+    def judge(self, weights: Sequence[np.ndarray], point: Sequence[np.ndarray]) -> Verdict | None:
+        """Return how an operator fails, None if none does, or if a weight is not finite.
+
+        Args:
+            weights: The trained weights, in the task's order.
+            point: The inference input, in the order of the task's data.
+        """
+        return self._judge(self._task.by_operator, weights, point)
+
+    def find_shown(self, verdict: Verdict) -> tuple[str, ...]:
+        """Return the outputs that show a failure to users; see `Oracle.find_shown`."""
+        goal = self._task.problem.goals[verdict.targets[0].goal]
+        return self._oracle.find_shown(goal.call, verdict.trigger)
+
+    def name_failing(self, weights: Sequence[np.ndarray], point: Sequence[np.ndarray]) -> str:
+        """Return the first operator of the network that fails, an empty text if none does."""
+        goal = self._task.targets[0].goal
+        all_targets = targets_of(goal, self._task.problem.goals[goal])
+        groups = (tuple(targets) for _, targets in groupby(all_targets, key=lambda target: target.op))
+        verdict = self._judge(groups, weights, point)
+        return "" if verdict is None else str(verdict.targets[0].op.name)
+
+    def _judge(
+        self, groups: Iterable[tuple[Target, ...]], weights: Sequence[np.ndarray], point: Sequence[np.ndarray]
+    ) -> Verdict | None:
+        if not all(np.isfinite(w).all() for w in weights):
+            return None
+        for targets in groups:
+            try:
+                trigger = self._oracle.judge(targets, self._task.environment(weights, point))
+            except (ReplayCrashError, ReplayTimeoutError):
+                continue
+            # What ONNX Runtime hides, no file that runs it can show.
+            if trigger is not None and trigger.oracle != "reference":
+                return Verdict(targets=targets, trigger=trigger)
+        return None

@@ -1,7 +1,8 @@
-"""Files of a search for training data: arrays, a model, and a pytest file that trains by itself."""
+"""Files of a search for training data: arrays, a model, a pytest file that trains by itself, and a drawing."""
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,11 +22,9 @@ from ranum_falsify.network.tensors import to_numpy, to_torch
 from ranum_falsify.saving import Content
 from ranum_falsify.verify.search.starts import Box
 from ranum_falsify.witness.exposed import Watched, expose_operators, watch_operator
-from ranum_falsify.witness.training.judging import Judge
-from ranum_falsify.witness.training.optimisers import describe_training, write_rule
-from ranum_falsify.witness.training.running import Recipe, train
+from ranum_falsify.witness.training.running import Recipe, describe_training, train, write_rule
 from ranum_falsify.witness.training.search import Found
-from ranum_falsify.witness.training.task import TrainingTask
+from ranum_falsify.witness.training.task import Judge, TrainingTask
 from ranum_falsify.witness.unit_test import write_arrays
 
 
@@ -43,13 +42,7 @@ class LossProgram:
 
 
 def trace_loss(task: TrainingTask, weights: Sequence[np.ndarray], data: Sequence[np.ndarray]) -> LossProgram:
-    """Return the loss as PyTorch's operators compute it on tensors of these shapes.
-
-    Args:
-        task: What trains.
-        weights: Values of the weights.
-        data: A batch.
-    """
+    """Return the loss as PyTorch's operators compute it on tensors of these shapes."""
     count = len(weights)
 
     def loss(*inputs: Tensor) -> Tensor:
@@ -173,11 +166,7 @@ class Rehearsed:
         return dict(zip(("model.onnx", "model.tensors"), parts, strict=True))
 
     def pytest_file(self, property_name: str) -> str:
-        """Return the source text of a pytest file that trains and asserts the failure.
-
-        Args:
-            property_name: Name of the property that it is about.
-        """
+        """Return the source text of a pytest file that trains and asserts the failure."""
         title = escape(property_name).replace("\\", r"\\").replace('"', r"\"")
         template = Template(_TEMPLATE.read_text(encoding="utf-8"))
         text = template.substitute(
@@ -192,12 +181,7 @@ class Rehearsed:
         return "\n".join(map(escape, text.split("\n")))
 
     def list_files(self, property_name: str, label: str) -> dict[str, Content]:
-        """Return the content of each file, by its name.
-
-        Args:
-            property_name: Name of the property that it is about.
-            label: What the pytest file is named after.
-        """
+        """Return the content of each file, by its name."""
         arrays = {"training.npz": self.training_arrays(), "trained.npz": self.trained_arrays()}
         stored: dict[str, Content] = {file: partial(_store, x) for file, x in arrays.items()}
         name = re.sub(r"[^A-Za-z0-9_]", "_", label)
@@ -233,15 +217,7 @@ class Rehearsed:
 
 
 def rehearse(task: TrainingTask, recipe: Recipe, found: Found, judge: Judge, seed: int) -> Rehearsed | None:
-    """Train with the code of the generated file; return None if the trained model does not fail then.
-
-    Args:
-        task: What trains.
-        recipe: How.
-        found: The training data.
-        judge: Decides what counts.
-        seed: Seed of the search.
-    """
+    """Train with the code of the generated file; return None if the trained model does not fail then."""
     if not found.batches:
         narrowed, shown = task.narrow_to(found.verdict.targets), judge.find_shown(found.verdict)
         return Rehearsed(task=narrowed, recipe=recipe, found=found, program=None, seed=seed, shown=shown)
@@ -265,3 +241,73 @@ def rehearse(task: TrainingTask, recipe: Recipe, found: Found, judge: Judge, see
 
 def _store(arrays: Mapping[str, np.ndarray], stream: BinaryIO) -> None:
     write_arrays(stream, arrays)
+
+
+_WIDTH, _HEIGHT, _GAP = 640, 200, 50
+
+
+def draw_training(rehearsed: Rehearsed) -> str:
+    """Return an SVG drawing of the loss on the batch of each step, and of the margin of the operator's condition.
+
+    The margin is that at the recorded inference input, 0 or less where the operator fails; it is drawn on a
+    logarithmic scale, on which numbers at which it fails lie at the bottom.
+    """
+    losses, margins = _measure(rehearsed)
+    node = _quote(rehearsed.task.op.name)
+    lines = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{2 * (_HEIGHT + _GAP)}" '
+        'font-family="sans-serif" font-size="12">',
+        '<rect width="100%" height="100%" fill="white"/>',
+        *_panel("loss", losses, 0),
+        *_panel(f"margin of {node} (log10; it fails at the bottom)", [_log(m) for m in margins], _HEIGHT + _GAP),
+        "</svg>",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _measure(rehearsed: Rehearsed) -> tuple[list[float], list[float]]:
+    """Return the loss before each step, and the margin before and after each."""
+    task, found, recipe = rehearsed.task, rehearsed.found, rehearsed.recipe
+    weights = [to_torch(w) for w in found.initial]
+    batches = [[to_torch(x) for x in batch] for batch in found.batches]
+    point = [to_torch(x) for x in found.point]
+    losses, margins = list[float](), list[float]()
+
+    def watch(number: int, weights: Sequence[torch.Tensor]) -> None:
+        with torch.no_grad():
+            margins.append(float(task.margins(weights, point).amin()))
+            if batches:
+                losses.append(float(task.loss(weights, batches[number % len(batches)])))
+
+    watch(0, weights)
+    if batches:
+        train(task, replace(recipe, steps=found.steps), weights, batches, watch=watch)
+    return losses, margins
+
+
+def _log(value: float) -> float:
+    return -45.0 if not value > 1e-45 else math.log10(value)
+
+
+def _panel(title: str, values: Sequence[float], top: float) -> Iterator[str]:
+    finite = [value for value in values if math.isfinite(value)]
+    yield f'<text x="10" y="{top + 16}">{title}</text>'
+    if not finite:
+        return
+    low, high = min(finite), max(finite)
+    height = high - low or 1.0
+    width = max(1, len(values) - 1)
+    points = [
+        (60 + index / width * (_WIDTH - 80), top + 25 + (high - value) / height * (_HEIGHT - 25))
+        for index, value in enumerate(values)
+        if math.isfinite(value)
+    ]
+    text = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
+    yield f'<polyline points="{text}" fill="none" stroke="#1f77b4" stroke-width="1.5"/>'
+    yield from (f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2" fill="#1f77b4"/>' for x, y in points if len(points) <= 100)
+    yield f'<text x="5" y="{top + 35}">{high:.4g}</text><text x="5" y="{top + _HEIGHT}">{low:.4g}</text>'
+    yield f'<text x="{_WIDTH / 2}" y="{top + _HEIGHT + 20}">step (0 to {len(values) - 1})</text>'
+
+
+def _quote(name: str) -> str:
+    return escape(name).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from ranum_falsify.model_builder import Tensor
-from ranum_falsify.zoo.blocks import LEAST_NORMAL, mean, total
+from ranum_falsify.zoo.blocks import LEAST_NORMAL, mean, one_defect, total
 from ranum_falsify.zoo.builder import ArchitectureBuilder
-from ranum_falsify.zoo.model import Defect, ZooModel
 
 _LEAST_DIVISOR = 1e-30
 """Least magnitude of the repaired normalisation's divisor: far less than any sum of logarithms that is not 0."""
@@ -51,50 +50,31 @@ def scatter_normalisation(g: ArchitectureBuilder, *, safe: bool) -> None:
 
 
 MODELS = (
-    ZooModel(
-        id="4",
-        program="Pytorch_Geometric_Fork",
+    one_defect(
+        "4",
+        "Pytorch_Geometric_Fork",
+        variational_graph_loss,
         framework="torch",
-        build=variational_graph_loss,
-        defects=(
-            Defect(
-                id="4",
-                node="log",
-                operator="Log",
-                mechanism="the logarithm reads the encoder's unbounded output, which may be 0 or negative",
-            ),
-        ),
+        mechanism="the logarithm reads the encoder's unbounded output, which may be 0 or negative",
         repair="the variance is raised to the least normal number before the logarithm",
     ),
-    ZooModel(
-        id="5",
-        program="MatchZoo",
+    one_defect(
+        "5",
+        "MatchZoo",
+        rank_loss,
         framework="torch",
-        build=rank_loss,
-        defects=(
-            Defect(
-                id="5",
-                node="sqrt",
-                operator="Sqrt",
-                mechanism="a softmax entry that underflows to 0 gives the square root an infinite derivative",
-                gradient=True,
-            ),
-        ),
+        node="sqrt",
+        operator="Sqrt",
+        mechanism="a softmax entry that underflows to 0 gives the square root an infinite derivative",
+        gradient=True,
         repair="the softmax is raised to the least normal number before the square root",
     ),
-    ZooModel(
-        id="13",
-        program="Pytorch_Geometric",
+    one_defect(
+        "13",
+        "Pytorch_Geometric",
+        scatter_normalisation,
         framework="torch",
-        build=scatter_normalisation,
-        defects=(
-            Defect(
-                id="13",
-                node="log",
-                operator="Log",
-                mechanism="the logarithm reads raw edge attributes, which may be 0",
-            ),
-        ),
+        mechanism="the logarithm reads raw edge attributes, which may be 0",
         repair="attributes are raised to the least normal number, and a divisor that is 0 to 1e-30",
     ),
 )

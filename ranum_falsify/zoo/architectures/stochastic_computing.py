@@ -14,9 +14,8 @@ from typing import Literal
 import numpy as np
 
 from ranum_falsify.model_builder import Tensor
-from ranum_falsify.zoo.blocks import cross_entropy, total
-from ranum_falsify.zoo.builder import ArchitectureBuilder
-from ranum_falsify.zoo.initial import Initial, normal, uniform, zeros
+from ranum_falsify.zoo.blocks import cross_entropy, one_defect, total
+from ranum_falsify.zoo.builder import ArchitectureBuilder, Initial, normal, uniform, zeros
 from ranum_falsify.zoo.model import Defect, ZooModel
 
 _INPUTS, _HIDDEN, _CLASSES = 784, 128, 10
@@ -131,20 +130,24 @@ _GAIN = "the trained gain is a divisor, and nothing keeps it from reaching {}"
 _REPAIR = "divisors nearer to 0 than 1e-6 are replaced by it"
 
 MODELS = (
-    ZooModel(
-        id="28a",
-        program=_PROGRAM,
+    one_defect(
+        "28a",
+        _PROGRAM,
+        stochastic_computing,
         framework="tf",
-        build=stochastic_computing,
-        defects=(Defect(id="28a", node="div_columns", operator="Div", mechanism=_COLUMNS),),
+        node="div_columns",
+        operator="Div",
+        mechanism=_COLUMNS,
         repair=_REPAIR,
     ),
-    ZooModel(
-        id="28b",
-        program=_PROGRAM,
+    one_defect(
+        "28b",
+        _PROGRAM,
+        partial(stochastic_computing, first=zeros(), epsilon=1e-7),
         framework="tf",
-        build=partial(stochastic_computing, first=zeros(), epsilon=1e-7),
-        defects=(Defect(id="28b", node="div_gain", operator="Div", mechanism=_GAIN.format("-1e-7")),),
+        node="div_gain",
+        operator="Div",
+        mechanism=_GAIN.format("-1e-7"),
         repair=_REPAIR,
     ),
     ZooModel(

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from sklearn.datasets import load_digits  # type: ignore[import-untyped]
 
-from ranum_falsify.zoo.feeding import Pictures
+from ranum_falsify.zoo.natural import Pictures
 
 __all__ = ["load_pictures"]
 

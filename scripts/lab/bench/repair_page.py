@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from lab.bench.hazardous_page import section
-from ranum_falsify.zoo.facts.developers import DEVELOPER_FIXES
+from ranum_falsify.zoo.facts import DEVELOPER_FIXES
 
 __all__ = ["page"]
 

@@ -23,12 +23,10 @@ from ranum_falsify.properties.language.parse import parse_dnnp
 from ranum_falsify.properties.problem.problem import Problem
 from ranum_falsify.properties.problem.reduce import reduce
 from ranum_falsify.repair.measuring import OutputMeter, count_operations
-from ranum_falsify.repair.ranking import rank
-from ranum_falsify.repair.repair import Change, Repair
+from ranum_falsify.repair.repair import Change, Repair, rank
 from ranum_falsify.repair.repairing import Repairing
 from ranum_falsify.repair.subject import RepairSubject
-from ranum_falsify.zoo.developer import DeveloperGuard
-from ranum_falsify.zoo.model import Defect, ZooModel
+from ranum_falsify.zoo.model import Defect, DeveloperGuard, ZooModel
 
 __all__ = ["WAYS", "repairs"]
 

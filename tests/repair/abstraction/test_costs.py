@@ -14,7 +14,7 @@ from ranum_falsify.network import read
 from ranum_falsify.properties.language.parse import parse_dnnp
 from ranum_falsify.properties.problem.problem import Problem
 from ranum_falsify.properties.problem.reduce import reduce
-from ranum_falsify.repair.abstraction.costs import rate_elements
+from ranum_falsify.repair.abstraction.clipping import rate_elements
 
 TEXT = """from dnnv.properties import *
 from ranum_falsify.properties import *

@@ -12,7 +12,7 @@ from ranum_falsify.config import RUNTIMES
 from ranum_falsify.domain import Interval, IntervalAnalysis
 from ranum_falsify.network import Graph, read
 from ranum_falsify.operators.support.conditions import conditions_of
-from ranum_falsify.repair.abstraction.partial import PartialAnalysis
+from ranum_falsify.repair.abstraction.clipping import PartialAnalysis
 from ranum_falsify.verify.prove.checked import check
 from tests.network.building import parse
 

@@ -32,15 +32,15 @@ from dnnv.properties.expressions import (
     Symbol,
 )
 
-from ranum_falsify.properties.language.elements import AllOf, AnyOf, BoundKind, ElementBounds, Elements, NamedTensor
-from ranum_falsify.properties.language.vnnlib.declarations import Declarations
-from ranum_falsify.properties.language.vnnlib.syntax import (
+from ranum_falsify.properties.language.vnnlib.declarations import (
+    Declarations,
     Node,
     SyntaxProblem,
     is_number,
     number_of,
     read_nodes,
 )
+from ranum_falsify.properties.language.walk import AllOf, AnyOf, BoundKind, ElementBounds, Elements, NamedTensor
 
 _IGNORED = {"set-logic", "set-info", "set-option", "check-sat", "get-model", "exit"}
 _VERSIONS = ("1", "2")

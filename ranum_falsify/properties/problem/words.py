@@ -1,16 +1,107 @@
-"""Elements of tensors that a query names, as terms and comparisons."""
+"""What words and names of a property mean: all inputs of a network, freed weights, questions, elements of a query."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import torch
 
 from ranum_falsify.errors import PropertyError
+from ranum_falsify.network import Graph
+from ranum_falsify.network.tensors import to_torch
 from ranum_falsify.properties.formula.formula import Comparison, Formula, Kind, conjunction
-from ranum_falsify.properties.formula.terms import Const, Gather, Output, Term, Variable
-from ranum_falsify.properties.language.elements import ElementBounds, Elements, NamedTensor
+from ranum_falsify.properties.formula.terms import (
+    Const,
+    Gather,
+    NetworkCall,
+    Output,
+    Term,
+    Trainable,
+    ValidityGoal,
+    Variable,
+)
+from ranum_falsify.properties.language.vocabulary import (
+    FiniteOutputs,
+    LossName,
+    NoInvalidInput,
+    check_operators,
+    names_option,
+)
+from ranum_falsify.properties.language.walk import ElementBounds, Elements, NamedTensor, shorten
+
+
+class AllInputs(tuple[Variable, ...]):
+    """What x stands for in `N(x)` where N takes several inputs: all of them; `x[1]` is the second."""
+
+    def __getitem__(self, index: Any) -> Any:
+        picked = super().__getitem__(index)
+        return AllInputs(picked) if isinstance(index, slice) else picked
+
+
+def pair(first: Any, second: Any, source: Any) -> list[tuple[Any, Any]]:
+    """Pair all inputs with one bound for all of them, or with a bound for each."""
+    count = len(first) if isinstance(first, AllInputs) else len(second)
+    sides = []
+    for side in (first, second):
+        is_many = isinstance(side, tuple | list)
+        if is_many and len(side) != count:
+            raise PropertyError(f"property: {count} inputs, but {len(side)} bounds: {shorten(source)}")
+        sides.append(list(side) if is_many else [side] * count)
+    return list(zip(*sides, strict=True))
+
+
+def check_free(expression: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Graph, Trainable]:
+    """Return the network of `free(N, "W", loss=loss("cost"))`, and what is said about its training.
+
+    Raises:
+        PropertyError: It is written otherwise.
+    """
+    loss = kwargs.get("loss", LossName(()))
+    graph, *names = args or [None]
+    is_written = isinstance(graph, Graph) and names and all(isinstance(name, str) for name in names)
+    if not is_written or kwargs.keys() - {"loss"} or not isinstance(loss, LossName):
+        raise PropertyError(
+            f'property: {shorten(expression)}: write free(N, "W", "b"), with names of initializers, '
+            'and loss=loss("cost") if they are trained'
+        )
+    return graph, Trainable(weights=tuple(names), loss=loss.names, one_hot=loss.one_hot, parts=loss.parts)
+
+
+def validity_goal(call: NetworkCall, options: Mapping[str, Any], source: Any) -> ValidityGoal:
+    """Return what `no_invalid_input` asks of an application.
+
+    Raises:
+        PropertyError: The options are wrong.
+    """
+    if options.keys() - {"only", "nodes", "gradient"}:
+        raise PropertyError(f"property: {shorten(source)}: write {NoInvalidInput.usage}")
+    only, nodes = (names_option(name, options.get(name), source) for name in ("only", "nodes"))
+    check_operators(only)
+    return ValidityGoal(call=call, only=only, nodes=nodes, gradient=bool(options.get("gradient", False)))
+
+
+def finite_outputs(outputs: Sequence[Output], options: Mapping[str, Any], source: Any) -> Formula:
+    """Return the formula that all elements of the floating ones of some outputs are finite.
+
+    Raises:
+        PropertyError: There are options, which this has none of.
+    """
+    if options:
+        raise PropertyError(f"property: {shorten(source)}: write {FiniteOutputs.usage}")
+    floating = [output for output in outputs if output.size and _dtype(output).is_floating_point]
+    largest = {id(output): torch.finfo(_dtype(output)).max for output in floating}
+    return conjunction(
+        Comparison("<=", low, high, source=source)
+        for output in floating
+        for low, high in ((Const(-largest[id(output)]), output), (output, Const(largest[id(output)])))
+    )
+
+
+def _dtype(output: Output) -> torch.dtype:
+    return to_torch(np.empty(0, output.call.graph.output_details[output.index].dtype)).dtype
+
 
 _KINDS: dict[str, tuple[Kind, bool, bool]] = {
     "<=": ("<=", False, False),
