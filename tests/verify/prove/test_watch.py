@@ -288,10 +288,15 @@ def test_bounds_of_a_point_show_what_those_of_a_box_hide(monkeypatch: pytest.Mon
 
 
 def test_few_points_are_analysed_where_time_is_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    boxes = []
+    boxes: list[Any] = []
     prover = Prover(valid_in_box(network(EXP), [(0.0, 1.0)]), ProveConfig())
     apply = prover.apply
-    monkeypatch.setattr(prover, "apply", lambda case, box: boxes.append(box) or apply(case, box))
+
+    def note(case: Problem, box: Any) -> Any:
+        boxes.append(box)
+        return apply(case, box)
+
+    monkeypatch.setattr(prover, "apply", note)
     monkeypatch.setattr("ranum_falsify.verify.prove.watch._FLOOR", -1.0)
     assert prover.analyse().holds
     assert len(boxes) <= 4
