@@ -299,6 +299,8 @@ class GraphBuilder(Construction):
             try:
                 self._add_black_box(node, scope, why, body)
             except UnsupportedOperatorError as refusal:
+                if self.options.strict:
+                    raise
                 raise ShapesError(str(refusal)) from refusal
 
     def _build_body(self, node: onnx.NodeProto, scope: Scope, error: NotUnrolledError) -> tuple[str, Graph | None]:

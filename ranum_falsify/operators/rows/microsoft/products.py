@@ -189,10 +189,10 @@ def _turn_second(x: Tensor, op: Operation) -> Tensor:
 
 
 def _fused_matmul(op: Operation, a: Tensor, b: Tensor) -> Tensor:
-    # Of no terms, ONNX Runtime leaves the sums unwritten, of another shape; without elements, it may divide by zero.
-    if not a.numel() or not b.numel():
-        raise UnsupportedAttributeError("factors without elements are not supported")
-    product = torch.matmul(_turn_first(a, op, b.ndim), _turn_second(b, op))
+    a, b = _turn_first(a, op, b.ndim), _turn_second(b, op)
+    if not (a.numel() and b.numel()) and a.shape[:-2] != b.shape[:-2]:
+        raise UnsupportedAttributeError("factors without elements of several batches are not supported")
+    product = torch.matmul(a, b)
     return product if op.alpha == 1 else product * op.alpha
 
 
@@ -201,6 +201,9 @@ def _fused_matmul_bounds(site: Site, a: Interval, b: Interval) -> Interval:
     rank = len(b.shape)
     a, b = a.move(lambda t: _turn_first(t, site.op, rank)), b.move(lambda t: _turn_second(t, site.op))
     product, alpha = matrix_product(a, b), float(site.op.alpha)
+    # Of no terms, ONNX Runtime leaves the sums unwritten; without elements, it may divide by their number.
+    if not a.size or not b.size:
+        return replace(Interval.fill(-math.inf, math.inf, site.shape, site.dtype), nan=True, overflows=True)
     if alpha == 1:
         return product
     y = sum_scaled(product, alpha, None, 0.0)
