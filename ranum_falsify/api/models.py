@@ -148,12 +148,15 @@ def _runs(find_samples: FindSamples | None, graph: Graph) -> bool:
     assert graph.source is not None, "a whole model is read from one"
     if max(graph.source.ByteSize(), find_size(graph)) > _LARGE:
         return True
-    inputs = zip(graph.input_names, graph.input_details, strict=True)
-    points: list[Mapping[str, np.ndarray]] = [{name: np.zeros(x.shape, x.dtype) for name, x in inputs}]
-    with suppress(RanumFalsifyError):  # what is wrong with the question is said where it is asked
-        points += () if find_samples is None else find_samples(graph)
+
+    def make_points() -> Iterator[Mapping[str, np.ndarray]]:
+        inputs = zip(graph.input_names, graph.input_details, strict=True)
+        yield {name: np.zeros(details.shape, details.dtype) for name, details in inputs}
+        with suppress(RanumFalsifyError):  # what is wrong with the question is said where it is asked
+            yield from () if find_samples is None else find_samples(graph)
+
     with ModelRunner(graph) as runner:
-        for point in points:
+        for point in make_points():
             try:
                 refusal = runner.run([point]).refusal
             except RunError as error:
