@@ -252,7 +252,8 @@ class GraphBuilder(Construction):
                 run.outputs.append(None)
         if spec_of(op).is_conditioned(op):
             scope.conditioned += sources[:1]
-        self.is_too_small |= _is_refused(op, operands)
+        with explain_errors(node, operands):
+            self.is_too_small |= _is_refused(op, operands)
         run.keep(values)
 
     def _find_known_details(self, node: onnx.NodeProto, scope: Scope) -> list[TensorDetails] | None:

@@ -75,6 +75,13 @@ def test_what_is_mirrored_asks_for_more() -> None:
     assert rf.load_model(model).graph.assumed_dims == {"t": 8}
 
 
+def test_what_conditions_cannot_look_at_is_an_error_of_shapes() -> None:
+    body = "<float[3, 7] r = {" + ", ".join(["0"] * 21) + "}> { y = MaxRoiPool<pooled_shape = [2, 3]>(x, r) }"
+    model = unchecked(f"g (float[2, 2, 1, 7] x) => (float[n, 2, 2, 3] y) {body}")
+    with pytest.raises(rf.errors.ModelError, match="MaxRoiPool"):
+        rf.load_model(model)
+
+
 SCAN = """<int64[1] a = {0}, int64[1] b = {3}, int64[1] e = {2147483647}> {
     p = Slice(x, a, b) r = Slice(x, b, e)
     last, y = Scan<num_scan_inputs = 1, body = step (float[3] before, float now) => (float[3] after, float[k] found)
