@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar, cast
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -50,6 +51,9 @@ Outputs = tuple[Interval, ...] | None
 
 
 Answer = TypeVar("Answer")
+
+_constants: WeakKeyDictionary[Graph, dict[int, tuple[np.ndarray, Interval]]] = WeakKeyDictionary()
+"""The constants of graphs by their ids, which no other array takes while they are kept, for all analyses of these."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -351,7 +355,7 @@ class IntervalAnalysis(OperationVisitor):
             return field
         if isinstance(field, np.ndarray):
             if id(field) not in self._constants:
-                self._constants[id(field)] = constant(field)
+                self._constants[id(field)] = _constant_in(self.graph, field)
             return self._constants[id(field)]
         bounds = self.bounds_of(field)
         if static and bounds is not None and bounds.is_point:
@@ -390,6 +394,13 @@ class IntervalAnalysis(OperationVisitor):
 
     def _leave_open(self, name: str, inside: str) -> None:
         self.open_inside[name] = tuple(dict.fromkeys((*self.open_inside.get(name, ()), inside)))
+
+
+def _constant_in(graph: Graph, array: np.ndarray) -> Interval:
+    known = _constants.setdefault(graph, {})
+    if id(array) not in known:
+        known[id(array)] = array, constant(array)
+    return known[id(array)][1]
 
 
 def _include_infinities(y: Interval, array: np.ndarray) -> Interval:

@@ -298,8 +298,7 @@ class Interval:
         if low.numel() > _CHECKED:
             if any(math.isnan(end) for end in self.extremes):
                 raise ValueError("interval bounds are NaN")
-            stride = -(-low.numel() // _CHECKED)
-            low, high = low.reshape(-1)[::stride], high.reshape(-1)[::stride]
+            low, high = _take_sample(low), _take_sample(high)
         if not bool((make_ordered(low) <= make_ordered(high)).all()):
             raise ValueError("interval bounds cross or are NaN")
 
@@ -307,6 +306,14 @@ class Interval:
         """Name shape, dtype and the range of all elements."""
         low, high = self.extremes
         return f"Interval({self.shape}, {str(self.dtype).removeprefix('torch.')}, [{low:.7g}, {high:.7g}])"
+
+
+def _take_sample(bound: Tensor) -> Tensor:
+    """Return a view of at most about :data:`_CHECKED` elements: flattening would copy what a convolution permutes."""
+    for dim in sorted(range(bound.ndim), key=bound.size, reverse=True):
+        step = -(-bound.numel() // _CHECKED)
+        bound = bound[(slice(None),) * dim + (slice(None, None, step),)]
+    return bound
 
 
 def find_shared_gap(*parts: Interval) -> float:
