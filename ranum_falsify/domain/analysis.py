@@ -313,7 +313,13 @@ class IntervalAnalysis(OperationVisitor):
             return None
         if keeps:
             self._finite[id(site.op)] = settle(finite)
-        return outputs if excused else find_overflows(outputs, finite)
+        return outputs if excused else self.mark_overflows(site.op, outputs, finite)
+
+    def mark_overflows(
+        self, op: Operation, outputs: tuple[Interval, ...], finite: tuple[Interval, ...]
+    ) -> tuple[Interval, ...]:
+        """Return the results of a node whose operands may be infinite, marked where finite ones may overflow."""
+        return find_overflows(outputs, finite)
 
     def _find_finite(self, field: Operation | np.ndarray | None, x: Value) -> Value:
         """Return bounds of the finite values of an operand."""

@@ -69,6 +69,11 @@ def takes_no_nan(site: Site, field: object) -> bool:
     )
 
 
+def forgets_before_nan(op: Operation) -> bool:
+    """Tell whether an operator compares numbers one by one, and may go on from the one that comes after a NaN."""
+    return _is(op, "ScatterElements", "ScatterND") and op.reduction in ("min", "max")
+
+
 def _is_never(site: Site, condition: Operation | np.ndarray, truth: bool) -> bool:
     """Tell whether bounds say that a condition is nowhere true, or nowhere false."""
     known = site.find_known(condition)

@@ -4,7 +4,8 @@ An analysis of validity takes every operator before to be valid.  Here a tensor 
 on, and of what an operator writes that is not proved nothing is known, unless only infinite operands can make it
 invalid and its rule says what it makes of these (`Softmax` of masked scores).  An operator reads a tensor that may be
 NaN as one that may be anything, so that it does not matter whether a kernel returns NaN or some number: those that
-choose, compare or count do either.  `Where(IsNaN(x), 0, x)` takes NaN out, and so does `Where(x > 0, Log(x), 0)`.
+choose, compare or count do either, and some forget what they compared before it.  `Where(IsNaN(x), 0, x)` takes NaN
+out, and so does `Where(x > 0, Log(x), 0)`.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from ranum_falsify.domain.rules.support.building import is_infinity_aware
 from ranum_falsify.domain.site import Fact
 from ranum_falsify.network import spec_of
 from ranum_falsify.network.nesting import black_boxes_of, has_subgraphs
-from ranum_falsify.operators.relations.discarded import list_doubtful, takes_no_nan
+from ranum_falsify.operators.relations.discarded import forgets_before_nan, list_doubtful, takes_no_nan
 from ranum_falsify.operators.support.conditions import conditions_of, name_bounds
 from ranum_falsify.validity import Finite
 from ranum_falsify.verify.prove.analyses import Analyses
@@ -122,6 +123,12 @@ class Unconditional(IntervalAnalysis):
         known = [super(Unconditional, self).find_known(cause) for cause, _ in facts]
         return super().bounds_given(op, [f for f, x in zip(facts, known, strict=True) if x is not None and not x.nan])
 
+    def mark_overflows(
+        self, op: Operation, outputs: tuple[Interval, ...], finite: tuple[Interval, ...]
+    ) -> tuple[Interval, ...]:
+        """Return the results of a node whose operands may be infinite, in whose bounds each element's overflow is."""
+        return outputs if spec_of(op).elementwise else super().mark_overflows(op, outputs, finite)
+
     def _takes_no_nan(self, op: Operation, field: object, x: Value | None) -> bool:
         """Tell whether an operator hands on no NaN of an operand: there is none, or it is not chosen."""
         return not isinstance(x, Interval) or not x.nan or takes_no_nan(self._site(op), field)
@@ -133,6 +140,8 @@ class Unconditional(IntervalAnalysis):
         reads_nan = not all(self._takes_no_nan(op, field, x) for field, x in zip(read, known, strict=True))
         if any(x is not None and x.nan for x in known):
             outputs = tuple(y if y.is_floating else _without_test(y) for y in outputs)
+        if reads_nan and forgets_before_nan(op):
+            outputs = tuple(_anything(y) if y.is_floating else Interval.top(y.shape, y.dtype) for y in outputs)
         bounds = name_bounds(spec_of(op), Visited(op=op, operands=tuple(operands), outputs=outputs))
         failing = [c for c in conditions_of(op) if not c.holds(op, bounds)]
         if any(condition.refuses for condition in failing):
@@ -140,9 +149,10 @@ class Unconditional(IntervalAnalysis):
         if not failing:
             outputs = tuple(_anything(y) if y.overflows else y for y in outputs)
             return tuple(replace(y, nan=True) if reads_nan and y.is_floating else y for y in outputs)
-        is_told = is_infinity_aware(spec_of(op).interval) and all(
-            isinstance(c, Finite) or c.needs_infinity for c in failing
-        )
+        is_aware = is_infinity_aware(spec_of(op).interval)
+        if is_aware and not reads_nan and all(isinstance(c, Finite) for c in failing):  # it overflows, or may be NaN
+            return tuple(_anything(y) if y.overflows else y for y in outputs)
+        is_told = is_aware and all(isinstance(c, Finite) or c.needs_infinity for c in failing)
         return tuple(_mark(y, keeps=is_told) for y in outputs)
 
 

@@ -24,6 +24,8 @@ ATTENTION = (
     "float[4] z = {0, 0, 0, 0}, float[4] hidden = {-inf, -inf, -inf, -inf}, float[4, 2] w = {1, 2, 3, 4, 5, 6, 7, 8}"
 )
 MASKED = "b = Where(m, z, hidden) s = Add(x, b) p = Softmax(s)"
+LOWEST = "float[4] z = {{0, 0, 0, 0}}, float[4] low = {{{}, -3e38, -3e38, -3e38}}"
+SUMMED = "b = Where(m, z, low) c = Add(b, low) s = Add(x, c) y = Softmax(s)"
 ONE = "float[4] z = {0, 0, 0, 0}, float[4] one = {1, 1, 1, 1}"
 
 SHOWN = {
@@ -107,23 +109,35 @@ SHOWN = {
         "lo = Neg(one) c = Max(r, lo) t = Where(g, z, c) d = Sub(five, t) y = Div(one, d) }",
         False,
     ),
+    "two masks that come to infinity": (f"<{LOWEST.format(0)}> {{ {SUMMED} }}", True),
+    "two masks that come to infinity in whole rows": (f"<{LOWEST.format(-3e38)}> {{ {SUMMED} }}", False),
+    "a number that is forgotten before NaN": (
+        f"<{ONE}, float[1, 4] none = {{0, 0, 0, 0}}, float five = {{5}}, bool[1, 4] first = {{1, 0, 0, 0}}, "
+        "int64[1, 4] at = {0, 0, 0, 0}> { l = Log(x) u = Where(first, l, five) "
+        's = ScatterElements <axis = 1, reduction = "min"> (none, at, u) q = IsNaN(s) r = Where(q, none, s) '
+        "d = Sub(five, r) y = Div(one, d) }",
+        False,
+    ),
     "a limit that NaN passes": (f"<{ONE}> {{ p = Log(x) lo = Neg(one) c = Max(p, lo) y = Min(c, one) }}", False),
 }
 
-MAKERS = ("Log", "Sqrt", "Reciprocal", "Exp")
+MAKERS = ("Log", "Sqrt", "Reciprocal", "Exp", "Mul")
 FLOATS = (np.float32, np.float64)
 FEW = CASES[::30]
 
 
 def behind(case: OperatorCase, rng: np.random.Generator) -> tuple[onnx.ModelProto, Feeds, Feeds]:
-    """A case whose floating operands come from operators that may be invalid, and a box."""
+    """A case whose floating operands come from operators that may be invalid, or are large, and a box."""
     model, feeds = model_of(case, case.arrays(int(rng.integers(1000))))
     if not all(bool(np.isfinite(x.astype(np.float64)).all()) for x in feeds.values() if x.dtype.kind in "fV"):
         raise ValueError("a box has finite ends")
     graph, (node,) = model.graph, model.graph.node
     names = [name for name, x in feeds.items() if x.dtype in FLOATS]
     makers = {name: str(rng.choice(MAKERS)) for name in names if rng.random() < 0.7}
-    before = [onnx.helper.make_node(maker, [name], [f"{name}_made"]) for name, maker in makers.items()]
+    large = {name: feeds[name].dtype.type(np.finfo(feeds[name].dtype).max / 4) for name in makers}
+    graph.initializer.extend(onnx.numpy_helper.from_array(np.array(x), f"{name}_large") for name, x in large.items())
+    read_by = {name: [name, f"{name}_large"][: 2 if maker == "Mul" else 1] for name, maker in makers.items()}
+    before = [onnx.helper.make_node(maker, read_by[name], [f"{name}_made"]) for name, maker in makers.items()]
     node.input[:] = [f"{name}_made" if name in makers else name for name in node.input]
     written = copy.deepcopy(node)
     del graph.node[:]
@@ -132,7 +146,8 @@ def behind(case: OperatorCase, rng: np.random.Generator) -> tuple[onnx.ModelProt
     for name, maker in makers.items():
         x = feeds[name]
         edge = 100 if maker == "Exp" else 0
-        low[name] = np.where(rng.random(x.shape) < 0.3, edge - 1.0, edge / 200 + 0.5).astype(x.dtype)
+        usual = rng.choice((-2.0, 0.5)) if maker == "Mul" else edge / 200 + 0.5
+        low[name] = np.where(rng.random(x.shape) < 0.3, edge - 1.0, usual).astype(x.dtype)
         high[name] = np.where(rng.random(x.shape) < 0.3, low[name], low[name] + 1.5).astype(x.dtype)
     return model, low, high
 
