@@ -315,9 +315,7 @@ class IntervalAnalysis(OperationVisitor):
             self._finite[id(site.op)] = settle(finite)
         return outputs if excused else self.mark_overflows(site.op, outputs, finite)
 
-    def mark_overflows(
-        self, op: Operation, outputs: tuple[Interval, ...], finite: tuple[Interval, ...]
-    ) -> tuple[Interval, ...]:
+    def mark_overflows(self, op: Operation, outputs: Sequence[Interval], finite: Sequence[Interval]) -> Outputs:
         """Return the results of a node whose operands may be infinite, marked where finite ones may overflow."""
         return find_overflows(outputs, finite)
 

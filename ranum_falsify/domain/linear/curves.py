@@ -235,13 +235,7 @@ def power(exponent: float | None) -> Relaxation | None:
     if exponent == -1:
         return RECIPROCAL
     if exponent == 0.5:
-        return Curve(
-            torch.sqrt,
-            bend="concave",
-            slope=lambda x: 0.5 * x.rsqrt(),
-            points=lambda s: (0.25 / (s * s),),
-            above=0.0,
-        )
+        return SQRT
     whole = float(exponent).is_integer()
     if not whole or exponent < 2:
         return None

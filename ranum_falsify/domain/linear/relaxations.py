@@ -167,7 +167,8 @@ class SoftRectifier(Relaxation):
         wide, narrow = self._lower_by_dip(low, high, rectifier), self._about_chord(low, high)
         usual = self._lower_by_dip(low, high, self._rectifier.lines(low, high))
         closer = _mean_gap(narrow, low, high) < _mean_gap(usual, low, high)
-        return Lines(*(torch.where(closer, a, b) for a, b in zip(_parts(narrow), _parts(wide), strict=True)))
+        chosen = (torch.where(closer, getattr(narrow, name), getattr(wide, name)) for name in vars(wide))
+        return Lines(*chosen)
 
     def _lower_by_dip(self, low: Tensor, high: Tensor, y: Lines) -> Lines:
         nearest = torch.maximum(low, -high).clamp(min=0)
@@ -194,10 +195,6 @@ class SoftRectifier(Relaxation):
         concave = (low >= self._concave_from) | (high <= -self._concave_from)
         below, above = torch.where(concave, 0.0, stray) + rounding, torch.where(convex, 0.0, stray) + rounding
         return Lines(chord, offset - below, chord, offset + above)
-
-
-def _parts(y: Lines) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    return y.lower_slope, y.lower_offset, y.upper_slope, y.upper_offset
 
 
 def _mean_gap(y: Lines, low: Tensor, high: Tensor) -> Tensor:

@@ -20,6 +20,7 @@ import torch
 from dnnv.nn import Operation
 
 from ranum_falsify.domain import Interval, IntervalAnalysis, Visited
+from ranum_falsify.domain.analysis import Outputs
 from ranum_falsify.domain.infinities import Value
 from ranum_falsify.domain.rules.support.building import is_infinity_aware
 from ranum_falsify.domain.site import Fact
@@ -123,11 +124,9 @@ class Unconditional(IntervalAnalysis):
         known = [super(Unconditional, self).find_known(cause) for cause, _ in facts]
         return super().bounds_given(op, [f for f, x in zip(facts, known, strict=True) if x is not None and not x.nan])
 
-    def mark_overflows(
-        self, op: Operation, outputs: tuple[Interval, ...], finite: tuple[Interval, ...]
-    ) -> tuple[Interval, ...]:
+    def mark_overflows(self, op: Operation, outputs: Sequence[Interval], finite: Sequence[Interval]) -> Outputs:
         """Return the results of a node whose operands may be infinite, in whose bounds each element's overflow is."""
-        return outputs if spec_of(op).elementwise else super().mark_overflows(op, outputs, finite)
+        return tuple(outputs) if spec_of(op).elementwise else super().mark_overflows(op, outputs, finite)
 
     def _takes_no_nan(self, op: Operation, field: object, x: Value | None) -> bool:
         """Tell whether an operator hands on no NaN of an operand: there is none, or it is not chosen."""
