@@ -49,7 +49,6 @@ _CONE = 16
 Outputs = tuple[Interval, ...] | None
 """Bounds of each output of a node; None where a shape depends on the input."""
 
-
 Answer = TypeVar("Answer")
 
 _constants: WeakKeyDictionary[Graph, dict[int, tuple[np.ndarray, Interval]]] = WeakKeyDictionary()

@@ -103,6 +103,15 @@ WRONG = [
     form("AffineGrid", Spread((2, 2, 3), np.float16), np.array([0, 3, 3, 4]), opset=20),
     form("BatchNormalization", X, *[Spread((3,), low=1)] * 4, opset=15, outputs=3),
     form("BatchNormalization", Spread((2, 3, 0)), *[Spread((3,), low=1)] * 4, opset=15, outputs=3, training_mode=1),
+    # sums that overflow before they divide
+    form(
+        *("BatchNormalization", X, Spread((3,), low=1), np.zeros(3, np.float32), np.zeros(3, np.float32)),
+        np.array([1e32, 1e33, 1e34], np.float32),
+        epsilon=MOST,
+        opset=15,
+    ),
+    # sizes of 0 that a reshape takes for those of its operand
+    form("GroupNormalization", Spread((2, 0, 0, 2)), Spread((2,)), Spread((2,)), num_groups=2, opset=18),
     # reductions of nothing
     *(
         form(op_type, Spread((2, 3, 0)), axes=[-1, 0], opset=13)

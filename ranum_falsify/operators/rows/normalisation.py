@@ -399,6 +399,8 @@ def _group_variance(op: Operation, operands: Operands) -> Tensor:
 
 
 def _group_normalization(op: Operation, x: Tensor, scale: Tensor, bias: Tensor) -> Tensor:
+    if not x.numel():
+        raise ValueError("sizes of 0 are those of the groups, where kernels shape results again")
     mean, variance = _group_moments(op, x)
     normal = ((_cut_rows(op, x) - mean) / (variance + float(op.epsilon)).sqrt()).reshape(x.shape).to(x.dtype)
     if op.version >= 21:

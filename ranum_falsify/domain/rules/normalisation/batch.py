@@ -45,8 +45,9 @@ def batch_normalisation(
     roundoff = max(unit(values.dtype) for values in (x, *parameters))
     spread = [end + site.op.epsilon for end in spread]
     errors = [2 * unit(variance.dtype) * (abs(end) + tiny(variance.dtype)) for end in spread]
-    smallest = least_positive(torch.float64)
-    roots = [1 / np.sqrt(np.maximum(end, smallest)) for end in (spread[1] + errors[1], spread[0] - errors[0])]
+    widest = spread[1] + errors[1]
+    widest = np.where(widest < dtype_range(variance.dtype)[1], widest, np.inf)  # a sum that overflows divides, too
+    roots = [1 / np.sqrt(np.maximum(end, least_positive(torch.float64))) for end in (widest, spread[0] - errors[0])]
     factors = [end * root for end in gain for root in roots]
     factor = reduce(np.minimum, factors), reduce(np.maximum, factors)
     if not x.is_scalar and roundoff == unit(x.dtype):
