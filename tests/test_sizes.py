@@ -13,7 +13,7 @@ BUDGETS = {
     "api": 8740,
     "checker": 1460,
     "cli": 4760,
-    "domain": 15390,
+    "domain": 15400,
     "monitor": 1350,
     "network": 6640,
     "operators": 20000,

@@ -268,13 +268,14 @@ class IntervalAnalysis(OperationVisitor):
             return None if self._computes_static(operation) else tuple(_anything(y) for y in unknown(site))
         if rule is None:
             return unknown(site)
-        outputs = self._apply(rule, site, operands)
+        outputs = self.apply(rule, site, operands)
         # The graph after an operator whose shape depends on values was read for the shapes of one example.
         if outputs is None or any(d and tuple(d.shape) != y.shape for d, y in zip(site.details, outputs, strict=False)):
             return None
         return self._follow_infinities(rule, site, operands, touched, outputs) if touched else outputs
 
-    def _apply(self, rule: IntervalRule, site: Site, operands: Sequence[Value]) -> Outputs:
+    def apply(self, rule: IntervalRule, site: Site, operands: Sequence[Value]) -> Outputs:
+        """Return what a rule says of each output of a node; None where their shapes are not known."""
         try:
             outputs = apply_rule(rule, site, operands)
             for output in outputs or ():
@@ -307,7 +308,7 @@ class IntervalAnalysis(OperationVisitor):
         if excused and not keeps:
             return outputs
         fields = self._fields[id(site.op)]
-        finite = self._apply(rule, site, [self._find_finite(f, x) for (f, _), x in zip(fields, operands, strict=True)])
+        finite = self.apply(rule, site, [self._find_finite(f, x) for (f, _), x in zip(fields, operands, strict=True)])
         if finite is None:
             return None
         if keeps:

@@ -26,11 +26,18 @@ def readings_of(op: Operation) -> tuple[Operation, ...]:
     """Return a node as runtimes may read it: itself, and with 0 in place of denormal attributes if it has any."""
     if not has_denormals(op):
         return (op,)
-    flushed = copy.copy(op)
-    # What the node keeps of its attributes is made of them once more.
-    kept = {name for name in vars(op) if isinstance(getattr(type(op), name, None), cached_property)}
-    flushed.__dict__ = {name: _flush(value) for name, value in vars(op).items() if name not in kept}
+    flushed = copy_afresh(op)
+    flushed.__dict__.update({name: _flush(value) for name, value in vars(flushed).items()})
     return op, flushed
+
+
+def copy_afresh(op: Operation) -> Operation:
+    """Return a copy of a node without what it keeps of its fields, which is made of them once more."""
+    found, of = copy.copy(op), type(op)
+    found.__dict__ = {
+        name: x for name, x in vars(op).items() if not isinstance(getattr(of, name, None), cached_property)
+    }
+    return found
 
 
 def has_denormals(op: Operation) -> bool:
@@ -62,8 +69,9 @@ def apply_rule(rule: IntervalRule, site: Site, operands: Sequence[Value]) -> tup
         if result is None:
             return None
         found.append(result if isinstance(result, tuple) else (result,))
-    return tuple(reduce(_join, of_one) for of_one in zip(*found, strict=True))
+    return tuple(reduce(join, of_one) for of_one in zip(*found, strict=True))
 
 
-def _join(a: Interval, b: Interval) -> Interval:
+def join(a: Interval, b: Interval) -> Interval:
+    """Return bounds on the results of two readings of a node, with what either may come to."""
     return replace(a.hull(b), nan=a.nan or b.nan, overflows=a.overflows or b.overflows)

@@ -5,8 +5,7 @@ What the nodes read besides, constants and other tensors, are ranges: each eleme
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -15,6 +14,7 @@ import numpy as np
 from dnnv.nn import Operation
 from dnnv.nn.operations import Input
 
+from ranum_falsify.domain.attributes import copy_afresh
 from ranum_falsify.lazy import cached_property
 from ranum_falsify.network import Graph
 from ranum_falsify.network.order import operands_in
@@ -173,16 +173,18 @@ def _copy(source: Operation, nodes: list[Operation]) -> Cone:
         return ranges.setdefault(id(field), (Input(np.array([]), np.dtype(np.float32)), field))[0]
 
     for op in nodes:
-        twin, row = copy.copy(op), spec_of(op)
-        # What the node keeps of its operands is made of them once more.
-        kept = {name for name in vars(op) if isinstance(getattr(type(op), name, None), cached_property)}
-        twin.__dict__ = {name: value for name, value in vars(op).items() if name not in kept}
-        for name in set(row.operands) - row.static:
-            value = getattr(op, name)
-            setattr(twin, name, tuple(map(find, value)) if isinstance(value, list | tuple) else find(value))
-        copies[id(op)] = twin
+        copies[id(op)] = copy_reading(op, find)
     found = tuple(copies[id(op)] for op in nodes)
     return Cone(source, found, tuple(nodes), tuple(ranges.values()))
+
+
+def copy_reading(op: Operation, find: Callable[[Any], Any]) -> Operation:
+    """Return a copy of a node that reads what a function returns for each of its operands, but for static ones."""
+    twin, row = copy_afresh(op), spec_of(op)
+    for name in set(row.operands) - row.static:
+        value = getattr(op, name)
+        setattr(twin, name, tuple(map(find, value)) if isinstance(value, list | tuple) else find(value))
+    return twin
 
 
 def _varies(field: Any) -> bool:

@@ -18,13 +18,17 @@ from typing import cast
 import numpy as np
 import torch
 from dnnv.nn import Operation
+from dnnv.nn.operations import Input, OutputSelect
 
+from ranum_falsify.config import Runtime
 from ranum_falsify.domain import Interval, IntervalAnalysis, Visited
 from ranum_falsify.domain.analysis import Outputs
+from ranum_falsify.domain.attributes import join
+from ranum_falsify.domain.cells.cones import copy_reading
 from ranum_falsify.domain.infinities import Value
 from ranum_falsify.domain.rules.support.building import is_infinity_aware
-from ranum_falsify.domain.site import Fact
-from ranum_falsify.network import spec_of
+from ranum_falsify.domain.site import Fact, IntervalRule, Site
+from ranum_falsify.network import Graph, spec_of
 from ranum_falsify.network.nesting import black_boxes_of, has_subgraphs
 from ranum_falsify.operators.relations.discarded import forgets_before_nan, list_doubtful, takes_no_nan
 from ranum_falsify.operators.support.conditions import conditions_of, name_bounds
@@ -81,8 +85,10 @@ class _Outputs:
 
 def _bound_outputs(analysis: IntervalAnalysis, inputs: Sequence[Interval], tick: Callable[[], None]) -> _Outputs | None:
     """Bound the outputs; None where nothing is known of them."""
-    graph, analysed = analysis.graph, set[int]()
-    if has_subgraphs(graph) or black_boxes_of(graph) or reach_of_nan(graph).carriers or list_doubtful(analysis):
+    graph, analysed, stored = analysis.graph, set[int](), reach_of_nan(analysis.graph)
+    if stored.carriers or stored.readers:  # bounds leave it out
+        return None
+    if has_subgraphs(graph) or black_boxes_of(graph) or list_doubtful(analysis):
         return None
     unconditional = Unconditional(graph, runtimes=analysis.runtimes)
 
@@ -102,7 +108,44 @@ class RunRefusedError(Exception):
 
 
 class Unconditional(IntervalAnalysis):
-    """Bounds every tensor, NaN among its values, without the assumption that an operator is valid."""
+    """Bounds every tensor, NaN among its values, without the assumption that an operator is valid.
+
+    Rules know relations between nodes, such as log(exp(x)) = x, which rest on the nodes between being valid.  Where one
+    of these is not, bounds are those of the operands alone, together with what a rule adds for kernels that fuse nodes.
+    """
+
+    def __init__(self, graph: Graph, *, runtimes: Sequence[Runtime]) -> None:
+        """Prepare; see :class:`IntervalAnalysis`."""
+        self._doubtful: set[int] = set()
+        super().__init__(graph, runtimes=runtimes)
+
+    def apply(self, rule: IntervalRule, site: Site, operands: Sequence[Value]) -> Outputs:
+        """Return what a rule says of each output of a node; of doubtful operands, whatever makes them."""
+        found = super().apply(rule, site, operands)
+        if found is None or spec_of(site.op).op_type == "Where" or not self._reads_doubt(site.op):
+            return found
+        stands: dict[int, tuple[Operation, Operation]] = {}
+
+        def find(field: object) -> object:
+            if not isinstance(field, Operation):
+                return field
+            return stands.setdefault(id(field), (Input(np.array([]), np.dtype(np.float32)), field))[0]
+
+        op = copy_reading(site.op, find)
+        fields = {id(stand): field for stand, field in stands.values()}
+
+        def bounds_of(field: Operation | np.ndarray) -> Interval | None:
+            return self.find_known(fields.get(id(field), field))
+
+        alone = super().apply(rule, replace(site, op=op, bounds_of=bounds_of), operands)
+        return None if alone is None else tuple(map(join, found, alone))
+
+    def _reads_doubt(self, op: Operation) -> bool:
+        """Tell whether an operator reads what one that may be invalid makes, or what is made of that."""
+        return any(map(self._is_doubtful, spec_of(op).operands_of(op)))
+
+    def _is_doubtful(self, field: object) -> bool:
+        return id(field.operation if isinstance(field, OutputSelect) else field) in self._doubtful
 
     def operands(self, op: Operation) -> tuple[Value, ...]:
         """Return the operands of a node; anything in place of those that may be NaN."""
@@ -126,7 +169,10 @@ class Unconditional(IntervalAnalysis):
 
     def mark_overflows(self, op: Operation, outputs: Sequence[Interval], finite: Sequence[Interval]) -> Outputs:
         """Return the results of a node whose operands may be infinite, in whose bounds each element's overflow is."""
-        return tuple(outputs) if spec_of(op).elementwise else super().mark_overflows(op, outputs, finite)
+        marked = super().mark_overflows(op, outputs, finite)
+        if any(y.overflows for y in marked or ()):
+            self._doubtful.add(id(op))
+        return tuple(outputs) if spec_of(op).elementwise else marked
 
     def _takes_no_nan(self, op: Operation, field: object, x: Value | None) -> bool:
         """Tell whether an operator hands on no NaN of an operand: there is none, or it is not chosen."""
@@ -136,8 +182,10 @@ class Unconditional(IntervalAnalysis):
         """Return bounds of all results, valid or not."""
         read = [field for field in spec_of(op).operands_of(op) if field is not None]
         known = list(map(super().find_known, read))
-        reads_nan = not all(self._takes_no_nan(op, field, x) for field, x in zip(read, known, strict=True))
-        if any(x is not None and x.nan for x in known):
+        nan = [x is not None and x.nan for x in known]
+        hands_on = [not self._takes_no_nan(op, field, x) for field, x in zip(read, known, strict=True)]
+        reads_nan = any(hands_on)
+        if any(nan):
             outputs = tuple(y if y.is_floating else _without_test(y) for y in outputs)
         if reads_nan and forgets_before_nan(op):
             outputs = tuple(_anything(y) if y.is_floating else Interval.top(y.shape, y.dtype) for y in outputs)
@@ -145,6 +193,10 @@ class Unconditional(IntervalAnalysis):
         failing = [c for c in conditions_of(op) if not c.holds(op, bounds)]
         if any(condition.refuses for condition in failing):
             raise RunRefusedError
+        doubtful = [handed or not gone for handed, gone in zip(hands_on, nan, strict=True)]
+        doubts = any(doubt and self._is_doubtful(field) for doubt, field in zip(doubtful, read, strict=True))
+        if (failing or doubts) and any(y.dtype is not torch.bool for y in outputs):
+            self._doubtful.add(id(op))
         if not failing:
             outputs = tuple(_anything(y) if y.overflows else y for y in outputs)
             return tuple(replace(y, nan=True) if reads_nan and y.is_floating else y for y in outputs)

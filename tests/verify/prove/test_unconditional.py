@@ -118,6 +118,19 @@ SHOWN = {
         "d = Sub(five, r) y = Div(one, d) }",
         False,
     ),
+    "a difference to a mean that overflows": (
+        f"<{ONE}, float most = {{3e38}}> {{ a = Abs(x) l = Mul(a, most) c = ReduceMean <axes = [1]> (l) "
+        "d = Sub(l, c) q = IsNaN(d) y = Where(q, z, d) }",
+        False,
+    ),
+    "a logarithm of an exponential that overflows": (
+        f"<{ONE}, float most = {{100}}> {{ l = Mul(x, most) e = Exp(l) d = Log(e) q = IsNaN(d) y = Where(q, z, d) }}",
+        False,
+    ),
+    "NaN that the model stores": (
+        f"<{ONE}, float[4] n = {{nan, 1, 1, 1}}> {{ s = Add(x, n) c = Max(s, z) y = Min(c, one) }}",
+        False,
+    ),
     "a limit that NaN passes": (f"<{ONE}> {{ p = Log(x) lo = Neg(one) c = Max(p, lo) y = Min(c, one) }}", False),
 }
 
