@@ -36,6 +36,9 @@ from ranum_falsify.validity import Bounds, Condition, GreaterThan, InvalidRange,
 VARIANCE = "division by the root of a non-positive variance"
 """Why a variance has to be above 0."""
 
+MEAN_SQUARE = "division by the root of a non-positive mean square"
+"""Why a mean square has to be."""
+
 _POSITIVE = GreaterThan("value", 0.0, reason="")
 
 
@@ -165,8 +168,7 @@ def _row_variance(op: Operation, operands: Operands) -> Tensor:
     return _rows(op, x).var(-1, correction=0) + float(op.epsilon)
 
 
-def row_square(op: Operation, operands: Operands) -> Tensor:
-    """Return the mean square of the elements that are normalised together, plus epsilon."""
+def _row_square(op: Operation, operands: Operands) -> Tensor:
     return _rows(op, operands["x"]).square().mean(-1) + float(op.epsilon)
 
 
@@ -194,8 +196,7 @@ def _layer_normalization(op: Operation, x: Tensor, scale: Tensor, b: Tensor | No
     return (y, *(value.reshape(kept).to(rules.STATISTICS) for value in statistics))[: len(op.output_names)]
 
 
-def rms_normalization(op: Operation, x: Tensor, scale: Tensor) -> Tensor:
-    """Return the operand divided by its root mean square over the axes from `axis` on, and scaled."""
+def _rms_normalization(op: Operation, x: Tensor, scale: Tensor) -> Tensor:
     if scale.dtype != x.dtype:
         raise UnsupportedAttributeError("a scale of another type than the operand is not supported")
     wide = convert_to_stash(op, x)
@@ -207,8 +208,7 @@ def rms_normalization(op: Operation, x: Tensor, scale: Tensor) -> Tensor:
 _TEXT = "variance + epsilon > 0"
 
 
-def from_axis(op: Operation, rank: int) -> Sequence[int]:
-    """Return the dimensions from `axis` on."""
+def _from_axis(op: Operation, rank: int) -> Sequence[int]:
     return range(op.axis % rank, rank)
 
 
@@ -284,30 +284,23 @@ _BEFORE_17 = onnx.defs.OpSchema(
 @across(
     schema=_BEFORE_17,
     torch=_layer_normalization,
-    interval=rules.layer_normalisation(from_axis),
-    linear=standardised(from_axis, scale_elements),
+    interval=rules.layer_normalisation(_from_axis),
+    linear=standardised(_from_axis, scale_elements),
     batch=batching.along_axis,
     kernel=None,
-    valid=[above_zero(_TEXT, VARIANCE, _row_variance, rules.variance_stays_positive(from_axis, scaled=True))],
+    valid=[above_zero(_TEXT, VARIANCE, _row_variance, rules.variance_stays_positive(_from_axis, scaled=True))],
 )
 class LayerNormalization(Operation):
     """https://onnx.ai/onnx/operators/onnx__LayerNormalization.html."""
 
 
 @across(
-    torch=rms_normalization,
-    interval=rules.rms_normalisation(from_axis),
-    linear=standardised(from_axis, scale_elements, centred=False),
+    torch=_rms_normalization,
+    interval=rules.rms_normalisation(_from_axis),
+    linear=standardised(_from_axis, scale_elements, centred=False),
     batch="vmap",
     kernel=None,
-    valid=[
-        above_zero(
-            "mean(x^2) + epsilon > 0",
-            "division by the root of a non-positive mean square",
-            row_square,
-            rules.squares_stay_positive(from_axis),
-        )
-    ],
+    valid=[above_zero("mean(x^2) + epsilon > 0", MEAN_SQUARE, _row_square, rules.squares_stay_positive(_from_axis))],
 )
 class RMSNormalization(Operation):
     """https://onnx.ai/onnx/operators/onnx__RMSNormalization.html."""

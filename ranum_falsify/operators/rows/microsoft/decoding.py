@@ -13,7 +13,7 @@ from ranum_falsify.domain.linear.declarations import Affine
 from ranum_falsify.domain.rules.support.building import infinity_aware, moving
 from ranum_falsify.domain.site import Site
 from ranum_falsify.operators.support.families import across, rearranging
-from ranum_falsify.operators.support.microsoft_schemas import FLOATS, schema
+from ranum_falsify.operators.support.microsoft import FLOATS, schema
 from ranum_falsify.operators.support.unsigned import moves_unsigned
 from ranum_falsify.validity import Bounds, Condition, Operands
 

@@ -14,9 +14,8 @@ from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.rounding import round_outward
 from ranum_falsify.domain.rules.matrix.elimination import inverse
 from ranum_falsify.domain.site import Site
-from ranum_falsify.errors import UnsupportedAttributeError
 from ranum_falsify.operators.support.families import opaque, plain
-from ranum_falsify.operators.support.microsoft_schemas import DOMAIN, schema
+from ranum_falsify.operators.support.microsoft import refused, schema
 from ranum_falsify.validity import Bounds, Condition, NotZero, Operands
 
 _METRICS = ("euclidean", "sqeuclidean")
@@ -24,9 +23,7 @@ _METRICS = ("euclidean", "sqeuclidean")
 
 def _is_squared(op: Operation) -> bool:
     if op.metric not in _METRICS:
-        raise UnsupportedAttributeError(
-            f"{DOMAIN}::CDist: metric {op.metric!r} is not supported; {' and '.join(_METRICS)} are"
-        )
+        raise refused(op, f"metric {op.metric!r} is not supported; {' and '.join(_METRICS)} are")
     return bool(op.metric == "sqeuclidean")
 
 

@@ -26,25 +26,23 @@ from ranum_falsify.domain.rules.support.sections import sections
 from ranum_falsify.domain.site import Site
 from ranum_falsify.errors import UnsupportedAttributeError
 from ranum_falsify.operators.rows.normalisation import (
+    MEAN_SQUARE,
     VARIANCE,
+    RMSNormalization,
     above_zero,
-    from_axis,
-    rms_normalization,
-    row_square,
     scale_elements,
     standardised,
 )
 from ranum_falsify.operators.support.families import across
-from ranum_falsify.operators.support.microsoft_parts import add_inner_faults
-from ranum_falsify.operators.support.microsoft_schemas import DOMAIN, schema
+from ranum_falsify.operators.support.microsoft import DOMAIN, add_inner_faults, doing_as, schema
 from ranum_falsify.validity import Bounds, Operands
 
 _FLOATS = {"T": ("float", "double", "float16"), "U": ("float",)}
-_MEAN_SQUARE = "division by the root of a non-positive mean square"
 
 
-@across(
-    schema=schema(
+@doing_as(
+    RMSNormalization,
+    schema(
         "SimplifiedLayerNormalization",
         "X:T scale:T",
         "Y:T",
@@ -52,17 +50,8 @@ _MEAN_SQUARE = "division by the root of a non-positive mean square"
         defaults={"axis": -1, "epsilon": 1e-5, "stash_type": 1},
         domain="",
     ),
-    torch=rms_normalization,
-    interval=rules.rms_normalisation(from_axis),
-    linear=standardised(from_axis, scale_elements, centred=False),
-    batch="vmap",
-    kernel=None,
-    valid=[
-        above_zero("mean(x^2) + epsilon > 0", _MEAN_SQUARE, row_square, rules.squares_stay_positive(from_axis)),
-    ],
-    operands=("x", "scale"),
 )
-class SimplifiedLayerNormalization(Operation):
+class SimplifiedLayerNormalization(RMSNormalization):
     """`RMSNormalization` as ONNX Runtime calls it, in the domain of ONNX, which does not know the name."""
 
 
@@ -255,7 +244,7 @@ def _skip_simplified_bounds(
     linear=_of_sum(centred=False),
     batch="vmap",
     kernel=None,
-    valid=[above_zero("mean square + epsilon > 0", _MEAN_SQUARE, _mean_square, stays_defined)],
+    valid=[above_zero("mean square + epsilon > 0", MEAN_SQUARE, _mean_square, stays_defined)],
     operands=("x", "skip", "gamma", "bias"),
     renamed={"input": "x"},
 )

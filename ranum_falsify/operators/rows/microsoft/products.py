@@ -24,15 +24,16 @@ from ranum_falsify.operators.relations.norm_bounds import product_of_rows
 from ranum_falsify.operators.relations.patterns import refined
 from ranum_falsify.operators.relations.shares import weighted_means
 from ranum_falsify.operators.support.families import across
-from ranum_falsify.operators.support.microsoft_parts import (
+from ranum_falsify.operators.support.microsoft import (
+    FLOATS,
     activate,
     activation,
     add_inner_faults,
     bound_part,
     evaluate_part,
     part,
+    schema,
 )
-from ranum_falsify.operators.support.microsoft_schemas import FLOATS, schema
 
 
 def _activate(op: Operation, y: Tensor) -> Tensor:

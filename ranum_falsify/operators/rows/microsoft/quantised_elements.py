@@ -32,8 +32,7 @@ from ranum_falsify.errors import UnsupportedAttributeError
 from ranum_falsify.network.tensorise import Surroundings, lowering, refuse
 from ranum_falsify.operators.rows import quantisation
 from ranum_falsify.operators.support.families import exact, making
-from ranum_falsify.operators.support.microsoft_parts import doing_as
-from ranum_falsify.operators.support.microsoft_schemas import BYTES, DOMAIN, FLOATS, schema
+from ranum_falsify.operators.support.microsoft import BYTES, DOMAIN, FLOATS, doing_as, schema
 
 
 def dequantise(x: Tensor, scale: Tensor, zero: Tensor | None) -> Tensor:

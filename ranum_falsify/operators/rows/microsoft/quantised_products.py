@@ -26,7 +26,7 @@ from ranum_falsify.operators.rows.quantised_layers import (
     steps_above,
 )
 from ranum_falsify.operators.support.families import making, plain
-from ranum_falsify.operators.support.microsoft_schemas import BYTES, FLOATS, schema
+from ranum_falsify.operators.support.microsoft import BYTES, FLOATS, schema
 
 # values ---------------------------------------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ from ranum_falsify.domain.site import Site
 from ranum_falsify.operators.rows.quantised_layers import quantise_over_range
 from ranum_falsify.operators.rows.recurrent import WITHIN_TIME, Direction, lstm, lstm_step_of
 from ranum_falsify.operators.support.families import plain
-from ranum_falsify.operators.support.microsoft_schemas import BYTES, FLOATS, schema
+from ranum_falsify.operators.support.microsoft import BYTES, FLOATS, schema
 
 _STEP, _LEAST = 1.02 / 255, 2.0**-117
 """How far a number lies from what stands for it, as a share of the range: half a step for its own rounding, half for
