@@ -22,6 +22,7 @@ from ranum_falsify.domain.site import IntervalRule, Site
 from ranum_falsify.operators.relations.fused import error_inside
 from ranum_falsify.operators.relations.matching import (
     Field,
+    behind,
     fields_of,
     find_reduction,
     is_a,
@@ -39,13 +40,7 @@ _Function = Callable[[torch.dtype, tuple[Runtime, ...], int], RowFunction]
 
 @dataclass(frozen=True)
 class _Match:
-    """A function of rows of x.
-
-    Attributes:
-        x: The field x.
-        dims: The dimensions of a row.
-        function: The function, of a type, runtimes and the size of a row.
-    """
+    """A function of rows of x along some dimensions, for a type, runtimes and the size of a row."""
 
     x: Field
     dims: Sequence[int]
@@ -88,8 +83,7 @@ def _find(site: Site, field: Field, op_type: str) -> _Reduction | None:
 
 def _find_shares(a: Field, b: Field, reduce: _Reduce) -> _Match | None:
     """Return the softmax that exp(x - max(x)) divided by its sum is."""
-    exponential, total = is_a(a, "Exp"), reduce(b, "ReduceSum")
-    difference = None if exponential is None else is_a(fields_of(exponential)[0], "Sub")
+    difference, total = is_a(behind(a, "Exp"), "Sub"), reduce(b, "ReduceSum")
     if total is None or difference is None or not is_same(total[0], a):
         return None
     x, greatest = fields_of(difference)
@@ -110,9 +104,7 @@ _ROUNDINGS = 8
 def invariant_under_shift(rule: IntervalRule, dims: Callable[[Operation, int], Sequence[int]]) -> IntervalRule:
     """Return a rule that bounds f(x + c) by f(x), too, where c is the same for all elements of a section.
 
-    Args:
-        rule: Rule of f, which normalises sections and does not change if a number is added to all of a section.
-        dims: The dimensions of a section.
+    f normalises sections and does not change if a number is added to all of a section.
     """
 
     def shifted(site: Site, y: Interval) -> Interval:

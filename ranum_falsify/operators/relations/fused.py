@@ -141,17 +141,15 @@ def saturate(site: Site, y: Interval, w: Interval) -> Interval:
     if not w.size:  # results of no terms are not written in 8 bits
         return unknown(site)[0]
     scales = [
-        site.find_known(fields_of(op)[1]) for op in map(_find_dequantised, fields_of(site.op)[:2]) if op is not None
+        site.find_known(fields_of(op)[1])
+        for op in (is_a(field, "DequantizeLinear") for field in fields_of(site.op)[:2])
+        if op is not None
     ]
     steps = [math.inf if scale is None else max(map(abs, scale.extremes)) for scale in scales]
     if len(steps) == 1:
         steps.append(max(map(abs, w.extremes)) / _LEVELS)
     pairs_added = (_terms(site, site.op) + 1) // 2
     return replace(_move(y, pairs_added * _SATURATION * math.prod(steps)), nan=y.nan, overflows=y.overflows)
-
-
-def _find_dequantised(field: Field) -> Operation | None:
-    return is_a(field, "DequantizeLinear")
 
 
 def _move(x: Interval, error: float) -> Interval:

@@ -91,11 +91,7 @@ def look_through(site: Site, view: View) -> View:
 
 def is_same_view(a: View, b: View) -> bool:
     """Tell whether two views hold the same elements of one tensor, computed once."""
-    if a.field is not b.field or a.shape != b.shape:
-        return False
-    if a.places is None or b.places is None:
-        return a.places is b.places
-    return torch.equal(a.places, b.places)
+    return a.field is b.field and a.shape == b.shape and is_same_place(a, b)
 
 
 def _find_moving(field: Field) -> Operation | None:

@@ -30,8 +30,7 @@ from ranum_falsify.domain.rules.support.definitions import defines_softplus, sof
 from ranum_falsify.domain.rules.support.real_functions import MISH_TURN, find_computed_type, mish, sigmoid, softsign
 from ranum_falsify.errors import UnsupportedAttributeError
 from ranum_falsify.operators.support.families import exact, pointwise, total
-from ranum_falsify.operators.support.functions import constant_scalar, elementwise, parametrised
-from ranum_falsify.operators.support.unsigned import by_order
+from ranum_falsify.operators.support.functions import by_order, constant_scalar, elementwise, parametrised
 from ranum_falsify.validity import AtMost, Bounds, Condition, NotInfinite, Operands, log_of_largest
 
 # Each of these multiplies its operand by a factor that is 0 at -Inf.

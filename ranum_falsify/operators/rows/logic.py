@@ -27,8 +27,7 @@ from ranum_falsify.domain.rules.support.building import infinity_aware
 from ranum_falsify.domain.site import Site
 from ranum_falsify.operators.relations.path_conditions import guarded
 from ranum_falsify.operators.support.families import exact, total
-from ranum_falsify.operators.support.functions import elementwise, widened
-from ranum_falsify.operators.support.unsigned import by_order
+from ranum_falsify.operators.support.functions import by_order, elementwise, widened
 
 
 @exact(torch=elementwise(torch.logical_and), interval=logical(torch.logical_and))

@@ -22,7 +22,7 @@ from ranum_falsify.domain.site import Site
 from ranum_falsify.network.tensorise import Surroundings, lowering, refuse
 from ranum_falsify.operators.rows.creation import dtype_numbered
 from ranum_falsify.operators.support.conditions import ADDRESSES, count_bytes, not_negative, taking
-from ranum_falsify.operators.support.families import opaque, plain
+from ranum_falsify.operators.support.families import plain
 
 # windows --------------------------------------------------------------------------------------------------------
 
@@ -212,11 +212,9 @@ def _dft_bounds(site: Site, x: Interval, length: np.ndarray | None, axis: np.nda
     return replace(y.move(lambda bound: bound.movedim(-2, dim)), nan=y.nan)
 
 
-@opaque(
+@plain(
     torch=_dft,
     interval=_dft_bounds,
-    kernel=None,
-    valid=(),
     operands=("x", "dft_length", "axis"),
     static=("dft_length", "axis"),
     renamed={"input": "x"},
@@ -258,11 +256,9 @@ def _stft_bounds(
     return transform_bounds(lambda bound: _transform(bound, size, onesided=onesided), frames, size, dtype=x.dtype)
 
 
-@opaque(
+@plain(
     torch=_stft,
     interval=_stft_bounds,
-    kernel=None,
-    valid=(),
     operands=("x", "frame_step", "window", "frame_length"),
     static=("frame_step", "frame_length"),
     renamed={"signal": "x"},

@@ -26,8 +26,7 @@ from ranum_falsify.network.registry import ChosenSize
 from ranum_falsify.operators.support import batching
 from ranum_falsify.operators.support.conditions import ADDRESSES, Limits, WithinLimits, are_axes, count_bytes, taking
 from ranum_falsify.operators.support.families import making, rearranging
-from ranum_falsify.operators.support.functions import ints
-from ranum_falsify.operators.support.unsigned import moves_unsigned
+from ranum_falsify.operators.support.functions import ints, moves_unsigned
 
 _OPEN = (torch.iinfo(torch.int32).max, torch.iinfo(torch.int64).max)
 """Ends that mean the last position that the step leads to."""

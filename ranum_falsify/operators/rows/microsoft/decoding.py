@@ -13,8 +13,8 @@ from ranum_falsify.domain.linear.declarations import Affine
 from ranum_falsify.domain.rules.support.building import infinity_aware, moving
 from ranum_falsify.domain.site import Site
 from ranum_falsify.operators.support.families import across, rearranging
+from ranum_falsify.operators.support.functions import moves_unsigned
 from ranum_falsify.operators.support.microsoft import FLOATS, schema
-from ranum_falsify.operators.support.unsigned import moves_unsigned
 from ranum_falsify.validity import Bounds, Condition, Operands
 
 _INTEGERS = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
