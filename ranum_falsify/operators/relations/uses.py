@@ -69,12 +69,7 @@ class Uses:
 
 
 def find_uses(graph: Graph, source: Operation) -> Uses:
-    """Return what becomes of an input.
-
-    Args:
-        graph: The network.
-        source: One of its inputs.
-    """
+    """Return what becomes of an input of a network."""
     found, carriers, signs = Uses([], []), {id(source)}, set[int]()
     for op in graph.order:
         operands = {id(operand) for operand in operands_in(op)}

@@ -87,11 +87,7 @@ def _branch_bounds(site: Site, field: str, captured: Sequence[Interval], *, trut
 def report_open(site: Site, analysis: IntervalAnalysis, proved: Collection[int], path: str) -> None:
     """Note which nodes of a subgraph that was analysed are not proved, or those in subgraphs of theirs.
 
-    Args:
-        site: The node that has the subgraph.
-        analysis: The analysis of the subgraph.
-        proved: Its nodes that are proved, by `id`.
-        path: What comes before their names.
+    The proved ones are given by `id`; the path comes before the names of the others.
     """
     for op in analysis.graph.nodes:
         for name in () if id(op) in proved else analysis.open_inside.get(op.name, (op.name,)):

@@ -179,14 +179,13 @@ def _normalise(op: Operation, x: Tensor) -> Tensor:
 
 
 def _instance_normalization(op: Operation, x: Tensor, scale: Tensor, b: Tensor) -> Tensor:
-    return _normalise(op, x).to(x.dtype) * align_channels(scale, x.ndim) + align_channels(b, x.ndim)
+    return _scale_channels(op, _normalise(op, x).to(x.dtype), scale, b)
 
 
 def _layer_normalization(op: Operation, x: Tensor, scale: Tensor, b: Tensor | None) -> tuple[Tensor, ...]:
     if scale.dtype != x.dtype:
         raise UnsupportedAttributeError("a scale of another type than the operand is not supported")
-    y = _normalise(op, x).to(x.dtype) * scale
-    y = y if b is None else y + b
+    y = scale_elements(op, _normalise(op, x).to(x.dtype), scale, b)
     if len(op.output_names) == 1:
         return (y,)
     axis = op.axis if op.axis >= 0 else x.ndim + op.axis
@@ -234,10 +233,7 @@ def standardised(
 ) -> Rowwise:
     """Return how what is standardised over some dimensions, and scaled and shifted, depends on the operands.
 
-    Args:
-        dims: The dimensions.
-        scaled: Scales and shifts, as a row's function.
-        centred: Whether the mean is subtracted.
+    A row's function scales and shifts; the mean is subtracted where the rows are centred.
     """
 
     def rows(op: Operation, dtype: torch.dtype, runtimes: tuple[Runtime, ...], size: int) -> RowFunction | None:
@@ -371,8 +367,7 @@ _HALVES: dict[int | None, torch.dtype] = {10: torch.float16, 16: torch.bfloat16}
 def _cut_rows(op: Operation, x: Tensor) -> Tensor:
     """Return the operand with the elements that are normalised together along its last dimension.
 
-    Raises:
-        UnsupportedAttributeError: They are to be rounded to another half precision first.
+    Those that are to be rounded to another half precision first are refused.
     """
     stashed = _HALVES.get(getattr(op, "stash_type", None))
     if stashed not in (None, x.dtype):

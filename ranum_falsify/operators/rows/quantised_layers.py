@@ -152,14 +152,9 @@ def _saturate(sums: Interval, a: Interval, b: Interval, terms: int, zero: Interv
 def matrix_of_integers(
     a: Interval, b: Interval, a_zero: Interval | None, b_zero: Interval | None, *, bias: Interval | None = None
 ) -> Interval:
-    """Return bounds on the product of integer matrices minus their zero points, int32.
+    """Return bounds on the product of integer matrices minus their zero points, int32, perhaps with a bias.
 
-    Args:
-        a: First factor.
-        b: Second factor.
-        a_zero: Zero point of the first, one or one per row.
-        b_zero: Zero point of the second, one or one per column.
-        bias: What is added.
+    Zero points are one, or one per row of the first factor and per column of the second.
     """
     exact = matrix_product(_widen(a, a_zero, _rows), _widen(b, b_zero), bias)
     return _saturate(exact, a, b, a.shape[-1]) if a.shape[-1] else _leave_unwritten(exact)
@@ -183,12 +178,8 @@ def rescale(
 ) -> Interval:
     """Return bounds of sums in int32 that are scaled, and rounded to the integers of a grid.
 
-    Args:
-        sums: The sums.
-        bias: Integers that are added before scaling.
-        scales: Factors, in the order in which kernels multiply them.
-        grid: The grid to which results are rounded.
-        place: Reshapes scales and biases of which there is one per channel.
+    The bias, integers, is added before scaling; scales come in the order in which kernels multiply them.  Scales and
+    biases of which there is one per channel are placed first.
     """
     low, high = sums.doubles()
     if bias is not None:

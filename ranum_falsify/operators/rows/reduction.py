@@ -56,12 +56,7 @@ Reduction = Callable[[Tensor, list[int], bool], Tensor]
 
 
 def _reduced(reduction: Reduction, *, of_one: Callable[[Tensor], Tensor] | None = None) -> TorchFunction:
-    """Return the row function of a reduction.
-
-    Args:
-        reduction: Reduces at least one dimension.
-        of_one: What the operator computes of a single element; nothing if not given.
-    """
+    """Return the row function of a reduction; of a single element it computes nothing if `of_one` is not given."""
 
     def evaluate(op: Operation, x: Tensor, axes: np.ndarray | None) -> Tensor:
         check_axes(x, ints(axes) or ())

@@ -93,13 +93,9 @@ def _upsample(op: Operation, x: Tensor, scales: np.ndarray) -> Tensor:
 
 
 def resample(x: Tensor, axes: dict[int, ResizedAxis], how: Sampling, extrapolation: float) -> Tensor:
-    """Return a tensor with some axes resized.
+    """Return a tensor with some axes, by number, resized; half precision and integers are interpolated in float32.
 
-    Args:
-        x: Any shape and element type; half precision and integers are interpolated in float32.
-        axes: The axes to resize, by number.
-        how: How each is sampled.
-        extrapolation: Value outside the input, where the transformation leaves it.
+    Where the transformation leaves the input, it takes the value for extrapolation.
     """
     if how.transform != "tf_crop_and_resize" and all(axis.before == axis.after for axis in axes.values()):
         # ONNX Runtime copies an input that keeps its shape, whatever the scales say.

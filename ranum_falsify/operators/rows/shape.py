@@ -184,15 +184,7 @@ def _row(
     by: str | None = None,
     **more: Any,
 ) -> Callable[[type[Operation]], type[Operation]]:
-    """Declare a row of an operator that only moves elements.
-
-    Args:
-        function: See :func:`operator`.
-        interval: See :func:`operator`.
-        batch: See :func:`operator`.
-        by: Name of the second operand, which says where to move them.
-        more: Further arguments of :func:`operator`.
-    """
+    """Declare a row of an operator that only moves elements, perhaps as a second operand says, which `by` names."""
     if by is not None:
         more = {"operands": ("x", by), "static": (by,), **more}
     return rearranging(torch=function, interval=interval, linear=Affine(), batch=batch, **more)

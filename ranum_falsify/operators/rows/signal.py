@@ -62,23 +62,22 @@ def _window_bounds(site: Site, x: np.ndarray | Interval) -> Interval | None:
     return Interval(low.trunc().to(site.dtype), high.trunc().to(site.dtype), tuple(y.shape))
 
 
-def _windowing() -> Callable[[type[Operation]], type[Operation]]:
-    return plain(
-        torch=_window, interval=infinity_aware(shape_aware(_window_bounds)), valid=[not_negative("x")], static=("x",)
-    )
+_windowing = plain(
+    torch=_window, interval=infinity_aware(shape_aware(_window_bounds)), valid=[not_negative("x")], static=("x",)
+)
 
 
-@_windowing()
+@_windowing
 class HannWindow(Operation):
     """https://onnx.ai/onnx/operators/onnx__HannWindow.html."""
 
 
-@_windowing()
+@_windowing
 class HammingWindow(Operation):
     """https://onnx.ai/onnx/operators/onnx__HammingWindow.html."""
 
 
-@_windowing()
+@_windowing
 class BlackmanWindow(Operation):
     """https://onnx.ai/onnx/operators/onnx__BlackmanWindow.html."""
 

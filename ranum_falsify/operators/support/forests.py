@@ -61,13 +61,8 @@ class _Nodes:
 def forest_of_nodes(op: Operation, prefix: str, scores: int) -> Forest:
     """Return the trees of a node whose leaves are nodes like others.
 
-    Args:
-        op: The node.
-        prefix: How the names of the attributes of leaves begin: `class` or `target`.
-        scores: Number of scores.
-
-    Raises:
-        UnsupportedAttributeError: The attributes contradict each other, or a test is not known.
+    The names of the attributes of leaves begin with a prefix, `class` or `target`.  A node whose attributes contradict
+    each other, or with an unknown test, is refused.
     """
     trees, numbers = (np.asarray(column or (), np.int64) for column in (op.nodes_treeids, op.nodes_nodeids))
     places, count = _NodeIndex(trees, numbers), len(trees)
@@ -109,11 +104,7 @@ class _NodeIndex:
     """Where nodes stand in a table, by the numbers of their trees and their own."""
 
     def __init__(self, trees: np.ndarray, numbers: np.ndarray) -> None:
-        """Index a table of nodes.
-
-        Raises:
-            UnsupportedAttributeError: Two nodes are one.
-        """
+        """Index a table of nodes, no two of which may be one."""
         _check(len(trees) == len(numbers), "its lists of nodes differ in length")
         self._trees, self._numbers = np.unique(trees), np.unique(numbers)
         keys = self._key(trees, numbers)
@@ -122,11 +113,7 @@ class _NodeIndex:
         _check(not (np.diff(self._keys) == 0).any(), "two nodes of a tree have one number")
 
     def find(self, trees: np.ndarray, numbers: np.ndarray, what: str) -> np.ndarray:
-        """Return the places of some nodes.
-
-        Raises:
-            UnsupportedAttributeError: One does not exist; the error begins with `what`.
-        """
+        """Return the places of some nodes; an error, if one does not exist, begins with `what`."""
         _check(len(trees) == len(numbers), "its lists of nodes differ in length")
         if not len(trees):
             return np.zeros(0, np.int64)
@@ -147,11 +134,7 @@ class _NodeIndex:
 
 
 def forest_of_leaves(op: Operation) -> Forest:
-    """Return the trees of a node that lists its leaves apart from its branches.
-
-    Raises:
-        UnsupportedAttributeError: The attributes contradict each other.
-    """
+    """Return the trees of a node that lists its leaves apart from its branches, if it does not contradict itself."""
     splits, modes = np.ravel(op.nodes_splits), np.ravel(op.nodes_modes)
     columns = [
         op.nodes_featureids,

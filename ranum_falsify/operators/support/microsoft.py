@@ -54,14 +54,9 @@ def schema(
 ) -> onnx.defs.OpSchema:
     """Return the schema of an operator, of the first opset of its domain.
 
-    Args:
-        name: Name of the operator.
-        inputs: `name:type` for each, separated by spaces; `?` marks an optional one, `*` one that takes the rest.
-        output: The same for the outputs.
-        types: Element types that each type of inputs and output stands for.
-        defaults: Default values of attributes.
-        kinds: Kinds of attributes without a default value; `?` marks optional ones.
-        domain: Domain of the operator.
+    Inputs and outputs are `name:type` for each, separated by spaces; `?` marks an optional one, `*` one that takes the
+    rest.  `types` says which element types each type stands for, `kinds` of which kind attributes without a default
+    value are; `?` marks optional ones.
     """
     return _OpSchema(
         name,
@@ -106,15 +101,10 @@ _SAID = frozenset(signature(operator).parameters) - {"domain", "schema"}
 def doing_as(
     other: type[Operation], own: onnx.defs.OpSchema, **changes: Any
 ) -> Callable[[type[Operation]], type[Operation]]:
-    """Return the decorator of a class whose row is that of another one under the name of its own schema.
+    """Return the decorator of a class whose row is that of another, but for changes, under the name of its own schema.
 
     Operands have the places of the other's.  The class, which is derived from the other's, holds the values of
     attributes that its schema lacks.
-
-    Args:
-        other: The class of the other row.
-        own: The operator's schema.
-        changes: What its row says otherwise.
     """
     spec = spec_of(object.__new__(other))
     said = {name: getattr(spec, name) for name in _SAID}
@@ -147,13 +137,7 @@ def evaluate_part(node: Operation, *operands: Tensor | None) -> Tensor:
 
 
 def bound_part(site: Site, node: Operation, *operands: Interval | None) -> Interval:
-    """Return the bounds of a part by its own row; NaN is possible where the row has conditions on infinities.
-
-    Args:
-        site: The fused node.
-        node: Its part.
-        operands: Bounds of what the part reads.
-    """
+    """Return the bounds of a part by its own row; NaN is possible where the row has conditions on infinities."""
     spec = spec_of(node)
     infinite = any(x is not None and x.may_be_infinite for x in operands)
     if infinite and not is_infinity_aware(spec.interval):
@@ -167,10 +151,7 @@ def bound_part(site: Site, node: Operation, *operands: Interval | None) -> Inter
 def add_inner_faults(y: Interval, inner: Interval, *operands: Interval | None) -> Interval:
     """Return bounds of a result that also tell of faults inside its node: an overflow that the rest may hide.
 
-    Args:
-        y: Bounds of the result.
-        inner: Bounds of what it is computed from.
-        operands: What the node reads.
+    The result is computed from what is inside, and that from the node's operands.
     """
     given = any(x is not None and x.may_be_infinite for x in operands)
     overflows = y.overflows or inner.overflows or (inner.may_be_infinite and not given)
@@ -196,11 +177,7 @@ _PARAMETERS: Mapping[str, tuple[str, ...]] = {
 
 
 def activation(op: Operation) -> tuple[Operation, tuple[np.ndarray, ...]] | None:
-    """Return the function that a node applies last, and its operands besides the first; None if there is none.
-
-    Raises:
-        UnsupportedAttributeError: ONNX Runtime does not fuse this function.
-    """
+    """Return the function that a node applies last, and its operands besides the first; None if there is none."""
     name = op.activation
     if not name:
         return None
@@ -221,13 +198,7 @@ def activation(op: Operation) -> tuple[Operation, tuple[np.ndarray, ...]] | None
 
 
 def activate(site: Site, inner: Interval, *operands: Interval | None) -> Interval:
-    """Return bounds of a node's activation, applied to a result.
-
-    Args:
-        site: The node.
-        inner: Bounds of the result.
-        operands: What the node reads.
-    """
+    """Return bounds of a node's activation, applied to a result of its operands."""
     found = activation(site.op)
     if found is None:
         return inner

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import reduce
 from itertools import pairwise
 from typing import Any
 
@@ -145,12 +146,7 @@ def masks_bounds(
         # With more keys than queries, ONNX Runtime shows the last query those that come later, too.
         hidden = 0.0 if queries + past < keys else value
         found.append(Bias.between(torch.where(seen, 0.0, -math.inf), torch.where(seen, 0.0, hidden)))
-    if not found:
-        return None
-    bias = found[0]
-    for other in found[1:]:
-        bias = bias.add(other)
-    return bias
+    return reduce(Bias.add, found) if found else None
 
 
 @infinity_aware

@@ -59,11 +59,7 @@ class SimplifiedLayerNormalization(RMSNormalization):
 
 
 def add_up(x: Tensor, skip: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Return the sum of two or three operands.
-
-    Raises:
-        UnsupportedAttributeError: It is not of the shape of the first one, which is that of what kernels write.
-    """
+    """Return the sum of two or three operands, of the shape of the first one, which is that of what kernels write."""
     total = x + skip if bias is None else x + skip + bias
     if total.shape != x.shape:
         raise UnsupportedAttributeError(
@@ -129,8 +125,7 @@ def normalise_sum(
 ) -> Tensor:
     """Return the normalised sum of two or three operands, scaled and shifted."""
     total = add_up(x, skip, bias)
-    normal: Tensor = functional.layer_norm(total, total.shape[-1:], eps=op.epsilon) * gamma
-    return normal if beta is None else normal + beta
+    return scale_elements(op, functional.layer_norm(total, total.shape[-1:], eps=op.epsilon), gamma, beta)
 
 
 def _widen_sum(operands: Operands) -> Tensor:
