@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -15,6 +15,7 @@ from torch import Tensor
 
 from ranum_falsify.domain.error_bounds import unit
 from ranum_falsify.domain.interval import Interval
+from ranum_falsify.domain.linear.declarations import Affine
 from ranum_falsify.domain.rounding import round_outward
 from ranum_falsify.domain.rules.arithmetic.pairs import add
 from ranum_falsify.domain.rules.arithmetic.variadic import sum_of_operands
@@ -115,6 +116,11 @@ _SATURATION = 2 * 255 * 128 - (2**15 - 1)
 def is_beside_quantised(op: Operation) -> bool:
     """Tell whether ONNX Runtime may compute a layer in 8 bits, constants too, because its operand was quantised."""
     return is_a(fields_of(op)[0], "DequantizeLinear") is not None
+
+
+def unless_quantised(form: Affine) -> Callable[[Operation], Affine | None]:
+    """Return the linear form of a layer; None where ONNX Runtime may compute it in 8 bits."""
+    return lambda op: None if is_beside_quantised(op) else form
 
 
 def requantise(site: Site, w: Interval, b: Interval | None) -> tuple[Interval, Interval | None]:

@@ -36,7 +36,7 @@ from ranum_falsify.operators.relations.matching import (
     square_of,
     undo_widening,
 )
-from ranum_falsify.operators.relations.quotients import find_lower_limit, root_of
+from ranum_falsify.operators.relations.quotients import find_lower_limit, find_root_of_squares
 from ranum_falsify.operators.support.functions import ints
 
 _DEEPEST = 6
@@ -236,16 +236,12 @@ def _find_norm(site: Site, x: Field, divisor: Field) -> tuple[Reduced, float] | 
     norm = find_reduction(site, field, "ReduceL2")
     if norm is not None:
         return (norm, least) if is_same(norm.operand, x) and least > 0 else None
-    root = root_of(field)
+    root = find_root_of_squares(site, field, x)
     if root is None:
         return None
-    inner, epsilon, added = root
-    norm = find_reduction(site, inner, "ReduceSum", "ReduceMean", "ReduceSumSquare")
-    if norm is None:
-        return None
-    squared = norm.operand if is_a(norm.op, "ReduceSumSquare") else square_of(norm.operand)
+    norm, epsilon, added = root
     least = max(least, added, math.sqrt(epsilon))
-    return (norm, least) if is_same(squared, source(x)) and least > 0 else None
+    return (norm, least) if least > 0 else None
 
 
 # shares ---------------------------------------------------------------------------------------------------------

@@ -148,7 +148,7 @@ def _find_inverse(field: Field) -> Field:
 def standard_score(site: Site, a: Interval, b: Interval) -> Interval | None:
     """Bound (x - mean(x)) / sqrt(variance + epsilon), or with epsilon added to the root."""
     difference = is_a(site.op.a, "Sub")
-    root = root_of(site.op.b) if difference is not None and are_floats(a) else None
+    root = _root_of(site.op.b) if difference is not None and are_floats(a) else None
     if difference is None or root is None:
         return None
     inner, epsilon, added = root
@@ -216,16 +216,10 @@ def over_norm(site: Site, a: Interval, b: Interval) -> Interval | None:
         return _over_own_norm(site, a, norm.count)
     norm = find_reduction(site, field, "ReduceL2")
     if norm is None:
-        root = root_of(field)
+        root = find_root_of_squares(site, field, site.op.a)
         if root is None:
             return None
-        inner, epsilon, added = root
-        norm = find_reduction(site, inner, "ReduceSum", "ReduceMean", "ReduceSumSquare")
-        squared_field = (
-            None if norm is None else norm.operand if is_a(norm.op, "ReduceSumSquare") else square_of(norm.operand)
-        )
-        if norm is None or not is_same(squared_field, site.op.a):
-            return None
+        norm, epsilon, added = root
         if epsilon > 0:
             rows = sections(a, norm.dims)
             share = 1 / rows.size if is_a(norm.op, "ReduceMean") else 1.0
@@ -295,7 +289,7 @@ def find_lower_limit(field: Field) -> tuple[float, Field]:
     return 0.0, op
 
 
-def root_of(field: Field) -> tuple[Field, float, float] | None:
+def _root_of(field: Field) -> tuple[Field, float, float] | None:
     """Return x, e and f where a field is sqrt(x + e) + f."""
     added = 0.0
     if is_a(field, "Add"):
@@ -308,6 +302,16 @@ def root_of(field: Field) -> tuple[Field, float, float] | None:
         return None
     epsilon, x = find_lower_limit(inner) if is_a(inner, "Add") else (0.0, source(inner))
     return x, epsilon, added
+
+
+def find_root_of_squares(site: Site, field: Field, x: Field) -> tuple[Reduced, float, float] | None:
+    """Return the sum or mean s of the squares of x, e and f where a field is sqrt(s + e) + f."""
+    root = _root_of(field)
+    norm = None if root is None else find_reduction(site, root[0], "ReduceSum", "ReduceMean", "ReduceSumSquare")
+    if root is None or norm is None:
+        return None
+    squared = norm.operand if is_a(norm.op, "ReduceSumSquare") else square_of(norm.operand)
+    return (norm, *root[1:]) if is_same(squared, x) else None
 
 
 def _score(rows: Sections, z: Standardised, like: Interval) -> Interval | None:

@@ -213,11 +213,6 @@ def _mod(op: Operation, a: Tensor, b: Tensor) -> Tensor:
     return widened(lambda x, y: function(x, _make_safe(x, y)))(a, b)
 
 
-def _finite_dividend(op: Operation, operands: Operands) -> Tensor:
-    a = operands["a"]
-    return torch.where(a.isinf(), -1.0, 1.0)
-
-
 @pointwise(
     torch=_mod,
     interval=remainder_of_words,
@@ -226,7 +221,12 @@ def _finite_dividend(op: Operation, operands: Operands) -> Tensor:
     valid=[
         NotZero("b", reason="remainder of a division by zero"),
         replace(_FITS, only_onnxruntime=True),
-        Condition("a is finite", "remainder of an infinite number", _finite_dividend, needs_infinity=True),
+        Condition(
+            "a is finite",
+            "remainder of an infinite number",
+            lambda op, operands: torch.where(operands["a"].isinf(), -1.0, 1.0),
+            needs_infinity=True,
+        ),
     ],
     overflow=False,
     divides=True,

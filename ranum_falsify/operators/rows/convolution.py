@@ -22,7 +22,7 @@ from ranum_falsify.domain.rules.shape import reshape
 from ranum_falsify.domain.rules.support.building import infinity_aware, unknown
 from ranum_falsify.domain.site import Site
 from ranum_falsify.errors import UnsupportedAttributeError
-from ranum_falsify.operators.relations.fused import is_beside_quantised, requantise, saturate
+from ranum_falsify.operators.relations.fused import requantise, saturate, unless_quantised
 from ranum_falsify.operators.support import batching
 from ranum_falsify.operators.support.families import across, summing
 from ranum_falsify.operators.support.functions import ints
@@ -234,14 +234,10 @@ def _conv_transpose_bounds(site: Site, x: Interval, w: Interval, b: Interval | N
     return bilinear(product, x, w, terms=max(terms, 1), shape=site.shape, bias=b, rounding=places)
 
 
-def _linear(op: Operation) -> Affine | None:
-    return None if is_beside_quantised(op) else _AFFINE
+_LINEAR = unless_quantised(Affine(factors=("x", "w"), terms=contraction))
 
-
-_AFFINE = Affine(factors=("x", "w"), terms=contraction)
-
-summing(torch=convolve, interval=_conv_bounds, linear=_linear, batch=batching.samplewise)(Conv)
-summing(torch=_conv_transpose, interval=_conv_transpose_bounds, linear=_linear, batch=batching.samplewise)(
+summing(torch=convolve, interval=_conv_bounds, linear=_LINEAR, batch=batching.samplewise)(Conv)
+summing(torch=_conv_transpose, interval=_conv_transpose_bounds, linear=_LINEAR, batch=batching.samplewise)(
     ConvTranspose
 )
 

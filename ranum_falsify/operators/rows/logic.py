@@ -50,13 +50,9 @@ class Not(Operation):
     """https://onnx.ai/onnx/operators/onnx__Not.html."""
 
 
-def _where_bounds(site: Site, condition: Interval, a: Interval, b: Interval) -> Interval:
-    return choose(condition, a, b)
-
-
 @total(
     torch=elementwise(torch.where),
-    interval=guarded(_where_bounds),
+    interval=guarded(lambda site, condition, a, b: choose(condition, a, b)),
     linear=Affine(operands=("x", "y")),
     kernel=None,
     overflow=False,

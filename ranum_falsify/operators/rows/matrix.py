@@ -24,7 +24,7 @@ from ranum_falsify.domain.rules.matrix.matmul import largest_finite, matrix_prod
 from ranum_falsify.domain.rules.support.building import infinity_aware
 from ranum_falsify.domain.site import Site
 from ranum_falsify.errors import UnsupportedAttributeError
-from ranum_falsify.operators.relations.fused import is_beside_quantised, requantise, saturate
+from ranum_falsify.operators.relations.fused import requantise, saturate, unless_quantised
 from ranum_falsify.operators.relations.norm_bounds import product_of_rows, weighted_means
 from ranum_falsify.operators.relations.patterns import refined
 from ranum_falsify.operators.support import batching
@@ -99,23 +99,18 @@ def _gemm_bounds(site: Site, a: Interval, b: Interval, c: Interval | None) -> In
     return replace(y, overflows=overflows_in_parts(a, b, terms, factor=op.alpha, beside=beside, rounding=how))
 
 
-_LINEAR = Affine(factors=("a", "b"), terms=contraction)
-
-
-def _linear(op: Operation) -> Affine | None:
-    return None if is_beside_quantised(op) else _LINEAR
-
+_LINEAR = unless_quantised(Affine(factors=("a", "b"), terms=contraction))
 
 summing(
     torch=lambda op, a, b: matrix_of(a, b),
     interval=refined(_matmul_bounds, product_of_rows, weighted_means),
-    linear=_linear,
+    linear=_LINEAR,
     batch=batching.matmul,
 )(MatMul)
 summing(
     torch=_gemm,
     interval=refined(_gemm_bounds, product_of_rows),
-    linear=_linear,
+    linear=_LINEAR,
     batch=batching.gemm,
     renamed={"transA": "transpose_a", "transB": "transpose_b"},
 )(Gemm)

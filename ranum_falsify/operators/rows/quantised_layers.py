@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from dnnv.nn import Operation
@@ -58,17 +59,8 @@ def _matmul_integer(op: Operation, a: Tensor, b: Tensor, a_zero: Tensor | None, 
     return matrix_of(steps_above(a, a_zero, _rows), steps_above(b, b_zero))
 
 
-def _qlinear_matmul(
-    op: Operation,
-    a: Tensor,
-    a_scale: Tensor,
-    a_zero: Tensor,
-    b: Tensor,
-    b_scale: Tensor,
-    b_zero: Tensor,
-    y_scale: Tensor,
-    y_zero: Tensor,
-) -> Tensor:
+def _qlinear_matmul(op: Operation, *operands: Tensor) -> Tensor:
+    a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = operands
     total = _matmul_integer(op, a, b, a_zero, b_zero).double()
     y = round_to_steps(total * _rows(a_scale.double()) * b_scale / y_scale, y_zero, y_zero.dtype)
     # A product of vectors has no axis, whatever its scales have.
@@ -86,19 +78,9 @@ def _conv_integer(op: Operation, x: Tensor, w: Tensor, x_zero: Tensor | None, w_
     return _convolve(op, x, w, x_zero, w_zero).to(torch.int32)
 
 
-def convolution_of_integers(
-    op: Operation,
-    x: Tensor,
-    x_scale: Tensor,
-    x_zero: Tensor,
-    w: Tensor,
-    w_scale: Tensor,
-    w_zero: Tensor,
-    y_scale: Tensor,
-    y_zero: Tensor,
-    b: Tensor | None,
-) -> Tensor:
+def convolution_of_integers(op: Operation, *operands: Any) -> Tensor:
     """Return the convolution of the numbers that integers represent, quantised to integers."""
+    x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero, b = operands
     place = _channels(x.ndim - 2)
     total = _convolve(op, x, w, x_zero, w_zero) + (0 if b is None else place(b))
     return round_to_steps(total * x_scale.double() * place(w_scale) / y_scale, y_zero, y_zero.dtype)
@@ -194,54 +176,34 @@ def rescale(
     return requantise(torch.minimum(*ends), torch.maximum(*ends), size, grid, sums.shape)
 
 
-def _matmul_integer_bounds(
-    site: Site, a: Interval, b: Interval, a_zero: Interval | None, b_zero: Interval | None
-) -> Interval:
-    return matrix_of_integers(a, b, a_zero, b_zero)
+def find_grids(site: Site, *operands: Interval) -> tuple[Grid, Grid, Grid] | None:
+    """Return the grids of two factors and of the result; None if one is not known.
 
-
-def _qlinear_matmul_bounds(
-    site: Site,
-    a: Interval,
-    a_scale: Interval,
-    a_zero: Interval,
-    b: Interval,
-    b_scale: Interval,
-    b_zero: Interval,
-    y_scale: Interval,
-    y_zero: Interval,
-) -> Interval:
+    The operands are the factors, each with its scale and its zero point, and the scale and zero point of the result.
+    """
+    a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = operands
     first, second = Grid.from_constants(a_scale, a_zero, a.dtype), Grid.from_constants(b_scale, b_zero, b.dtype)
     grid = Grid.from_constants(y_scale, y_zero, site.dtype)
-    if first is None or second is None or grid is None:
+    return None if first is None or second is None or grid is None else (first, second, grid)
+
+
+def _qlinear_matmul_bounds(site: Site, *operands: Interval) -> Interval:
+    grids = find_grids(site, *operands)
+    if grids is None:
         return anything(site.shape, site.dtype)
-    sums = matrix_of_integers(a, b, a_zero, b_zero)
-    return rescale(sums, None, (_rows(first.scale), second.scale), grid)
+    a, _, a_zero, b, _, b_zero, *_ = operands
+    first, second, grid = grids
+    return rescale(matrix_of_integers(a, b, a_zero, b_zero), None, (_rows(first.scale), second.scale), grid)
 
 
-def _conv_integer_bounds(
-    site: Site, x: Interval, w: Interval, x_zero: Interval | None, w_zero: Interval | None
-) -> Interval:
-    return _convolve_integers(site.op, x, w, x_zero, w_zero)
-
-
-def convolution_bounds(
-    site: Site,
-    x: Interval,
-    x_scale: Interval,
-    x_zero: Interval,
-    w: Interval,
-    w_scale: Interval,
-    w_zero: Interval,
-    y_scale: Interval,
-    y_zero: Interval,
-    b: Interval | None,
-) -> Interval:
+def convolution_bounds(site: Site, *operands: Any) -> Interval:
     """Bound `QLinearConv`."""
-    first, second = Grid.from_constants(x_scale, x_zero, x.dtype), Grid.from_constants(w_scale, w_zero, w.dtype)
-    grid = Grid.from_constants(y_scale, y_zero, site.dtype)
-    if first is None or second is None or grid is None:
+    *scaled, b = operands
+    grids = find_grids(site, *scaled)
+    if grids is None:
         return anything(site.shape, site.dtype)
+    x, _, x_zero, w, _, w_zero, *_ = scaled
+    first, second, grid = grids
     sums = _convolve_integers(site.op, x, w, x_zero, w_zero)
     return rescale(sums, b, (first.scale, second.scale), grid, _channels(len(x.shape) - 2))
 
@@ -295,7 +257,7 @@ _LEAST_SPAN = 2.0**-100
 """Spans of numbers below which float32 has no digits left for the quotients."""
 
 
-@making(torch=_matmul_integer, interval=_matmul_integer_bounds)
+@making(torch=_matmul_integer, interval=lambda site, *operands: matrix_of_integers(*operands))
 class MatMulInteger(Operation):
     """https://onnx.ai/onnx/operators/onnx__MatMulInteger.html."""
 
@@ -305,7 +267,7 @@ class QLinearMatMul(Operation):
     """https://onnx.ai/onnx/operators/onnx__QLinearMatMul.html."""
 
 
-@making(torch=_conv_integer, interval=_conv_integer_bounds)
+@making(torch=_conv_integer, interval=lambda site, *operands: _convolve_integers(site.op, *operands))
 class ConvInteger(Operation):
     """https://onnx.ai/onnx/operators/onnx__ConvInteger.html."""
 

@@ -25,16 +25,10 @@ Step = Callable[[Tensor, State], State]
 
 @dataclass(frozen=True)
 class Direction:
-    """What one direction of a layer reads.
+    """What one direction of a layer reads, `(time, batch, input)`.
 
-    Attributes:
-        x: `(time, batch, input)`.
-        w: Input weights, `(gates * hidden, input)`.
-        r: Recurrence weights, `(gates * hidden, hidden)`.
-        input_bias: `(gates * hidden)`, or None.
-        recurrence_bias: `(gates * hidden)`, or None.
-        reverse: Whether time runs backwards.
-        lengths: Valid time steps per sample, or None where all are.
+    Input weights are `(gates * hidden, input)`, recurrence weights `(gates * hidden, hidden)`; `lengths` are the valid
+    time steps per sample, or None where all are.
     """
 
     x: Tensor

@@ -123,14 +123,7 @@ class GridSample(Operation):
 
 @dataclass(frozen=True)
 class _Reach:
-    """What a deformable convolution reads.
-
-    Attributes:
-        kernel: Sizes of the kernel.
-        strides: Steps between windows.
-        dilations: Steps between places of a kernel.
-        before: Padding before the first element.
-    """
+    """What a deformable convolution reads; `before` is the padding before the first element."""
 
     kernel: list[int]
     strides: list[int]

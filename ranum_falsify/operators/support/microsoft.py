@@ -28,6 +28,8 @@ from ranum_falsify.network.registry import find, make_node, operator, opsets_of,
 DOMAIN = "com.microsoft"
 BYTES = ("uint8", "int8")
 FLOATS = ("float",)
+INTEGERS = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
+ANY = ("float", "double", "float16", "bfloat16", "bool", *INTEGERS)
 
 _OpSchema = onnx.defs.OpSchema
 _OPTIONS = {"?": _OpSchema.FormalParameterOption.Optional, "*": _OpSchema.FormalParameterOption.Variadic}

@@ -19,16 +19,9 @@ from ranum_falsify.operators.support.functions import ints
 
 @dataclass(frozen=True)
 class Axis:
-    """Windows along one spatial axis.
+    """Windows along one spatial axis, which read `kernel` elements each of an operand's `size`.
 
-    Attributes:
-        size: Elements of the operand.
-        kernel: Elements that a window reads.
-        stride: Steps from one window to the next.
-        dilation: Steps from one element of a window to the next.
-        before: Padding before the first element; negative cuts.
-        after: Padding after the last one.
-        count: Number of windows.
+    Padding before the first element and after the last one cuts where it is negative; there are `count` windows.
     """
 
     size: int

@@ -96,17 +96,11 @@ def _attend_bounds(
 
 
 def _attention(
-    op: Operation,
-    x: Tensor,
-    weights: Tensor,
-    bias: Tensor | None,
-    mask: Tensor | None,
-    past: Tensor | None,
-    attention_bias: Tensor | None,
+    op: Operation, x: Tensor, weights: Tensor, bias: Tensor | None, *rest: Tensor | None
 ) -> tuple[Tensor, ...]:
     if bias is None:
         raise UnsupportedAttributeError("weights without a bias, which the kernel reads, are not supported; give zeros")
-    return _attend(op, x @ weights + bias, mask, past, attention_bias)
+    return _attend(op, x @ weights + bias, *rest)
 
 
 @infinity_aware

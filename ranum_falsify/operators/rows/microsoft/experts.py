@@ -70,19 +70,10 @@ def _weigh(op: Operation, router: Tensor) -> Tensor:
     return weights / weights.sum(-1, keepdim=True) if normalises else weights
 
 
-def _experts(
-    op: Operation,
-    x: Tensor,
-    router: Tensor,
-    w1: Tensor,
-    b1: Tensor | None,
-    w2: Tensor,
-    b2: Tensor | None,
-    w3: Tensor | None,
-    b3: Tensor | None,
-) -> Tensor:
-    _check(op, w3, len(w1))
-    return _mix_values(op, x, router, w1, b1, w2, b2)
+def _experts(op: Operation, x: Tensor, router: Tensor, *layers: Any) -> Tensor:
+    *two, third, _ = layers
+    _check(op, third, len(layers[0]))
+    return _mix_values(op, x, router, *two)
 
 
 def _mix_values(
@@ -135,17 +126,8 @@ def _may_choose(router: Interval, count: int) -> Tensor:
     return (above < count).T[..., None]
 
 
-def _bounds(
-    site: Site,
-    x: Interval,
-    router: Interval,
-    w1: Interval,
-    b1: Interval | None,
-    w2: Interval,
-    b2: Interval | None,
-    w3: Interval | None,
-    b3: Interval | None,
-) -> Interval:
+def _bounds(site: Site, x: Interval, router: Interval, *layers: Any) -> Interval:
+    w1, b1, w2, b2, w3, _ = layers
     _check(site.op, w3, w1.shape[0])
     if isinstance(site.op.x, Operation) and not isinstance(site.op.x, Input):
         # ONNX Runtime may have the kernel write over what it still reads, if nothing else reads it later.

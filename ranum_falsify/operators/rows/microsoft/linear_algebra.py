@@ -16,7 +16,7 @@ from ranum_falsify.domain.rules.matrix.elimination import inverse
 from ranum_falsify.domain.site import Site
 from ranum_falsify.operators.support.families import opaque, plain
 from ranum_falsify.operators.support.microsoft import refused, schema
-from ranum_falsify.validity import Bounds, Condition, NotZero, Operands
+from ranum_falsify.validity import Condition, NotZero, Operands
 
 _METRICS = ("euclidean", "sqeuclidean")
 
@@ -82,17 +82,19 @@ def _margin(op: Operation, operands: Operands) -> Tensor:
     return _NOT_ZERO.margin(op, {"determinant": _determinant(op, operands)})
 
 
-def _is_regular(op: Operation, bounds: Bounds) -> bool:
-    return not bounds["output"].nan
-
-
 @opaque(
     schema=schema("Inverse", "X:T", "Y:T", {"T": ("float", "double", "float16")}),
     torch=_inverse,
     interval=inverse,
     kernel=None,
     valid=[
-        Condition("det(x) != 0", "a matrix without an inverse", _margin, crossing_of=_determinant, holds_of=_is_regular)
+        Condition(
+            "det(x) != 0",
+            "a matrix without an inverse",
+            _margin,
+            crossing_of=_determinant,
+            holds_of=lambda op, bounds: not bounds["output"].nan,
+        )
     ],
 )
 class Inverse(Operation):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 
 import torch
@@ -210,11 +210,7 @@ def _fused_matmul_bounds(site: Site, a: Interval, b: Interval) -> Interval:
     return replace(y, nan=y.nan or product.nan or (alpha == 0 and product.may_be_infinite), overflows=overflows)
 
 
-def _terms(op: Operation, shapes: Sequence[tuple[int, ...]], output: tuple[int, ...]) -> int:
-    return max(shapes[1], default=1) + 4
-
-
-_PRODUCT = Affine(factors=("a", "b"), terms=_terms)
+_PRODUCT = Affine(factors=("a", "b"), terms=lambda op, shapes, output: max(shapes[1], default=1) + 4)
 
 _MATMUL = schema(
     "FusedMatMul",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from dnnv.nn import Operation
@@ -59,23 +60,10 @@ def _weights(x: Tensor, scale: Tensor, zero: Tensor) -> Tensor:
     return ((x.to(torch.int32) - _of_columns(zero.to(torch.int32))) * _of_columns(scale)).mT
 
 
-def _lstm(
-    op: Operation,
-    x: Tensor,
-    w: Tensor,
-    r: Tensor,
-    b: Tensor | None,
-    sequence_lens: Tensor | None,
-    initial_h: Tensor | None,
-    initial_c: Tensor | None,
-    p: Tensor | None,
-    w_scale: Tensor,
-    w_zero: Tensor,
-    r_scale: Tensor,
-    r_zero: Tensor,
-) -> tuple[Tensor, ...]:
+def _lstm(op: Operation, x: Tensor, w: Tensor, r: Tensor, *others: Any) -> tuple[Tensor, ...]:
+    *rest, w_scale, w_zero, r_scale, r_zero = others
     weights = _weights(w, w_scale, w_zero), _weights(r, r_scale, r_zero)
-    return lstm(op, x, *weights, b, sequence_lens, initial_h, initial_c, p, _QuantisedDirection)
+    return lstm(op, x, *weights, *rest, _QuantisedDirection)
 
 
 # bounds ---------------------------------------------------------------------------------------------------------
@@ -98,12 +86,7 @@ class _Steps:
 
 @dataclass(frozen=True, kw_only=True)
 class _QuantisedFlow(Flow):
-    """Arithmetic that quantises what it multiplies with weights.
-
-    Attributes:
-        input_steps: Steps of the input weights.
-        weight_steps: Steps of the recurrence weights.
-    """
+    """Arithmetic that quantises what it multiplies with input weights and recurrence weights, which have steps each."""
 
     input_steps: _Steps
     weight_steps: _Steps

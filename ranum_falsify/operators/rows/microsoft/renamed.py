@@ -27,12 +27,9 @@ from ranum_falsify.operators.rows.transformer_parts import (
     linear_attention,
     linear_attention_bounds,
 )
-from ranum_falsify.operators.support.microsoft import FLOATS, doing_as, refused, schema
+from ranum_falsify.operators.support.microsoft import ANY, FLOATS, doing_as, refused, schema
 
 Operand = TypeVar("Operand", Tensor, Interval)
-
-_INTEGERS = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
-_ANY = ("float", "double", "float16", "bfloat16", "bool", *_INTEGERS)
 
 
 @doing_as(
@@ -51,7 +48,7 @@ class MicrosoftPad(operations.Pad):
     """A tensor with elements added around it."""
 
 
-@doing_as(operations.Unsqueeze, schema("ExpandDims", "X:T axis:I", "Y:T", {"T": _ANY, "I": ("int32",)}))
+@doing_as(operations.Unsqueeze, schema("ExpandDims", "X:T axis:I", "Y:T", {"T": ANY, "I": ("int32",)}))
 class ExpandDims(operations.Unsqueeze):
     """`Unsqueeze` by one axis."""
 
@@ -64,7 +61,7 @@ class MicrosoftRange(Range):
     """Numbers in equal steps, of 1 unless another is given."""
 
 
-@doing_as(GatherND, schema("GatherND", "data:T indices:I", "output:T", {"T": _ANY, "I": ("int32", "int64")}))
+@doing_as(GatherND, schema("GatherND", "data:T indices:I", "output:T", {"T": ANY, "I": ("int32", "int64")}))
 class MicrosoftGatherND(GatherND):
     """Elements, or slices, at given places."""
 

@@ -66,15 +66,14 @@ def _regress_bounds(site: Site, x: Interval) -> Interval:
     return rules.transform_scores(site, y, site.op.post_transform) if _is_transformed(site.op) else y
 
 
-def _features(op: Operation, shapes: Sequence[tuple[int, ...]], output: tuple[int, ...]) -> int:
-    return shapes[0][-1] + 2
+_AFFINE = Affine(terms=lambda op, shapes, output: shapes[0][-1] + 2, function=lambda op, x: _scores(op, x, op.targets))
 
 
-def _linear(op: Operation) -> Affine | None:
-    return None if _is_transformed(op) else Affine(terms=_features, function=lambda op, x: _scores(op, x, op.targets))
-
-
-@scoring(torch=_regress, interval=_regress_bounds, linear=_linear)
+@scoring(
+    torch=_regress,
+    interval=_regress_bounds,
+    linear=lambda op: None if _is_transformed(op) else _AFFINE,
+)
 class LinearRegressor(Operation):
     """https://onnx.ai/onnx/operators/onnx_aionnxml_LinearRegressor.html."""
 
