@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -31,58 +30,41 @@ from ranum_falsify.operators.relations.matching import (
     source,
 )
 
-_Reduction = tuple[Field, Sequence[int]]
-_Reduce = Callable[[Field, str], _Reduction | None]
-"""Returns what a field reduces by an operator, and over which dimensions."""
+_Rows = tuple[Field, Sequence[int]]
+"""A tensor, and the dimensions of its rows."""
 
-_Function = Callable[[torch.dtype, tuple[Runtime, ...], int], RowFunction]
-
-
-@dataclass(frozen=True)
-class _Match:
-    """A function of rows of x along some dimensions, for a type, runtimes and the size of a row."""
-
-    x: Field
-    dims: Sequence[int]
-    function: _Function
-
-
-_Find = Callable[[_Reduce], _Match | None]
+_Reduce = Callable[[Field, str], _Rows | None]
+"""Returns what a field reduces by an operator."""
 
 
 def quotient_or_rows(op: Operation) -> Quotient | DecomposedRows:
-    """Return how a quotient depends on its operands."""
-    a, b = fields_of(op)
-    return _spelled(partial(_find_shares, a, b), Quotient()) or Quotient()
-
-
-def _spelled(find: _Find, otherwise: Quotient) -> DecomposedRows | None:
-    """Return the form of a node that may compute a function of rows; None if it is spelled in another way."""
-    match = find(_reach)
-    operand = None if match is None else source(match.x)
+    """Return how a quotient depends on its operands: as a softmax, if it may be one."""
+    match = _find_shares(op, _reach)
+    operand = None if match is None else source(match[0])
     if not isinstance(operand, Operation):
-        return None
+        return Quotient()
 
     def rows_of(site: Site, *operands: object) -> RowDecomposition | None:
-        known = find(partial(_find, site))
-        return None if known is None else RowDecomposition(known.dims, known.function)
+        known = _find_shares(op, partial(_find, site))
+        return None if known is None else RowDecomposition(known[1], _shares)
 
-    return DecomposedRows(operand=operand, rows=rows_of, otherwise=otherwise)
+    return DecomposedRows(operand=operand, rows=rows_of, otherwise=Quotient())
 
 
-def _reach(field: Field, op_type: str) -> _Reduction | None:
+def _reach(field: Field, op_type: str) -> _Rows | None:
     """Return what a field may reduce, before shapes are known."""
     op = reach_reduction(field, op_type)
     return None if op is None else (source(fields_of(op)[0]), ())
 
 
-def _find(site: Site, field: Field, op_type: str) -> _Reduction | None:
+def _find(site: Site, field: Field, op_type: str) -> _Rows | None:
     found = find_reduction(site, field, op_type)
     return None if found is None else (found.operand, tuple(found.dims))
 
 
-def _find_shares(a: Field, b: Field, reduce: _Reduce) -> _Match | None:
-    """Return the softmax that exp(x - max(x)) divided by its sum is."""
+def _find_shares(op: Operation, reduce: _Reduce) -> _Rows | None:
+    """Return the operand of the softmax that exp(x - max(x)) divided by its sum is."""
+    a, b = fields_of(op)
     difference, total = is_a(behind(a, "Exp"), "Sub"), reduce(b, "ReduceSum")
     if total is None or difference is None or not is_same(total[0], a):
         return None
@@ -90,7 +72,7 @@ def _find_shares(a: Field, b: Field, reduce: _Reduce) -> _Match | None:
     found = reduce(greatest, "ReduceMax")
     if found is None or not is_same(found[0], x) or found[1] != total[1]:
         return None
-    return _Match(x, total[1], _shares)
+    return x, total[1]
 
 
 def _shares(dtype: torch.dtype, runtimes: tuple[Runtime, ...], size: int) -> RowFunction:

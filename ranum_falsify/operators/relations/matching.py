@@ -206,11 +206,7 @@ def square_of(field: Field) -> Field:
 class Reduced:
     """A reduction that a field holds, in a shape that broadcasts with that of its operand.
 
-    Attributes:
-        op: The node.
-        operand: The tensor that it reduces.
-        x: Bounds of that tensor.
-        dims: The dimensions that it reduces, ascending.
+    The operand has bounds x; the dimensions that are reduced are ascending.
     """
 
     op: Operation

@@ -28,10 +28,7 @@ _LARGEST = 2**20
 class View:
     """Elements of a tensor, in a shape.
 
-    Attributes:
-        field: The tensor.
-        shape: The shape of the view.
-        places: Which element of the tensor, counted in rows, each one is; None where the view is the tensor itself.
+    `places` are which element of the tensor, counted in rows, each one is; None where the view is the tensor itself.
     """
 
     field: Field

@@ -151,10 +151,6 @@ def _counts(axis: Axis, with_padding: bool) -> list[int]:
     return [sum(first <= position < last for position in window) for window in reads]
 
 
-def _global_average_pool(op: Operation, x: Tensor) -> Tensor:
-    return x.mean(dim=tuple(range(2, x.ndim)), keepdim=True)
-
-
 # norms ----------------------------------------------------------------------------------------------------------
 
 
@@ -345,7 +341,7 @@ summing(
     batch=batching.samplewise,
 )(AveragePool)
 summing(
-    torch=_global_average_pool,
+    torch=lambda op, x: x.mean(dim=tuple(range(2, x.ndim)), keepdim=True),
     interval=_global_average_pool_bounds,
     linear=Affine(terms=summation),
     batch=batching.samplewise,

@@ -27,7 +27,7 @@ from ranum_falsify.domain.site import Site
 from ranum_falsify.errors import UnsupportedAttributeError
 from ranum_falsify.operators.rows.convolution import bound_convolution, convolve
 from ranum_falsify.operators.rows.matrix import matrix_of
-from ranum_falsify.operators.support.families import making, opaque
+from ranum_falsify.operators.support.families import making, plain
 from ranum_falsify.validity import Bounds, Condition, Operands
 
 _INT32 = (-(2**31), 2**31 - 1)
@@ -93,11 +93,6 @@ def quantise_over_range(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     scale = torch.where(span == 0, 1.0, span)
     zero = round_to_steps(-low / scale, torch.zeros((), device=x.device), torch.uint8)
     return round_to_steps(x / scale, zero, torch.uint8), scale, zero
-
-
-def quantise_dynamically(op: Operation, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return :func:`quantise_over_range`, whatever a node's attributes are."""
-    return quantise_over_range(x)
 
 
 # bounds ---------------------------------------------------------------------------------------------------------
@@ -277,6 +272,6 @@ class QLinearConv(Operation):
     """https://onnx.ai/onnx/operators/onnx__QLinearConv.html."""
 
 
-@opaque(torch=quantise_dynamically, interval=_dynamic_quantize_bounds, kernel=None, valid=[_FINITE_SPAN])
+@plain(torch=lambda op, x: quantise_over_range(x), interval=_dynamic_quantize_bounds, valid=[_FINITE_SPAN])
 class DynamicQuantizeLinear(Operation):
     """https://onnx.ai/onnx/operators/onnx__DynamicQuantizeLinear.html."""

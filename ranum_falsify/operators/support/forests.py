@@ -53,6 +53,11 @@ class _Nodes:
         types = {"threshold": np.float64, "nan_is_yes": np.bool_}
         return {name: np.array(column, types.get(name, np.int64)) for name, column in vars(self).items()}
 
+    def write(self, place: int, *entries: float) -> None:
+        """Write a node over another one."""
+        for column, entry in zip(vars(self).values(), entries, strict=True):
+            column[place] = entry
+
     def add_leaf(self) -> int:
         number = len(self.feature)
         return self.add(0, Test.AT_MOST, 0.0, number, number, False)
@@ -136,13 +141,8 @@ class _NodeIndex:
 def forest_of_leaves(op: Operation) -> Forest:
     """Return the trees of a node that lists its leaves apart from its branches, if it does not contradict itself."""
     splits, modes = np.ravel(op.nodes_splits), np.ravel(op.nodes_modes)
-    columns = [
-        op.nodes_featureids,
-        op.nodes_truenodeids,
-        op.nodes_falsenodeids,
-        op.nodes_trueleafs,
-        op.nodes_falseleafs,
-    ]
+    names = ("featureids", "truenodeids", "falsenodeids", "trueleafs", "falseleafs")
+    columns = [getattr(op, f"nodes_{name}") for name in names]
     count = len(splits)
     _check(all(len(column) == count for column in (*columns, modes)), "its lists of nodes differ in length")
     sets = _member_sets(op, modes)
@@ -174,13 +174,9 @@ def _write_branch(
     test = Test.EQUAL if mode == _MEMBER else Test(mode)
     chain = [place, *(nodes.add_leaf() for _ in values[1:])]
     for here, value, other in zip(chain, values, [*chain[1:], after[1]], strict=True):
-        row = (feature, test, value, after[0], other, nan)
-        for column, entry in zip(vars(nodes).values(), row, strict=True):
-            column[here] = entry
+        nodes.write(here, feature, test, value, after[0], other, nan)
     if not values:
-        row = (feature, Test.AT_MOST, -np.inf, after[1], after[1], nan)
-        for column, entry in zip(vars(nodes).values(), row, strict=True):
-            column[place] = entry
+        nodes.write(place, feature, Test.AT_MOST, -np.inf, after[1], after[1], nan)
 
 
 def _member_sets(op: Operation, modes: np.ndarray) -> Mapping[int, list[float]]:

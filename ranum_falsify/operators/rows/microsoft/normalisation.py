@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import partial
 
 import torch
 from dnnv.nn import Operation
@@ -33,7 +34,7 @@ from ranum_falsify.operators.rows.normalisation import (
     scale_elements,
     standardised,
 )
-from ranum_falsify.operators.support.families import across
+from ranum_falsify.operators.support.families import summing
 from ranum_falsify.operators.support.microsoft import DOMAIN, add_inner_faults, doing_as, schema
 from ranum_falsify.validity import Bounds, Operands
 
@@ -169,6 +170,7 @@ def _add_output_bounds(site: Site, y: Interval, total: Interval, *, centred: boo
 
 
 _WRITTEN = "output:T mean:U? inv_std_var:U? input_skip_bias_sum:T?"
+_normalising = partial(summing, batch="vmap", renamed={"input": "x"})
 
 
 def _skip_layer(
@@ -186,7 +188,7 @@ def _skip_bounds(
     return _add_output_bounds(site, y, total_bounds(site, x, skip, bias), centred=True)
 
 
-@across(
+@_normalising(
     schema=schema(
         "SkipLayerNormalization",
         "input:T skip:T gamma:T beta:T? bias:T?",
@@ -197,11 +199,8 @@ def _skip_bounds(
     torch=_skip_layer,
     interval=_skip_bounds,
     linear=_of_sum(centred=True),
-    batch="vmap",
-    kernel=None,
     valid=[above_zero("variance + epsilon > 0", VARIANCE, _variance, stays_defined)],
     operands=("x", "skip", "gamma", "beta", "bias"),
-    renamed={"input": "x"},
 )
 class SkipLayerNormalization(Operation):
     """`LayerNormalization` of a sum over its last axis."""
@@ -226,7 +225,7 @@ def _skip_simplified_bounds(
     return _add_output_bounds(site, y, total_bounds(site, x, skip, bias), centred=False)
 
 
-@across(
+@_normalising(
     schema=schema(
         "SkipSimplifiedLayerNormalization",
         "input:T skip:T gamma:T bias:T?",
@@ -237,11 +236,8 @@ def _skip_simplified_bounds(
     torch=_skip_simplified,
     interval=_skip_simplified_bounds,
     linear=_of_sum(centred=False),
-    batch="vmap",
-    kernel=None,
     valid=[above_zero("mean square + epsilon > 0", MEAN_SQUARE, _mean_square, stays_defined)],
     operands=("x", "skip", "gamma", "bias"),
-    renamed={"input": "x"},
 )
 class SkipSimplifiedLayerNormalization(Operation):
     """`RMSNormalization` of a sum over its last axis."""

@@ -22,7 +22,7 @@ from ranum_falsify.operators.rows.quantised_layers import (
     convolution_of_integers,
     find_grids,
     matrix_of_integers,
-    quantise_dynamically,
+    quantise_over_range,
     rescale,
     steps_above,
 )
@@ -73,7 +73,7 @@ def multiply_integers(
 def _dynamic(
     op: Operation, a: Tensor, b: Tensor, b_scale: Tensor, b_zero: Tensor | None, bias: Tensor | None
 ) -> Tensor:
-    steps, scale, zero = quantise_dynamically(op, a)
+    steps, scale, zero = quantise_over_range(a)
     return multiply_integers(op, steps, b, scale, b_scale, zero, b_zero, bias)
 
 

@@ -61,9 +61,9 @@ def _weights(x: Tensor, scale: Tensor, zero: Tensor) -> Tensor:
 
 
 def _lstm(op: Operation, x: Tensor, w: Tensor, r: Tensor, *others: Any) -> tuple[Tensor, ...]:
-    *rest, w_scale, w_zero, r_scale, r_zero = others
+    b, lengths, initial_h, initial_c, peepholes, w_scale, w_zero, r_scale, r_zero = others
     weights = _weights(w, w_scale, w_zero), _weights(r, r_scale, r_zero)
-    return lstm(op, x, *weights, *rest, _QuantisedDirection)
+    return lstm(op, x, *weights, b, lengths, initial_h, initial_c, peepholes, _QuantisedDirection)
 
 
 # bounds ---------------------------------------------------------------------------------------------------------
@@ -73,10 +73,8 @@ def _lstm(op: Operation, x: Tensor, w: Tensor, r: Tensor, *others: Any) -> tuple
 class _Steps:
     """What quantised weights do to products with them.
 
-    Attributes:
-        less: By how much saturating kernels may stray downwards, in steps of the other factor.
-        more: By how much they may stray upwards.
-        scale: The largest magnitude of the weights' scales.
+    Saturating kernels may stray by `less` downwards and `more` upwards, in steps of the other factor; `scale` is the
+    largest magnitude of the weights' scales.
     """
 
     less: float
