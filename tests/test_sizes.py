@@ -16,7 +16,7 @@ BUDGETS = {
     "domain": 15400,
     "monitor": 1350,
     "network": 6640,
-    "operators": 20000,
+    "operators": 18990,
     "process": 600,
     "properties": 4720,
     "repair": 3230,

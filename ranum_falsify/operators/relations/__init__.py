@@ -1,3 +1,1 @@
 """Relations between operands that say more than their bounds: patterns of nodes, guards, fused operators."""
-
-__all__: list[str] = []

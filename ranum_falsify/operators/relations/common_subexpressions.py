@@ -15,9 +15,9 @@ from dnnv.nn import Operation
 from ranum_falsify.domain import Interval, IntervalAnalysis
 from ranum_falsify.domain.site import Site
 from ranum_falsify.network.order import operands_in
-from ranum_falsify.operators.relations.matching import Field, fields_of, kind, rounds_apart, source
+from ranum_falsify.operators.relations.matching import Field, fields_of, is_same_constant, kind, rounds_apart, source
 from ranum_falsify.operators.relations.path_conditions import find_facts
-from ranum_falsify.operators.relations.rewrites import have_same_attributes, is_same_constant
+from ranum_falsify.operators.relations.rewrites import have_same_attributes
 
 _NEAR = 32
 """How many nodes before a condition are looked at."""
@@ -35,12 +35,7 @@ def narrow_repeated(
 ) -> dict[int, Interval]:
     """Return bounds of operations of a branch that its condition, which is one number, bounds outside, by their id.
 
-    Args:
-        site: The node that holds the branch.
-        condition: The condition.
-        branch: Analysis of the branch.
-        captured: The tensors outside that its inputs stand for.
-        truth: What the condition is.
+    The inputs of the branch stand for the captured tensors; `truth` is what the condition is there.
     """
     known = site.find_known(condition)
     if known is None or known.size != 1:

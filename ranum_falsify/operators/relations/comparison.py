@@ -18,7 +18,7 @@ from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.rounding import round_outward
 from ranum_falsify.domain.site import Site
 from ranum_falsify.operators.relations.fused import error_inside
-from ranum_falsify.operators.relations.matching import constant, fields_of, is_a, kind, reduced_dims, source
+from ranum_falsify.operators.relations.matching import constant, fields_of, is_a, is_fit, kind, reduced_dims, source
 from ranum_falsify.operators.relations.views import (
     View,
     are_positive,
@@ -67,12 +67,7 @@ _NONE = UpperBoundBy(0.0, 0.0)
 
 @dataclass(frozen=True)
 class Effort:
-    """How much further an order is looked for.
-
-    Attributes:
-        depth: Nodes back.
-        comparisons: One for each comparison that is left; all parts of a search share them.
-    """
+    """How many nodes back an order is looked for, and one for each comparison that is left to all of a search."""
 
     depth: int = _DEEPEST
     comparisons: Iterator[int] = field(default_factory=lambda: iter(range(_MOST)))
@@ -85,11 +80,6 @@ class Effort:
     def spend(self) -> bool:
         """Take a comparison; False if none is left."""
         return self.depth > 0 and next(self.comparisons, None) is not None
-
-
-def is_fit(*operands: Interval) -> bool:
-    """Tell whether operands have elements, are finite, and are rounded wherever they are read."""
-    return all(x.dtype in (torch.float32, torch.float64) and x.size and not x.may_be_infinite for x in operands)
 
 
 def find_sets(
@@ -355,9 +345,9 @@ def _by_union(site: Site, small: View, large: View, effort: Effort) -> UpperBoun
     sets = find_sets(site, views[0], views[1], effort)
     if sets is None:
         return None
-    excess = sets[2]
-    unions = (1 + excess.relative) / (1 - excess.relative - ROUNDINGS * _unit(site, small))
-    absolute = unions * (excess.absolute + 4 * _tiny(site, small)) + excess.absolute
+    excess, dtype = sets[2], _type_of(site, small)
+    unions = (1 + excess.relative) / (1 - excess.relative - ROUNDINGS * unit(dtype))
+    absolute = unions * (excess.absolute + 4 * tiny(dtype)) + excess.absolute
     return _rounded(site, large, unions - 1, absolute)
 
 
@@ -370,20 +360,15 @@ def _present(found: Iterator[UpperBoundBy | None]) -> Iterator[UpperBoundBy]:
 
 def _rounded(site: Site, view: View, relative: float, absolute: float) -> UpperBoundBy:
     """Return an excess with the roundings of a few operations."""
-    u = ROUNDINGS * _unit(site, view)
-    return UpperBoundBy((1 + relative) * (1 + u) - 1, absolute * (1 + u) + 4 * _tiny(site, view))
+    dtype = _type_of(site, view)
+    u = ROUNDINGS * unit(dtype)
+    return UpperBoundBy((1 + relative) * (1 + u) - 1, absolute * (1 + u) + 4 * tiny(dtype))
 
 
-def _unit(site: Site, view: View) -> float:
+def _type_of(site: Site, view: View) -> torch.dtype:
     known = site.find_known(view.field)
     assert known is not None
-    return unit(known.dtype)
-
-
-def _tiny(site: Site, view: View) -> float:
-    known = site.find_known(view.field)
-    assert known is not None
-    return tiny(known.dtype)
+    return known.dtype
 
 
 def _is_equal(a: View, b: View) -> bool:

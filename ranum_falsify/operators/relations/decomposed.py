@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -22,6 +21,7 @@ from ranum_falsify.domain.site import IntervalRule, Site
 from ranum_falsify.operators.relations.fused import error_inside
 from ranum_falsify.operators.relations.matching import (
     Field,
+    behind,
     fields_of,
     find_reduction,
     is_a,
@@ -30,73 +30,49 @@ from ranum_falsify.operators.relations.matching import (
     source,
 )
 
-_Reduction = tuple[Field, Sequence[int]]
-_Reduce = Callable[[Field, str], _Reduction | None]
-"""Returns what a field reduces by an operator, and over which dimensions."""
+_Rows = tuple[Field, Sequence[int]]
+"""A tensor, and the dimensions of its rows."""
 
-_Function = Callable[[torch.dtype, tuple[Runtime, ...], int], RowFunction]
-
-
-@dataclass(frozen=True)
-class _Match:
-    """A function of rows of x.
-
-    Attributes:
-        x: The field x.
-        dims: The dimensions of a row.
-        function: The function, of a type, runtimes and the size of a row.
-    """
-
-    x: Field
-    dims: Sequence[int]
-    function: _Function
-
-
-_Find = Callable[[_Reduce], _Match | None]
+_Reduce = Callable[[Field, str], _Rows | None]
+"""Returns what a field reduces by an operator."""
 
 
 def quotient_or_rows(op: Operation) -> Quotient | DecomposedRows:
-    """Return how a quotient depends on its operands."""
-    a, b = fields_of(op)
-    return _spelled(partial(_find_shares, a, b), Quotient()) or Quotient()
-
-
-def _spelled(find: _Find, otherwise: Quotient) -> DecomposedRows | None:
-    """Return the form of a node that may compute a function of rows; None if it is spelled in another way."""
-    match = find(_reach)
-    operand = None if match is None else source(match.x)
+    """Return how a quotient depends on its operands: as a softmax, if it may be one."""
+    match = _find_shares(op, _reach)
+    operand = None if match is None else source(match[0])
     if not isinstance(operand, Operation):
-        return None
+        return Quotient()
 
     def rows_of(site: Site, *operands: object) -> RowDecomposition | None:
-        known = find(partial(_find, site))
-        return None if known is None else RowDecomposition(known.dims, known.function)
+        known = _find_shares(op, partial(_find, site))
+        return None if known is None else RowDecomposition(known[1], _shares)
 
-    return DecomposedRows(operand=operand, rows=rows_of, otherwise=otherwise)
+    return DecomposedRows(operand=operand, rows=rows_of, otherwise=Quotient())
 
 
-def _reach(field: Field, op_type: str) -> _Reduction | None:
+def _reach(field: Field, op_type: str) -> _Rows | None:
     """Return what a field may reduce, before shapes are known."""
     op = reach_reduction(field, op_type)
     return None if op is None else (source(fields_of(op)[0]), ())
 
 
-def _find(site: Site, field: Field, op_type: str) -> _Reduction | None:
+def _find(site: Site, field: Field, op_type: str) -> _Rows | None:
     found = find_reduction(site, field, op_type)
     return None if found is None else (found.operand, tuple(found.dims))
 
 
-def _find_shares(a: Field, b: Field, reduce: _Reduce) -> _Match | None:
-    """Return the softmax that exp(x - max(x)) divided by its sum is."""
-    exponential, total = is_a(a, "Exp"), reduce(b, "ReduceSum")
-    difference = None if exponential is None else is_a(fields_of(exponential)[0], "Sub")
+def _find_shares(op: Operation, reduce: _Reduce) -> _Rows | None:
+    """Return the operand of the softmax that exp(x - max(x)) divided by its sum is."""
+    a, b = fields_of(op)
+    difference, total = is_a(behind(a, "Exp"), "Sub"), reduce(b, "ReduceSum")
     if total is None or difference is None or not is_same(total[0], a):
         return None
     x, greatest = fields_of(difference)
     found = reduce(greatest, "ReduceMax")
     if found is None or not is_same(found[0], x) or found[1] != total[1]:
         return None
-    return _Match(x, total[1], _shares)
+    return x, total[1]
 
 
 def _shares(dtype: torch.dtype, runtimes: tuple[Runtime, ...], size: int) -> RowFunction:
@@ -110,9 +86,7 @@ _ROUNDINGS = 8
 def invariant_under_shift(rule: IntervalRule, dims: Callable[[Operation, int], Sequence[int]]) -> IntervalRule:
     """Return a rule that bounds f(x + c) by f(x), too, where c is the same for all elements of a section.
 
-    Args:
-        rule: Rule of f, which normalises sections and does not change if a number is added to all of a section.
-        dims: The dimensions of a section.
+    f normalises sections and does not change if a number is added to all of a section.
     """
 
     def shifted(site: Site, y: Interval) -> Interval:

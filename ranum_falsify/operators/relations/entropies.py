@@ -21,12 +21,14 @@ from ranum_falsify.operators.relations.matching import (
     constant,
     fields_of,
     is_a,
+    is_fit,
     is_same,
     kind,
     pairs,
     reduced_dims,
     source,
 )
+from ranum_falsify.operators.relations.norm_bounds import bound_sum_of_shares
 
 _DEEPEST = 6
 """How many nodes back it is looked for what shares add up to."""
@@ -38,11 +40,11 @@ _LARGEST = 2.0
 def sum_of_entropies(site: Site, x: Interval, axes: np.ndarray | None) -> Interval | None:
     """Bound the sum of p log(p + e), or of p log(max(p, e)), from below by the entropy of equal shares."""
     product, dims = is_a(site.op.data, "Mul"), reduced_dims(site.op, len(x.shape), axes)
-    shares = None if product is None or not dims or not _is_fit(x) else _find_shares(product)
+    shares = None if product is None or not dims or not is_fit(x) else _find_shares(product)
     if shares is None:
         return None
     p, q = (site.find_known(field) for field in shares)
-    if p is None or q is None or not _is_fit(p, q) or p.shape != x.shape or q.shape != x.shape:
+    if p is None or q is None or not is_fit(p, q) or p.shape != x.shape or q.shape != x.shape:
         return None
     if p.extremes[0] < 0 or q.extremes[0] <= 0 or q.extremes[1] > _LARGEST:
         return None
@@ -55,10 +57,6 @@ def sum_of_entropies(site: Site, x: Interval, axes: np.ndarray | None) -> Interv
     error += total * (2 * kernel.absolute + 4 * u) + 2 * count * tiny(x.dtype)
     bound = q.doubles()[0].new_full((1,) * len(site.shape), least - error)
     return round_outward(bound, bound.new_full(bound.shape, math.inf), x.dtype, site.shape)
-
-
-def _is_fit(*operands: Interval) -> bool:
-    return all(x.dtype.itemsize >= 4 and x.is_floating and x.size and not x.may_be_infinite for x in operands)
 
 
 def _find_shares(product: Operation) -> tuple[Field, Field] | None:
@@ -119,11 +117,8 @@ def _total_by_node(site: Site, field: Field, x: Interval, dims: list[int], depth
         return float(values[1]) if isinstance(values, np.ndarray) and float(values[0]) == 0 else math.inf
     if name == "ScatterElements":
         return _total_of_written(site, op, dims[0])
-    if op.version < 13 and dims[0] != rank - 1:
-        return math.inf
-    kernel, count = site.envelope("Exp"), x.shape[dims[0]]
-    error = 2 * sum_error(count, x.dtype, ELEMENTWISE_ROUNDINGS) + 4 * kernel.relative
-    return 1 + error + 4 * unit(x.dtype) * math.log(count) + count * (tiny(x.dtype) + kernel.absolute)
+    whole = bound_sum_of_shares(site, op, x, dims[0])
+    return math.inf if whole is None else whole
 
 
 def _total_of_cast(site: Site, op: Operation, dims: list[int], rank: int, depth: int) -> float:

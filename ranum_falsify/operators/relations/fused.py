@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -15,6 +15,7 @@ from torch import Tensor
 
 from ranum_falsify.domain.error_bounds import unit
 from ranum_falsify.domain.interval import Interval
+from ranum_falsify.domain.linear.declarations import Affine
 from ranum_falsify.domain.rounding import round_outward
 from ranum_falsify.domain.rules.arithmetic.pairs import add
 from ranum_falsify.domain.rules.arithmetic.variadic import sum_of_operands
@@ -117,6 +118,11 @@ def is_beside_quantised(op: Operation) -> bool:
     return is_a(fields_of(op)[0], "DequantizeLinear") is not None
 
 
+def unless_quantised(form: Affine) -> Callable[[Operation], Affine | None]:
+    """Return the linear form of a layer; None where ONNX Runtime may compute it in 8 bits."""
+    return lambda op: None if is_beside_quantised(op) else form
+
+
 def requantise(site: Site, w: Interval, b: Interval | None) -> tuple[Interval, Interval | None]:
     """Return a layer's weights and bias as ONNX Runtime may quantise them: by whole tensors, symmetrically."""
     if not is_beside_quantised(site.op) or "onnxruntime" not in site.runtimes or not w.size or w.may_be_infinite:
@@ -141,17 +147,15 @@ def saturate(site: Site, y: Interval, w: Interval) -> Interval:
     if not w.size:  # results of no terms are not written in 8 bits
         return unknown(site)[0]
     scales = [
-        site.find_known(fields_of(op)[1]) for op in map(_find_dequantised, fields_of(site.op)[:2]) if op is not None
+        site.find_known(fields_of(op)[1])
+        for op in (is_a(field, "DequantizeLinear") for field in fields_of(site.op)[:2])
+        if op is not None
     ]
     steps = [math.inf if scale is None else max(map(abs, scale.extremes)) for scale in scales]
     if len(steps) == 1:
         steps.append(max(map(abs, w.extremes)) / _LEVELS)
     pairs_added = (_terms(site, site.op) + 1) // 2
     return replace(_move(y, pairs_added * _SATURATION * math.prod(steps)), nan=y.nan, overflows=y.overflows)
-
-
-def _find_dequantised(field: Field) -> Operation | None:
-    return is_a(field, "DequantizeLinear")
 
 
 def _move(x: Interval, error: float) -> Interval:

@@ -17,9 +17,12 @@ from ranum_falsify.domain.rules.softmax import has_finite_sections
 from ranum_falsify.domain.rules.support.building import inherit_marks
 from ranum_falsify.domain.site import IntervalRule, Site
 from ranum_falsify.operators.relations.matching import (
+    EXACT,
     Field,
+    behind,
     constant,
     fields_of,
+    find_difference,
     find_reduction,
     is_a,
     is_same,
@@ -43,12 +46,7 @@ _KEEPING = {"GreaterOrEqual": (0, 1), "LessOrEqual": (1, 0)}
 
 
 def keeping_some(rule: IntervalRule, dims: Dims) -> IntervalRule:
-    """Return a rule that says by `nan` whether a row may be all -Inf or have +Inf; :func:`has_kept_sections` reads it.
-
-    Args:
-        rule: Rule of an operator that normalises rows.
-        dims: The dimensions of a row.
-    """
+    """Return a rule that marks bounds as NaN if a row may be all -Inf or have +Inf; see :func:`has_kept_sections`."""
     finite = has_finite_sections(dims)
 
     def marking(site: Site, x: Interval) -> Interval:
@@ -154,9 +152,6 @@ def _picks_along(site: Site, op: Operation, axis: int, rank: int) -> bool:
     return isinstance(axes, np.ndarray) and {one % rank for one in ints(axes) or ()} == {axis}
 
 
-_EXACT = 2.0**53
-"""Whole numbers below it are told apart as float64."""
-
 _Summed: TypeAlias = tuple[bytes, tuple[int, ...] | None]
 """Axes and shape of a sum of votes."""
 
@@ -211,8 +206,7 @@ def _find_vote(part: Field) -> tuple[Operation, Field, float, Field] | None:
     if total is None:
         return None
     for vote, weight in _factors(fields_of(total)[0]):
-        cast = is_a(vote, "Cast")
-        test = None if cast is None else is_a(fields_of(cast)[0], "Equal")
+        test = is_a(behind(vote, "Cast"), "Equal")
         for tested, number in () if test is None else pairs(test):
             value = constant(number)
             if value is not None:
@@ -229,11 +223,10 @@ def _find_table(field: Field) -> np.ndarray | None:
     """Return the constant from which all elements of a field are chosen."""
     while (op := is_a(field, *_MOVING)) is not None:
         field = fields_of(op)[0]
-    chosen = is_a(field, "Gather", "ArrayFeatureExtractor")
-    table = None if chosen is None else source(fields_of(chosen)[0])
+    table = source(behind(field, "Gather", "ArrayFeatureExtractor"))
     if not isinstance(table, np.ndarray) or not table.size or table.dtype.kind not in "fiu":
         return None
-    return table if bool((np.abs(table.astype(np.float64)) < _EXACT).all()) else None
+    return table if bool((np.abs(table.astype(np.float64)) < EXACT).all()) else None
 
 
 def _least_weight(site: Site, voters: Interval, weight: Field) -> float | None:
@@ -284,11 +277,7 @@ def _has_largest_zero(site: Site, field: Field, x: Interval, dim: int) -> bool:
         if factor is None or not 0 < factor < float("inf") or inner is None or inner.shape != x.shape:
             return False
         field = first
-    difference = is_a(field, "Sub")
-    if difference is None:
-        return False
-    minuend, maximum = fields_of(difference)
-    found = find_reduction(site, maximum, "ReduceMax")
+    found = find_difference(site, field, "ReduceMax")
     if found is None or found.x.shape != x.shape or found.x.may_be_infinite:
         return False
-    return is_same(source(minuend), found.operand) and found.dims == [dim]
+    return found.dims == [dim]

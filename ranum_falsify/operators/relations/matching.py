@@ -26,9 +26,12 @@ _DEEPEST = 10
 
 _WIDE = (TensorProto.FLOAT, TensorProto.DOUBLE)
 
-_HALVES = (torch.float16, torch.bfloat16)
-WIDENING = frozenset({*((half, torch.float32) for half in _HALVES), (torch.float32, torch.float64)})
+HALVES = (torch.float16, torch.bfloat16)
+WIDENING = frozenset({*((half, torch.float32) for half in HALVES), (torch.float32, torch.float64)})
 """Changes of type that keep every number."""
+
+EXACT = 2.0**53
+"""Integers below this are exact floats, and told apart as such."""
 
 _PASSING = ("Unsqueeze", "Squeeze", "Reshape", "Max")
 """Operators between a reduction and its reader that leave its values as they are; some of them, of `Max`."""
@@ -61,6 +64,12 @@ def is_a(field: Field, *op_types: str) -> Operation | None:
     return op if isinstance(op, Operation) and kind(op) in op_types else None
 
 
+def behind(field: Field, *op_types: str) -> Field:
+    """Return the first operand of the node that computes a field, if its operator is one of those given, else None."""
+    op = is_a(field, *op_types)
+    return None if op is None else fields_of(op)[0]
+
+
 _REPEATABLE = frozenset(
     """Abs Add And Concat Div Equal Expand Flatten Gather GatherElements GatherND Greater GreaterOrEqual Less
     LessOrEqual Max Min Mul Neg Not Or ReduceL1 ReduceL2 ReduceMax ReduceMean ReduceMin ReduceSum
@@ -79,8 +88,7 @@ def is_twin(a: Field, b: Field, depth: int = _TWIN_DEPTH) -> bool:
     if a is b:
         return True
     if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
-        # 0 and -0 are not alike.
-        return a.dtype == b.dtype and a.shape == b.shape and a.size <= _TWIN_CONSTANT and a.tobytes() == b.tobytes()
+        return a.size <= _TWIN_CONSTANT and is_same_constant(a, b)
     if not (isinstance(a, Operation) and isinstance(b, Operation)) or not depth:
         return False
     if kind(a) != kind(b) or kind(a) not in _REPEATABLE:
@@ -90,6 +98,11 @@ def is_twin(a: Field, b: Field, depth: int = _TWIN_DEPTH) -> bool:
     if not all(np.array_equal(getattr(a, name), getattr(b, name)) for name in names):
         return False
     return len(read) == len(other) and all(is_twin(x, y, depth - 1) for x, y in zip(read, other, strict=True))
+
+
+def is_same_constant(a: np.ndarray, b: np.ndarray) -> bool:
+    """Tell whether two constants are the same, bit by bit: 0 and -0 are not alike."""
+    return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
 
 
 def is_same(a: Field, b: Field) -> bool:
@@ -102,6 +115,11 @@ def is_same(a: Field, b: Field) -> bool:
     if one is None or other is None or one.to != other.to or one.to not in _WIDE:
         return False
     return is_same(fields_of(one)[0], fields_of(other)[0])
+
+
+def is_fit(*operands: Interval) -> bool:
+    """Tell whether operands have elements, are finite, and are rounded wherever they are read."""
+    return all(x.dtype in (torch.float32, torch.float64) and x.size and not x.may_be_infinite for x in operands)
 
 
 def undo_widening(site: Site, field: Field) -> Field:
@@ -188,11 +206,7 @@ def square_of(field: Field) -> Field:
 class Reduced:
     """A reduction that a field holds, in a shape that broadcasts with that of its operand.
 
-    Attributes:
-        op: The node.
-        operand: The tensor that it reduces.
-        x: Bounds of that tensor.
-        dims: The dimensions that it reduces, ascending.
+    The operand has bounds x; the dimensions that are reduced are ascending.
     """
 
     op: Operation
@@ -209,11 +223,7 @@ class Reduced:
 def find_reduction(site: Site, field: Field, *op_types: str, shown_by: Field = None) -> Reduced | None:
     """Return the reduction by a given operator that a field holds, looking through nodes that restore dimensions.
 
-    Args:
-        site: The node that reads it.
-        field: What the node reads.
-        op_types: The operators.
-        shown_by: The field whose shape must broadcast with that of the operand, if a node changes it after `field`.
+    `shown_by` is the field whose shape must broadcast with that of the operand, if a node changes it after `field`.
     """
     inner, op = _behind_expand(field), reach_reduction(field, *op_types)
     if op is None:
@@ -236,6 +246,16 @@ def find_reduction(site: Site, field: Field, *op_types: str, shown_by: Field = N
     return Reduced(op=op, operand=source(operand), x=x, dims=dims)
 
 
+def find_difference(site: Site, field: Field, op_type: str) -> Reduced | None:
+    """Return the reduction of x by an operator where a field is x minus that reduction."""
+    difference = is_a(field, "Sub")
+    if difference is None:
+        return None
+    x, reduced = fields_of(difference)
+    found = find_reduction(site, reduced, op_type)
+    return found if found is not None and is_same(x, found.operand) else None
+
+
 def reach_reduction(field: Field, *op_types: str) -> Operation | None:
     """Return the reduction that a field may hold, whose shape is not known."""
     op = is_a(_behind_expand(field), *_PASSING, *op_types)
@@ -245,8 +265,7 @@ def reach_reduction(field: Field, *op_types: str) -> Operation | None:
 
 
 def _behind_expand(field: Field) -> Field:
-    expand = is_a(field, "Expand")
-    return field if expand is None else fields_of(expand)[0]
+    return behind(field, "Expand") if is_a(field, "Expand") else field
 
 
 def _find_passed(op: Operation) -> Field:
@@ -258,13 +277,7 @@ def _find_passed(op: Operation) -> Field:
 
 
 def reduced_dims(op: Operation, rank: int, axes: np.ndarray | None) -> list[int]:
-    """Return the dimensions that a reduction reduces, ascending; none where it leaves its operand's shape alone.
-
-    Args:
-        op: The node.
-        rank: Rank of its operand.
-        axes: Its static operand.
-    """
+    """Return the dimensions that a reduction reduces, ascending; none where it leaves its operand's shape alone."""
     given = ints(axes)
     if given:
         return sorted({axis % rank for axis in given}) if rank else []

@@ -1,6 +1,8 @@
-"""Scalar products of rows of known length: cosines, and similarities by them, lie between -1 and 1.
+"""Scalar products of rows of known length, and with rows of shares.
 
-A scalar product is at most the product of the lengths (Cauchy and Schwarz), however long the rows are.
+A scalar product is at most the product of the lengths (Cauchy and Schwarz), however long the rows are: cosines, and
+similarities by them, lie between -1 and 1.  One with sizes that are not negative and add up to at most about 1, such as
+those of a softmax, lies between the least and the greatest of the numbers that it weighs, or 0, however many they are.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from dnnv.nn.operations import OutputSelect
 
 from ranum_falsify.domain.error_bounds import ELEMENTWISE_ROUNDINGS, sum_error, tiny, unit
 from ranum_falsify.domain.interval import Interval
+from ranum_falsify.domain.rounding import round_outward
 from ranum_falsify.domain.site import Site
 from ranum_falsify.operators.relations.fused import is_beside_quantised
 from ranum_falsify.operators.relations.matching import (
@@ -24,6 +27,7 @@ from ranum_falsify.operators.relations.matching import (
     fields_of,
     find_reduction,
     is_a,
+    is_fit,
     is_same,
     kind,
     reduced_dims,
@@ -32,12 +36,11 @@ from ranum_falsify.operators.relations.matching import (
     square_of,
     undo_widening,
 )
-from ranum_falsify.operators.relations.quotients import find_lower_limit, root_of
-from ranum_falsify.operators.relations.shares import bound_sum_of_shares
+from ranum_falsify.operators.relations.quotients import find_lower_limit, find_root_of_squares
 from ranum_falsify.operators.support.functions import ints
 
 _DEEPEST = 6
-"""How many nodes back a length is looked for."""
+"""How many nodes back a length, or a softmax, is looked for."""
 
 _SHARE = 0.999
 """Of a limit of a divisor, for the rounding of the limit."""
@@ -45,7 +48,7 @@ _SHARE = 0.999
 
 def product_of_rows(site: Site, a: Interval, b: Interval, *rest: Interval | None) -> Interval | None:
     """Bound a product of matrices, perhaps transposed and times a number, by the lengths of rows and columns."""
-    if not _is_fit(a, b) or any(x is not None for x in rest) or not a.shape or not b.shape:
+    if not is_fit(a, b) or any(x is not None for x in rest) or not a.shape or not b.shape:
         return None
     op = site.op
     moved = getattr(op, "transpose_batch_a", 0) or getattr(op, "transpose_batch_b", 0)
@@ -66,11 +69,11 @@ def sum_of_products(site: Site, x: Interval, axes: np.ndarray | None) -> Interva
     """Bound the sum of elementwise products along one dimension by the lengths of what is multiplied."""
     product = is_a(site.op.data, "Mul")
     dims = reduced_dims(site.op, len(x.shape), axes)
-    if product is None or len(dims) != 1 or not _is_fit(x):
+    if product is None or len(dims) != 1 or not is_fit(x):
         return None
     first, second = fields_of(product)
     known = [site.find_known(field) for field in (first, second)]
-    if any(one is None or one.shape != x.shape or not _is_fit(one) for one in known):
+    if any(one is None or one.shape != x.shape or not is_fit(one) for one in known):
         return None
     return _within(_bound_product(site, (first, dims[0]), (second, dims[0]), x), site.shape, x.dtype)
 
@@ -130,10 +133,6 @@ def _find_sum(site: Site, field: Field) -> tuple[Field, int, list[int], int, int
     return summed, math.prod(x.shape[dim] for dim in dims), dims, len(x.shape), len(y.shape), narrow.dtype
 
 
-def _is_fit(*operands: Interval) -> bool:
-    return all(x.dtype in (torch.float32, torch.float64) and x.size and not x.may_be_infinite for x in operands)
-
-
 def _within(limit: float, shape: tuple[int, ...], dtype: torch.dtype) -> Interval | None:
     return Interval.fill(-limit, limit, shape, dtype) if limit < torch.finfo(dtype).max else None
 
@@ -155,7 +154,7 @@ def _is_shaped(site: Site, field: Field, dim: int) -> bool:
 def _length(site: Site, field: Field, dim: int, depth: int = _DEEPEST) -> float:
     """Return a bound of the lengths of the sections of a tensor along a dimension."""
     x = site.find_known(field)
-    if x is None or not _is_fit(x):
+    if x is None or not is_fit(x):
         return math.inf
     size = torch.maximum(*(end.abs() for end in x.doubles()))
     squares = size.square().sum(dim) * (x.shape[dim] if size.shape[dim] == 1 else 1)
@@ -171,12 +170,13 @@ def _lengths_by_nodes(site: Site, field: Field, dim: int, depth: int) -> Iterato
         return
     op = is_a(field, "Concat", "Div", "Mul", "Slice", "Softmax", "Transpose", "Unsqueeze")
     x = site.find_known(field)
-    if op is None or x is None or not depth or not _is_fit(x):
+    if op is None or x is None or not depth or not is_fit(x):
         return
     rank, parts = len(x.shape), fields_of(op)
     if kind(op) == "Softmax":
-        if op.axis % rank == dim and (op.version >= 13 or dim == rank - 1):
-            yield bound_sum_of_shares(site, x, x.shape[dim])
+        whole = bound_sum_of_shares(site, op, x, dim)
+        if whole is not None:
+            yield whole
     elif kind(op) == "Concat":
         if op.axis % rank != dim and all(any(True for _ in _lengths_by_nodes(site, p, dim, depth - 1)) for p in parts):
             yield max(_length(site, part, dim, depth - 1) for part in parts)
@@ -236,13 +236,77 @@ def _find_norm(site: Site, x: Field, divisor: Field) -> tuple[Reduced, float] | 
     norm = find_reduction(site, field, "ReduceL2")
     if norm is not None:
         return (norm, least) if is_same(norm.operand, x) and least > 0 else None
-    root = root_of(field)
+    root = find_root_of_squares(site, field, x)
     if root is None:
         return None
-    inner, epsilon, added = root
-    norm = find_reduction(site, inner, "ReduceSum", "ReduceMean", "ReduceSumSquare")
-    if norm is None:
-        return None
-    squared = norm.operand if is_a(norm.op, "ReduceSumSquare") else square_of(norm.operand)
+    norm, epsilon, added = root
     least = max(least, added, math.sqrt(epsilon))
-    return (norm, least) if is_same(squared, source(x)) and least > 0 else None
+    return (norm, least) if least > 0 else None
+
+
+# shares ---------------------------------------------------------------------------------------------------------
+
+
+def weighted_means(site: Site, a: Interval, b: Interval, *rest: Interval | None) -> Interval | None:
+    """Bound a product of matrices, the second perhaps transposed, whose first one has rows of shares."""
+    op = site.op
+    moved = any(getattr(op, f"transpose{which}", 0) for which in ("_a", "_batch_a", "_batch_b"))
+    factor = float(getattr(op, "alpha", 1.0))
+    known = all(x.is_floating and x.size and not x.may_be_infinite for x in (a, b))
+    if moved or not known or any(x is not None for x in rest) or min(len(a.shape), len(b.shape)) < 2:
+        return None
+    whole = None if is_beside_quantised(op) else _bound_shares(site, fields_of(op)[0])
+    if whole is None or factor < 0:
+        return None
+    keys, along = a.shape[-1], -1 if getattr(op, "transpose_b", 0) else -2
+    low, high = (end.expand(b.shape) if end.shape[along] != keys else end for end in b.doubles())
+    low, high = low.amin(along, keepdim=True).clamp(max=0) * whole, high.amax(along, keepdim=True).clamp(min=0) * whole
+    if along == -1:
+        low, high = low.mT, high.mT
+    size, how = torch.maximum(-low, high), site.rounding(keys, a.dtype)
+    lost = how.lost(keys, a.dtype, max(whole, float(size.max())))
+    error = size * (how.growth(keys, a.dtype) + 4 * unit(a.dtype)) + lost
+    if not bool(((size + error) * max(factor, 1) < torch.finfo(a.dtype).max).all()):
+        return None
+    return round_outward((low - error) * factor, (high + error) * factor, a.dtype, site.shape)
+
+
+def _bound_shares(site: Site, field: Field, depth: int = _DEEPEST) -> float | None:
+    """Return what numbers that are not negative add up to at most along the last dimension; None if nothing tells."""
+    op, x = is_a(field, "Mul", "Softmax", "Where"), site.find_known(field)
+    if op is None or x is None or not depth or not x.shape or x.dtype not in (torch.float32, torch.float64):
+        return None
+    if kind(op) == "Softmax":
+        return bound_sum_of_shares(site, op, x, len(x.shape) - 1)
+    found = [(_bound_shares(site, share, depth - 1), factor) for share, factor in _list_reduced(site, op, x)]
+    return min((whole * factor for whole, factor in found if whole is not None), default=None)
+
+
+def bound_sum_of_shares(site: Site, op: Operation, x: Interval, dim: int) -> float | None:
+    """Return what the results x of a softmax add up to at most along a dimension; None if its rows do not lie there.
+
+    It is a bound of the lengths of the rows, too.
+    """
+    rank = len(x.shape)
+    if op.axis % rank != dim or (op.version < 13 and dim != rank - 1):
+        return None
+    kernel, count = site.envelope("Exp"), x.shape[dim]
+    error = 2 * sum_error(count, x.dtype, ELEMENTWISE_ROUNDINGS) + 4 * kernel.relative
+    return 1 + error + 4 * unit(x.dtype) * math.log(count) + count * (tiny(x.dtype) + kernel.absolute)
+
+
+def _list_reduced(site: Site, op: Operation, x: Interval) -> Iterator[tuple[Field, float]]:
+    """Yield operands of a node, each with a factor that no result exceeds of it at the same place."""
+    if kind(op) == "Where":
+        _, *branches = fields_of(op)
+        pairs = (branches, branches[::-1])
+        found = [(share, 1.0) for share, other in pairs if isinstance(other, np.ndarray) and not other.any()]
+    else:
+        first, second = fields_of(op)
+        known = [(share, site.find_known(factor)) for share, factor in ((first, second), (second, first))]
+        ends = [(share, factor.extremes) for share, factor in known if factor is not None]
+        found = [(share, high * (1 + 4 * unit(x.dtype))) for share, (low, high) in ends if 0 <= low <= high < math.inf]
+    for share, factor in found:
+        inner = site.find_known(share)
+        if inner is not None and inner.shape == x.shape:
+            yield share, factor

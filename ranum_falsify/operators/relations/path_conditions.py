@@ -26,6 +26,8 @@ from ranum_falsify.network.order import find_between, operands_in, topological_o
 from ranum_falsify.network.registry import row_of
 from ranum_falsify.operators.relations.fused import error_inside
 from ranum_falsify.operators.relations.matching import (
+    EXACT,
+    HALVES,
     WIDENING,
     Field,
     constant,
@@ -38,17 +40,12 @@ from ranum_falsify.operators.relations.matching import (
     source,
 )
 
-_EXACT = 2.0**53
-"""Integers below this are exact floats."""
-
 _NEAR = 32
 """How many nodes before a branch are searched for what the test reads."""
 
 _MOVING = ("Squeeze", "Unsqueeze", "Reshape", "Flatten", "Transpose", "Expand", "Slice", "Gather")
 _REDUCING = ("ReduceSum", "ReduceMean", "ReduceMin", "ReduceMax")
 """Operators that make one number of one number, the same."""
-
-_HALVES = (torch.float16, torch.bfloat16)
 
 _REVERSED = {"Greater": "Less", "Less": "Greater", "GreaterOrEqual": "LessOrEqual", "LessOrEqual": "GreaterOrEqual"}
 _NEGATED = {"Greater": "LessOrEqual", "Less": "GreaterOrEqual", "GreaterOrEqual": "Less", "LessOrEqual": "Greater"}
@@ -87,11 +84,7 @@ def flagged(rule: IntervalRule) -> IntervalRule:
 def add_flag(site: Site, flag: Field, field: Field, x: Interval) -> tuple[Interval, Interval] | None:
     """Return bounds of a sum with a flag that is cast from a test, where it holds and where it is 0; None for no flag.
 
-    Args:
-        site: A node that reads the sum, or is it.
-        flag: The flag, which may be multiplied by a constant.
-        field: The other summand.
-        x: Its bounds.
+    The flag may be multiplied by a constant; `field` is the other summand, with bounds x.
     """
     condition, size = _test_of(flag)
     known = site.find_known(condition)
@@ -117,15 +110,7 @@ def _test_of(flag: Field) -> tuple[Field, float]:
 
 
 def narrow_read(site: Site, condition: Field, field: Field, bounds: Interval, *, truth: bool) -> Interval:
-    """Return the bounds of a tensor where a condition, which is one number, is true, or where it is false.
-
-    Args:
-        site: The node that reads both.
-        condition: The condition.
-        field: The tensor.
-        bounds: Its bounds whatever the condition.
-        truth: What the condition is.
-    """
+    """Return the bounds of a tensor where a condition, which is one number, is true, or where it is false."""
     read, known = source(field), site.find_known(condition)
     if not isinstance(read, Operation) or known is None or known.size != 1:
         return bounds
@@ -403,7 +388,7 @@ def _ends_for(x: Interval, other: Interval) -> tuple[Tensor, Tensor]:
 
 def _step(site: Site, x: Tensor, *, up: bool) -> Tensor:
     """Return the next number of the type, or the number where there is none or results may not be rounded to it."""
-    if x.dtype in SIGNED or (x.dtype in _HALVES and "onnxruntime" in site.runtimes):
+    if x.dtype in SIGNED or (x.dtype in HALVES and "onnxruntime" in site.runtimes):
         return x
     if x.is_floating_point():
         return torch.nextafter(x, torch.full_like(x, math.inf if up else -math.inf))
@@ -430,7 +415,7 @@ def _exclude(site: Site, x: Interval, number: float | int) -> Interval:
 
 def _within(x: Interval, low: float, high: float) -> Interval:
     """Return the bounds of x where all of it is within limits; those of large integers are no exact floats."""
-    exact = x.is_floating or max(map(abs, x.extremes)) < _EXACT
+    exact = x.is_floating or max(map(abs, x.extremes)) < EXACT
     return _clip(x, max(low, x.extremes[0]), min(high, x.extremes[1])) if exact else x
 
 

@@ -32,7 +32,9 @@ from ranum_falsify.domain.rules.support.sections import Sections, sections
 from ranum_falsify.domain.site import IntervalRule, Site
 from ranum_falsify.operators.relations.matching import (
     Field,
+    behind,
     fields_of,
+    find_difference,
     find_reduction,
     is_a,
     is_same,
@@ -61,7 +63,8 @@ def refined(rule: IntervalRule, *patterns: Pattern) -> IntervalRule:
     return inherit_marks(refined_rule, rule)
 
 
-def _is_floating(*operands: Interval) -> bool:
+def are_floats(*operands: Interval) -> bool:
+    """Tell whether operands are of a floating type and have elements."""
     return all(x.is_floating and x.size for x in operands)
 
 
@@ -74,7 +77,7 @@ def _has_squares(x: Interval) -> bool:
 
 def product_with_itself(site: Site, a: Interval, b: Interval) -> Interval | None:
     """Bound x * x from below by 0."""
-    if not _is_floating(a) or not is_same(site.op.a, site.op.b):
+    if not are_floats(a) or not is_same(site.op.a, site.op.b):
         return None
     return square(a)
 
@@ -91,7 +94,7 @@ def difference_to_itself(site: Site, a: Interval, b: Interval) -> Interval | Non
 
 def difference_to_extreme(site: Site, a: Interval, b: Interval) -> Interval | None:
     """Bound x - max(x) from above by 0, x - min(x) from below, and their opposites."""
-    if not _is_floating(a, b):
+    if not are_floats(a, b):
         return None
     for (x, field), extreme, opposite in (((site.op.a, site.op.b), b, 1), ((site.op.b, site.op.a), a, -1)):
         found = find_reduction(site, field, "ReduceMax", "ReduceMin")
@@ -104,7 +107,7 @@ def difference_to_extreme(site: Site, a: Interval, b: Interval) -> Interval | No
 
 def difference_to_mean(site: Site, a: Interval, b: Interval) -> Interval | None:
     """Bound x - mean(x), which is (n - 1) / n of the difference between x and the mean of the others."""
-    found = find_reduction(site, site.op.b, "ReduceMean") if _is_floating(a, b) else None
+    found = find_reduction(site, site.op.b, "ReduceMean") if are_floats(a, b) else None
     if found is None or not is_same(site.op.a, found.operand) or not _has_squares(a):
         return None
     rows, n = sections(a, found.dims), found.count
@@ -116,7 +119,7 @@ def difference_to_mean(site: Site, a: Interval, b: Interval) -> Interval | None:
 
 def variance_by_moments(site: Site, a: Interval, b: Interval) -> Interval | None:
     """Bound mean(x^2) - mean(x)^2: the variance, except for cancellation, by which it may be below 0."""
-    squares = find_reduction(site, site.op.a, "ReduceMean") if _is_floating(a, b) else None
+    squares = find_reduction(site, site.op.a, "ReduceMean") if are_floats(a, b) else None
     mean = find_reduction(site, square_of(site.op.b), "ReduceMean")
     if squares is None or mean is None or mean.dims != squares.dims or not _has_squares(mean.x):
         return None
@@ -146,7 +149,7 @@ def _variance(rows: Sections) -> tuple[Tensor, Tensor]:
 
 def difference_to_log_sum(site: Site, a: Interval, b: Interval) -> Interval | None:
     """Bound x - log(sum(exp(x))) from above by 0, but for rounding: the sum is at least each of its terms."""
-    found = find_reduction(site, site.op.b, "ReduceLogSumExp") if _is_floating(a, b) else None
+    found = find_reduction(site, site.op.b, "ReduceLogSumExp") if are_floats(a, b) else None
     if found is None or not is_same(site.op.a, found.operand) or a.may_be_infinite or b.may_be_infinite:
         return None
     kernels, size = (site.envelope("Exp"), site.envelope("Log")), max(map(abs, (*a.extremes, *b.extremes)))
@@ -157,12 +160,8 @@ def difference_to_log_sum(site: Site, a: Interval, b: Interval) -> Interval | No
 
 def logarithm_of_share(site: Site, a: Interval, b: Interval) -> Interval | None:
     """Bound z - log(sum(exp(z))) with z = x - max(x), a logarithm of a softmax."""
-    logarithm = is_a(site.op.b, "Log")
-    if logarithm is None or not _is_floating(a):
-        return None
-    summed = find_reduction(site, fields_of(logarithm)[0], "ReduceSum")
-    exponential = None if summed is None else is_a(summed.operand, "Exp")
-    if summed is None or exponential is None or not is_same(fields_of(exponential)[0], site.op.a):
+    summed = find_reduction(site, behind(site.op.b, "Log"), "ReduceSum") if are_floats(a) else None
+    if summed is None or not is_same(behind(summed.operand, "Exp"), site.op.a):
         return None
     x = undo_shift(site, source(site.op.a), summed.dims)
     return None if x is None else replace(log_softmax_along(site, x, summed.dims), nan=False)
@@ -170,14 +169,8 @@ def logarithm_of_share(site: Site, a: Interval, b: Interval) -> Interval | None:
 
 def undo_shift(site: Site, field: Field, dims: list[int]) -> Interval | None:
     """Return the bounds of x where a field is x - max(x) with one maximum, at most, for each section."""
-    difference = is_a(field, "Sub")
-    if difference is None:
-        return None
-    x, maximum = fields_of(difference)
-    found = find_reduction(site, maximum, "ReduceMax")
-    if found is None or not is_same(x, found.operand) or found.dims != dims:
-        return None
-    return found.x
+    found = find_difference(site, field, "ReduceMax")
+    return found.x if found is not None and found.dims == dims else None
 
 
 # sums and means -------------------------------------------------------------------------------------------------
@@ -186,15 +179,11 @@ def undo_shift(site: Site, field: Field, dims: list[int]) -> Interval | None:
 def sum_of_exponentials(site: Site, x: Interval, axes: np.ndarray | None) -> Interval | None:
     """Bound sum(exp(x - max(x))) from below by the exponential of 0, which is among the terms."""
     exponential = is_a(site.op.data, "Exp")
-    if exponential is None or not _is_floating(x):
+    if exponential is None or not are_floats(x):
         return None
     field, dims = undo_transposes(site, fields_of(exponential)[0], reduced_dims(site.op, len(x.shape), axes))
-    difference = is_a(field, "Sub")
-    if difference is None:
-        return None
-    minuend, maximum = fields_of(difference)
-    found = find_reduction(site, maximum, "ReduceMax")
-    if found is None or not is_same(minuend, found.operand) or not set(found.dims) <= set(dims):
+    found = find_difference(site, field, "ReduceMax")
+    if found is None or not set(found.dims) <= set(dims):
         return None
     kernel = site.envelope("Exp")
     least = 1 - 2 * (kernel.relative + kernel.absolute) - 2 * unit(x.dtype)
@@ -203,7 +192,7 @@ def sum_of_exponentials(site: Site, x: Interval, axes: np.ndarray | None) -> Int
 
 def sum_of_shares(site: Site, x: Interval, axes: np.ndarray | None) -> Interval | None:
     """Bound the sum of a softmax, or of quotients of numbers by their own sum: it is 1, except for rounding."""
-    if not _is_floating(x):
+    if not are_floats(x):
         return None
     rank, field = len(x.shape), source(site.op.data)
     dims = reduced_dims(site.op, rank, axes)
@@ -235,12 +224,8 @@ def sum_of_shares(site: Site, x: Interval, axes: np.ndarray | None) -> Interval 
 def mean_of_squared_differences(site: Site, x: Interval, axes: np.ndarray | None) -> Interval | None:
     """Bound mean((x - mean(x))^2) by the variance of numbers within bounds, and the sum likewise."""
     dims = reduced_dims(site.op, len(x.shape), axes)
-    difference = is_a(square_of(site.op.data), "Sub") if _is_floating(x) else None
-    if difference is None:
-        return None
-    minuend, mean = fields_of(difference)
-    found = find_reduction(site, mean, "ReduceMean")
-    if found is None or not is_same(minuend, found.operand) or found.dims != dims or not _has_squares(found.x):
+    found = find_difference(site, square_of(site.op.data), "ReduceMean") if are_floats(x) else None
+    if found is None or found.dims != dims or not _has_squares(found.x):
         return None
     rows = sections(found.x, dims)
     count = found.count if is_a(site.op, "ReduceSum") else 1

@@ -34,8 +34,10 @@ from ranum_falsify.domain.site import Site
 from ranum_falsify.operators.relations.matching import (
     Field,
     Reduced,
+    behind,
     constant,
     fields_of,
+    find_difference,
     find_reduction,
     is_a,
     is_same,
@@ -46,11 +48,7 @@ from ranum_falsify.operators.relations.matching import (
     undo_widening,
 )
 from ranum_falsify.operators.relations.path_conditions import add_flag
-from ranum_falsify.operators.relations.patterns import Pattern, undo_shift
-
-
-def _is_floating(x: Interval) -> bool:
-    return x.is_floating and x.size > 0
+from ranum_falsify.operators.relations.patterns import Pattern, are_floats, undo_shift
 
 
 def quotient_by_itself(site: Site, a: Interval, b: Interval) -> Interval | None:
@@ -99,7 +97,7 @@ def over_choice(*patterns: Pattern) -> Pattern:
     """
 
     def pattern(site: Site, a: Interval, b: Interval) -> Interval | None:
-        if not (_is_floating(a) and _is_floating(b)):
+        if not are_floats(a, b):
             return None
         for chosen, other in _list_choices(site, site.op.b):
             known = site.find_known(chosen)
@@ -150,7 +148,7 @@ def _find_inverse(field: Field) -> Field:
 def standard_score(site: Site, a: Interval, b: Interval) -> Interval | None:
     """Bound (x - mean(x)) / sqrt(variance + epsilon), or with epsilon added to the root."""
     difference = is_a(site.op.a, "Sub")
-    root = root_of(site.op.b) if difference is not None and _is_floating(a) else None
+    root = _root_of(site.op.b) if difference is not None and are_floats(a) else None
     if difference is None or root is None:
         return None
     inner, epsilon, added = root
@@ -171,19 +169,16 @@ def standard_score(site: Site, a: Interval, b: Interval) -> Interval | None:
 
 
 def _find_centre(site: Site, difference: Operation) -> Reduced | None:
-    """Return the mean of x where a node computes x - mean(x)."""
-    x, mean = fields_of(difference)
-    centre = find_reduction(site, mean, "ReduceMean")
-    if centre is None or not is_same(x, centre.operand) or centre.x.may_be_infinite:
-        return None
-    return centre
+    """Return the mean of x where a node computes x - mean(x) of finite numbers."""
+    centre = find_difference(site, difference, "ReduceMean")
+    return None if centre is None or centre.x.may_be_infinite else centre
 
 
 def _find_uncorrected(field: Field) -> Field:
     """Return x where a field is x n / m with n / m of at least 1, such as an unbiased variance; else the field."""
     moved = is_a(field, "Reshape", "Unsqueeze")
     quotient = is_a(field if moved is None else fields_of(moved)[0], "Div")
-    product = None if quotient is None else is_a(fields_of(quotient)[0], "Mul")
+    product = is_a(behind(quotient, "Div"), "Mul")
     if quotient is None or product is None:
         return field
     divisor = constant(fields_of(quotient)[1])
@@ -212,7 +207,7 @@ def _bound_score(rows: Sections, floor: float, like: Interval) -> Interval | Non
 
 def over_norm(site: Site, a: Interval, b: Interval) -> Interval | None:
     """Bound x / sqrt(sum(x^2) + epsilon), the same with the mean for the sum, and x / max(norm(x), epsilon)."""
-    if not _is_floating(a) or a.may_be_infinite:
+    if not are_floats(a) or a.may_be_infinite:
         return None
     least, field = find_lower_limit(site.op.b)
     unless_zero = _unless_zero(site, field)
@@ -221,16 +216,10 @@ def over_norm(site: Site, a: Interval, b: Interval) -> Interval | None:
         return _over_own_norm(site, a, norm.count)
     norm = find_reduction(site, field, "ReduceL2")
     if norm is None:
-        root = root_of(field)
+        root = find_root_of_squares(site, field, site.op.a)
         if root is None:
             return None
-        inner, epsilon, added = root
-        norm = find_reduction(site, inner, "ReduceSum", "ReduceMean", "ReduceSumSquare")
-        squared_field = (
-            None if norm is None else norm.operand if is_a(norm.op, "ReduceSumSquare") else square_of(norm.operand)
-        )
-        if norm is None or not is_same(squared_field, site.op.a):
-            return None
+        norm, epsilon, added = root
         if epsilon > 0:
             rows = sections(a, norm.dims)
             share = 1 / rows.size if is_a(norm.op, "ReduceMean") else 1.0
@@ -280,9 +269,8 @@ def _over_own_norm(site: Site, x: Interval, count: int) -> Interval | None:
 
 def find_lower_limit(field: Field) -> tuple[float, Field]:
     """Return the number that bounds a field from below or is added to it, and the field without it."""
-    expand = is_a(field, "Expand")
-    if expand is not None:
-        return find_lower_limit(fields_of(expand)[0])
+    if is_a(field, "Expand"):
+        return find_lower_limit(behind(field, "Expand"))
     op = is_a(field, "Clip", "Max", "Add")
     if op is None:
         return 0.0, source(field)
@@ -301,7 +289,7 @@ def find_lower_limit(field: Field) -> tuple[float, Field]:
     return 0.0, op
 
 
-def root_of(field: Field) -> tuple[Field, float, float] | None:
+def _root_of(field: Field) -> tuple[Field, float, float] | None:
     """Return x, e and f where a field is sqrt(x + e) + f."""
     added = 0.0
     if is_a(field, "Add"):
@@ -316,6 +304,16 @@ def root_of(field: Field) -> tuple[Field, float, float] | None:
     return x, epsilon, added
 
 
+def find_root_of_squares(site: Site, field: Field, x: Field) -> tuple[Reduced, float, float] | None:
+    """Return the sum or mean s of the squares of x, e and f where a field is sqrt(s + e) + f."""
+    root = _root_of(field)
+    norm = None if root is None else find_reduction(site, root[0], "ReduceSum", "ReduceMean", "ReduceSumSquare")
+    if root is None or norm is None:
+        return None
+    squared = norm.operand if is_a(norm.op, "ReduceSumSquare") else square_of(norm.operand)
+    return (norm, *root[1:]) if is_same(squared, x) else None
+
+
 def _score(rows: Sections, z: Standardised, like: Interval) -> Interval | None:
     if z.nan:
         return None
@@ -327,7 +325,7 @@ def share_of_sum(site: Site, a: Interval, b: Interval) -> Interval | None:
 
     A sum of numbers that are not negative is never below one of them, however it is rounded.
     """
-    if not _is_floating(a):
+    if not are_floats(a):
         return None
     _, field = find_lower_limit(site.op.b)
     found = find_reduction(site, field, "ReduceSum", "ReduceL1", "ReduceMax")

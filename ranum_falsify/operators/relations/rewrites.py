@@ -15,7 +15,7 @@ from dnnv.nn import Operation
 from dnnv.nn.operations import Identity, Input, OutputSelect
 
 from ranum_falsify.network import Graph, spec_of
-from ranum_falsify.operators.relations.matching import Field, fields_of, is_a, kind, pairs
+from ranum_falsify.operators.relations.matching import Field, fields_of, is_a, is_same_constant, kind, pairs
 
 _FUSED = {"FusedConv": "Conv", "FusedGemm": "Gemm"}
 """Operators that apply an activation to the result of another."""
@@ -24,12 +24,7 @@ _PLAIN_SUM = {"alpha": 1.0, "beta": 1.0, "transA": 0, "transB": 0}
 
 
 def is_rewritten(written: Graph, graph: Graph) -> bool:
-    """Tell whether a graph that runs in place of a written one needs bounds of its own.
-
-    Args:
-        written: The graph as written.
-        graph: The one that runs, with tensors of the same names.
-    """
+    """Tell whether a graph that runs in place of a written one, with the same names, needs bounds of its own."""
     writers = {name: op for op in written.nodes for name in op.output_names if name}
     for op in graph.nodes:
         twins = [writers.get(name) for name in op.output_names if name]
@@ -104,11 +99,6 @@ def _hold_same(field: Field, written: Field) -> bool:
     if field is None or written is None or isinstance(written, Operation):
         return field is written
     return is_same_constant(field, written)
-
-
-def is_same_constant(a: np.ndarray, b: np.ndarray) -> bool:
-    """Tell whether two constants are the same, bit by bit."""
-    return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
 
 
 def _is_same_tensor(op: Operation, written: Operation) -> bool:

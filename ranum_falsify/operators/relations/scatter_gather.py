@@ -11,6 +11,7 @@ from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.site import Site
 from ranum_falsify.operators.relations.matching import (
     Field,
+    behind,
     fields_of,
     is_a,
     is_same,
@@ -69,7 +70,7 @@ def difference_to_written(site: Site, a: Interval, b: Interval) -> Interval | No
 def _find_keeper(site: Site, x: Field, field: Field) -> Operation | None:
     """Return what kept the greatest or least of finite numbers where each of them now reads it, exactly."""
     reader = is_a(field, "GatherElements", "Gather")
-    writer = None if reader is None else is_a(fields_of(reader)[0], "ScatterElements")
+    writer = is_a(behind(reader, "GatherElements", "Gather"), "ScatterElements")
     if reader is None or writer is None or writer.reduction not in _RISING:
         return None
     _, places, written = fields_of(writer)
@@ -85,8 +86,7 @@ def _greatest_share(site: Site, written: Field, writer: Operation, updates: Inte
     One of the numbers is m, so that exp(0) is among those that are added.
     """
     nothing = torch.zeros_like(updates.lower)
-    exponential = is_a(written, "Exp")
-    difference = None if exponential is None else is_a(fields_of(exponential)[0], "Sub")
+    exponential, difference = is_a(written, "Exp"), is_a(behind(written, "Exp"), "Sub")
     if exponential is None or difference is None:
         return nothing
     x, field = fields_of(difference)
@@ -152,8 +152,8 @@ def _find_made(site: Site, field: Field) -> Field:
 def _find_rows(site: Site, places: Field) -> Field:
     """Return the vector that holds the row of each update, where all elements of an update go to one row."""
     column = _find_made(site, places)
-    expand = is_a(column, "Expand")
-    column = column if expand is None else _find_made(site, fields_of(expand)[0])
+    if is_a(column, "Expand"):
+        column = _find_made(site, behind(column, "Expand"))
     known = site.find_known(column)
     if known is None or math.prod(known.shape[1:]) != 1:
         return None

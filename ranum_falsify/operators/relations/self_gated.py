@@ -45,13 +45,7 @@ from ranum_falsify.operators.relations.matching import (
 class Ramp:
     """The function k clip(slope x + offset, low, high), with slope > 0 and finite limits.
 
-    Attributes:
-        slope: See above.
-        offset: See above.
-        low: See above.
-        high: See above.
-        k: See above.
-        gain: The most by which its factors, limits and constants, enlarge what others make.
+    Its gain is the most by which its factors, limits and constants, enlarge what others make.
     """
 
     slope: float

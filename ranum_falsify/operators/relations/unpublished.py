@@ -92,20 +92,12 @@ UNCHECKED = "ranum_falsify.unchecked"
 
 
 def describe_unchecked(graph: Graph) -> str:
-    """Return an operator of a module that PyTorch may compute otherwise than the module's export; "" if there is none.
-
-    Args:
-        graph: The network as written.
-    """
+    """Return an operator of a module that PyTorch may compute otherwise than its export; "" if there is none."""
     return next((entry.value for entry in graph.model.metadata_props if entry.key == UNCHECKED), "")
 
 
 def describe_unpublished(graph: Graph) -> str:
-    """Return a kernel of which no error is published, in a few words; "" if there is none.
-
-    Args:
-        graph: The network as written, which is what PyTorch runs.
-    """
+    """Return a kernel of a written network, which PyTorch runs, of which no error is published; "" if there is none."""
     if has_subgraphs(graph):
         return "a subgraph"
     dtypes = {torch_dtype(details.dtype) for details in graph.details.values() if is_floating(np.dtype(details.dtype))}

@@ -44,12 +44,7 @@ _TABLE = "indices of a table"
 
 @dataclass(frozen=True)
 class IndexRange:
-    """What an input chooses from.
-
-    Attributes:
-        count: How many there are.
-        meaning: What the input is: `indices of a table`, `class labels`.
-    """
+    """How many an input chooses from, and what it is: `indices of a table`, `class labels`."""
 
     count: int
     meaning: str
@@ -57,24 +52,14 @@ class IndexRange:
 
 @dataclass(frozen=True)
 class Uses:
-    """What becomes of an input.
-
-    Attributes:
-        ranges: What it chooses from.
-        compared: The constants that it is compared with.
-    """
+    """What an input chooses from, and the constants that it is compared with."""
 
     ranges: list[IndexRange]
     compared: list[np.ndarray]
 
 
 def find_uses(graph: Graph, source: Operation) -> Uses:
-    """Return what becomes of an input.
-
-    Args:
-        graph: The network.
-        source: One of its inputs.
-    """
+    """Return what becomes of an input of a network."""
     found, carriers, signs = Uses([], []), {id(source)}, set[int]()
     for op in graph.order:
         operands = {id(operand) for operand in operands_in(op)}

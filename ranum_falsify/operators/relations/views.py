@@ -28,10 +28,7 @@ _LARGEST = 2**20
 class View:
     """Elements of a tensor, in a shape.
 
-    Attributes:
-        field: The tensor.
-        shape: The shape of the view.
-        places: Which element of the tensor, counted in rows, each one is; None where the view is the tensor itself.
+    `places` are which element of the tensor, counted in rows, each one is; None where the view is the tensor itself.
     """
 
     field: Field
@@ -91,11 +88,7 @@ def look_through(site: Site, view: View) -> View:
 
 def is_same_view(a: View, b: View) -> bool:
     """Tell whether two views hold the same elements of one tensor, computed once."""
-    if a.field is not b.field or a.shape != b.shape:
-        return False
-    if a.places is None or b.places is None:
-        return a.places is b.places
-    return torch.equal(a.places, b.places)
+    return a.field is b.field and a.shape == b.shape and is_same_place(a, b)
 
 
 def _find_moving(field: Field) -> Operation | None:

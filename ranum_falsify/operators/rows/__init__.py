@@ -1,6 +1,6 @@
 """Rows: all that one operator needs, a file per family.  Importing the package fills the registry."""
 
-from ranum_falsify.operators.rows import (
+from ranum_falsify.operators.rows import (  # noqa: F401 - they fill the registry
     activation,
     arithmetic,
     attention,
@@ -34,38 +34,3 @@ from ranum_falsify.operators.rows import (
     trigonometry,
     writing,
 )
-
-__all__ = [
-    "activation",
-    "arithmetic",
-    "attention",
-    "cast",
-    "control",
-    "convolution",
-    "creation",
-    "exponential",
-    "indexing",
-    "logic",
-    "loss",
-    "matrix",
-    "microsoft",
-    "ml",
-    "normalisation",
-    "pooling",
-    "quantisation",
-    "quantised_layers",
-    "random",
-    "recurrent",
-    "reduction",
-    "regions",
-    "resize",
-    "sampling",
-    "sequences",
-    "shape",
-    "signal",
-    "slicing",
-    "softmax",
-    "transformer_parts",
-    "trigonometry",
-    "writing",
-]

@@ -30,8 +30,7 @@ from ranum_falsify.domain.rules.support.definitions import defines_softplus, sof
 from ranum_falsify.domain.rules.support.real_functions import MISH_TURN, find_computed_type, mish, sigmoid, softsign
 from ranum_falsify.errors import UnsupportedAttributeError
 from ranum_falsify.operators.support.families import exact, pointwise, total
-from ranum_falsify.operators.support.functions import constant_scalar, elementwise, parametrised
-from ranum_falsify.operators.support.unsigned import by_order
+from ranum_falsify.operators.support.functions import by_order, constant_scalar, elementwise, parametrised
 from ranum_falsify.validity import AtMost, Bounds, Condition, NotInfinite, Operands, log_of_largest
 
 # Each of these multiplies its operand by a factor that is 0 at -Inf.
@@ -99,10 +98,6 @@ def _infinite_times_zero(op: Operation, operands: Operands) -> Tensor:
     return margin if op.alpha == 0 else torch.full_like(margin, math.inf)
 
 
-def _no_infinite_times_zero(op: Operation, bounds: Bounds) -> bool:
-    return op.alpha != 0 or not bounds["x"].may_be_infinite
-
-
 @pointwise(
     torch=parametrised(_hard_sigmoid, "alpha", "beta"),
     interval=hard_sigmoid,
@@ -114,7 +109,7 @@ def _no_infinite_times_zero(op: Operation, bounds: Bounds) -> bool:
             "infinity times zero",
             _infinite_times_zero,
             needs_infinity=True,
-            holds_of=_no_infinite_times_zero,
+            holds_of=lambda op, bounds: op.alpha != 0 or not bounds["x"].may_be_infinite,
         )
     ],
     overflow=False,
@@ -143,10 +138,6 @@ def _exponent_margin(op: Operation, operands: Operands) -> Tensor:
     return margin if defines_softplus(op, operands["x"].dtype) else torch.full_like(margin, math.inf)
 
 
-def _no_exponent_overflows(op: Operation, bounds: Bounds) -> bool:
-    return not bounds["output"].overflows
-
-
 @pointwise(
     torch=elementwise(functional.softplus),
     interval=softplus,
@@ -157,7 +148,7 @@ def _no_exponent_overflows(op: Operation, bounds: Bounds) -> bool:
             "exp(x) is finite where ONNX Runtime computes it (float64 and half precision at opset 18)",
             "exponential above the largest finite number",
             _exponent_margin,
-            holds_of=_no_exponent_overflows,
+            holds_of=lambda op, bounds: not bounds["output"].overflows,
         )
     ],
     overflow=False,
@@ -187,13 +178,9 @@ class ThresholdedRelu(Operation):
     """https://onnx.ai/onnx/operators/onnx__ThresholdedRelu.html."""
 
 
-def _gelu(op: Operation, x: Tensor) -> Tensor:
-    return functional.gelu(x, approximate=op.approximate)
-
-
 # Finite operands above half of the largest number overflow in some of PyTorch's kernels.
 @pointwise(
-    torch=_gelu,
+    torch=lambda op, x: functional.gelu(x, approximate=op.approximate),
     interval=gelu,
     linear=lambda op: curves.GELU_TANH if op.approximate == "tanh" else curves.GELU,
     kernel=("Gelu", "Gelu tanh"),

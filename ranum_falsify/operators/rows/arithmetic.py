@@ -57,9 +57,8 @@ from ranum_falsify.operators.relations.self_gated import (
     product_form,
     swish_by_parts,
 )
-from ranum_falsify.operators.support import unsigned
 from ranum_falsify.operators.support.families import exact, pointwise, total
-from ranum_falsify.operators.support.functions import elementwise, variadic, widened
+from ranum_falsify.operators.support.functions import elementwise, quotient, remainder, variadic, widened
 from ranum_falsify.validity import Bounds, Condition, NotZero, Operands, surely_zero
 
 _DIFFERENCES = (
@@ -145,7 +144,7 @@ def _divide(a: Tensor, b: Tensor) -> Tensor:
     if a.is_floating_point():
         return torch.div(a, b)
     if a.dtype is torch.uint64:
-        return unsigned.quotient(a, b)
+        return quotient(a, b)
     return widened(lambda x, y: torch.div(x, _make_safe(x, y), rounding_mode="trunc"))(a, b)
 
 
@@ -210,13 +209,8 @@ def _mod(op: Operation, a: Tensor, b: Tensor) -> Tensor:
     if a.is_floating_point():
         return function(a, b)
     if a.dtype is torch.uint64:
-        return unsigned.remainder(a, b)
+        return remainder(a, b)
     return widened(lambda x, y: function(x, _make_safe(x, y)))(a, b)
-
-
-def _finite_dividend(op: Operation, operands: Operands) -> Tensor:
-    a = operands["a"]
-    return torch.where(a.isinf(), -1.0, 1.0)
 
 
 @pointwise(
@@ -227,7 +221,12 @@ def _finite_dividend(op: Operation, operands: Operands) -> Tensor:
     valid=[
         NotZero("b", reason="remainder of a division by zero"),
         replace(_FITS, only_onnxruntime=True),
-        Condition("a is finite", "remainder of an infinite number", _finite_dividend, needs_infinity=True),
+        Condition(
+            "a is finite",
+            "remainder of an infinite number",
+            lambda op, operands: torch.where(operands["a"].isinf(), -1.0, 1.0),
+            needs_infinity=True,
+        ),
     ],
     overflow=False,
     divides=True,

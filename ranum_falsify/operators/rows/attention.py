@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import reduce
 
 import onnx
 import torch
@@ -32,13 +33,8 @@ def attend(
 ) -> tuple[Tensor, tuple[Tensor, Tensor, Tensor, Tensor]]:
     """Return weighted means of values, and scores: as they are, capped, biased, and as weights.
 
-    Args:
-        q: Queries, `(batch, heads, queries, size)`.
-        k: Keys, with as many heads or a divisor of them.
-        v: Values.
-        bias: What is added to the scores; -Inf hides a key.
-        scale: Factor of the scores.
-        cap: Limit of the scores; 0 for none.
+    Queries are `(batch, heads, queries, size)`; keys and values have as many heads or a divisor of them.  A bias of
+    -Inf hides a key, and a cap of 0 limits nothing.
     """
     times = q.shape[1] // max(k.shape[1], 1)
     if times > 1:
@@ -58,12 +54,7 @@ def attend(
 def _seen(op: Operation, queries: int, keys: int, offset: Tensor, device: torch.device) -> Tensor | None:
     """Return which keys the attributes let each query see, `(..., queries, keys)`; None for all.
 
-    Args:
-        op: The node.
-        queries: Number of queries.
-        keys: Number of keys.
-        offset: Number of keys before those of the first query, `()` or `(batch, 1, 1, 1)`.
-        device: Where to make it.
+    The offset, `()` or `(batch, 1, 1, 1)`, is the number of keys before those of the first query.
     """
     left, right = (getattr(op, f"{side}_window_size", None) for side in ("left", "right"))
     left, right = (-1 if size is None else size for size in (left, right))
@@ -118,12 +109,7 @@ def _bias_bounds(
         found.append(Bias.of_choice(seen[0] & seen[1], torch.ones_like(seen[0]) if every else seen[0] | seen[1]))
     if ends[0] is not None and ends[1] is not None:
         found.append(Bias.of_choice(*(torch.arange(keys) < end.reshape(-1, 1, 1, 1) for end in ends)))
-    if not found:
-        return None
-    bias = found[0]
-    for other in found[1:]:
-        bias = bias.add(other)
-    return bias
+    return reduce(Bias.add, found) if found else None
 
 
 # the row --------------------------------------------------------------------------------------------------------

@@ -44,24 +44,21 @@ def _cast_bounds(site: Site, x: Interval) -> Interval:
     return float_bounds(site.op, x, kind) if isinstance(kind, NarrowFloat) else integer_bounds(x, kind, site.dtype)
 
 
-def _keeps_infinity(op: Operation) -> bool:
-    return op.to not in NARROW_FLOATS
-
-
-def _linear(op: Operation) -> Affine | None:
-    return None if op.to in NARROW else _SAME
-
-
-def _cast_like(op: Operation, x: Tensor, target_type: Tensor) -> Tensor:
-    return _convert(x, target_type.dtype)
-
-
 _SAME = Affine(function=lambda op, x: x)
 
-total(torch=_cast, interval=keeping_infinity(_cast_bounds, when=_keeps_infinity), linear=_linear, kernel=None)(Cast)
+total(
+    torch=_cast,
+    interval=keeping_infinity(_cast_bounds, when=lambda op: op.to not in NARROW_FLOATS),
+    linear=lambda op: None if op.to in NARROW else _SAME,
+    kernel=None,
+)(Cast)
 
 
-@plain(torch=_cast_like, interval=cast, operands=("x", "target_type"))
+@plain(
+    torch=lambda op, x, target_type: _convert(x, target_type.dtype),
+    interval=cast,
+    operands=("x", "target_type"),
+)
 class CastLike(Operation):
     """https://onnx.ai/onnx/operators/onnx__CastLike.html."""
 

@@ -66,8 +66,7 @@ def _branch_bounds(site: Site, field: str, captured: Sequence[Interval], *, trut
     proved = set[int]()
 
     def observe(visited: Visited) -> None:
-        flagged = any(y.nan or y.overflows for y in visited.outputs)
-        if not flagged and is_proved(analysis, visited):
+        if _is_sound(analysis, visited):
             proved.add(id(visited.op))
 
     pairs = zip(site.op.captured, captured, strict=True)
@@ -84,14 +83,14 @@ def _branch_bounds(site: Site, field: str, captured: Sequence[Interval], *, trut
     return tuple(replace(Interval.top(y.shape, y.dtype), nan=True, overflows=True) for y in bounds)
 
 
+def _is_sound(analysis: IntervalAnalysis, visited: Visited) -> bool:
+    return not any(y.nan or y.overflows for y in visited.outputs) and is_proved(analysis, visited)
+
+
 def report_open(site: Site, analysis: IntervalAnalysis, proved: Collection[int], path: str) -> None:
     """Note which nodes of a subgraph that was analysed are not proved, or those in subgraphs of theirs.
 
-    Args:
-        site: The node that has the subgraph.
-        analysis: The analysis of the subgraph.
-        proved: Its nodes that are proved, by `id`.
-        path: What comes before their names.
+    The proved ones are given by `id`; the path comes before the names of the others.
     """
     for op in analysis.graph.nodes:
         for name in () if id(op) in proved else analysis.open_inside.get(op.name, (op.name,)):
@@ -189,14 +188,7 @@ def _truth(cond: Interval | None) -> tuple[bool, bool]:
 
 
 class _Body:
-    """The body of a loop, over bounds of its states.
-
-    Args:
-        site: The loop.
-        initial: Bounds of its first states.
-        captured: Bounds of what its body captures.
-        most: How many iterations there are at most.
-    """
+    """The body of a loop, over bounds of its states, for a number of iterations at most."""
 
     def __init__(self, site: Site, initial: Sequence[Interval], captured: Sequence[Interval], most: int | None) -> None:
         self._site, self._graph = site, site.op.body
@@ -256,8 +248,7 @@ class _Body:
 
     def _run(self, states: States, proved: set[int] | None, *, rows: bool = False) -> States | None:
         def observe(visited: Visited) -> None:
-            flagged = any(y.nan or y.overflows for y in visited.outputs)
-            if proved is not None and not flagged and is_proved(self._analysis, visited):
+            if proved is not None and _is_sound(self._analysis, visited):
                 proved.add(id(visited.op))
 
         found = self._analysis.run(self.list_inputs(states), observe)

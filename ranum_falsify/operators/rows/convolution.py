@@ -22,11 +22,11 @@ from ranum_falsify.domain.rules.shape import reshape
 from ranum_falsify.domain.rules.support.building import infinity_aware, unknown
 from ranum_falsify.domain.site import Site
 from ranum_falsify.errors import UnsupportedAttributeError
-from ranum_falsify.operators.relations.fused import is_beside_quantised, requantise, saturate
+from ranum_falsify.operators.relations.fused import requantise, saturate, unless_quantised
 from ranum_falsify.operators.support import batching
-from ranum_falsify.operators.support.families import across
+from ranum_falsify.operators.support.families import across, summing
 from ranum_falsify.operators.support.functions import ints
-from ranum_falsify.operators.support.windows import Axis, axes_of, pad_spatial, spatial
+from ranum_falsify.operators.support.windows import UNIFORM, Axis, axes_of, pad_spatial, spatial
 
 _CHEAP = 1 << 12
 """Multiplications that take no more time than the call of a kernel."""
@@ -101,9 +101,6 @@ def _cuts(op: Operation, x: Tensor, fulls: list[int], strides: list[int], extra:
 
 # bounds ---------------------------------------------------------------------------------------------------------
 
-_UNIFORM = Axis(size=1, kernel=1, stride=1, dilation=1, before=0, after=0, count=1)
-"""What windows along a merged axis read: one element, because all are equal."""
-
 
 @infinity_aware
 def _conv_bounds(site: Site, x: Interval, w: Interval, b: Interval | None) -> Interval:
@@ -121,15 +118,7 @@ def _conv_bounds(site: Site, x: Interval, w: Interval, b: Interval | None) -> In
 def bound_convolution(
     op: Operation, x: Interval, w: Interval, b: Interval | None, *, rounding: ProductRounding = ROUNDED
 ) -> Interval:
-    """Return bounds on the convolution that a node's attributes describe, also of integers.
-
-    Args:
-        op: The node.
-        x: Its operand.
-        w: The weights.
-        b: The bias.
-        rounding: How kernels round its sums.
-    """
+    """Return bounds on the convolution that a node's attributes describe, also of integers."""
     spatial(x.shape, op)
     if not w.shape[1]:
         x = Interval.fill(0, 0, _with_channels(x.shape, op.group), x.dtype)
@@ -174,7 +163,7 @@ def _contraction(x: Interval, w: Interval, axes: list[Axis], merged: list[bool],
     if channels == 1 == inner:
         repeated.append(w.shape[1])
     return _Contraction(
-        axes=[_UNIFORM if one else axis for one, axis in zip(merged, axes, strict=True)],
+        axes=[UNIFORM if one else axis for one, axis in zip(merged, axes, strict=True)],
         groups=groups if channels > 1 else 1,
         added=groups if channels > 1 and inner == 1 < w.shape[1] else None,
         alike=alike,
@@ -245,21 +234,12 @@ def _conv_transpose_bounds(site: Site, x: Interval, w: Interval, b: Interval | N
     return bilinear(product, x, w, terms=max(terms, 1), shape=site.shape, bias=b, rounding=places)
 
 
-def _linear(op: Operation) -> Affine | None:
-    return None if is_beside_quantised(op) else _AFFINE
+_LINEAR = unless_quantised(Affine(factors=("x", "w"), terms=contraction))
 
-
-_AFFINE = Affine(factors=("x", "w"), terms=contraction)
-
-across(torch=convolve, interval=_conv_bounds, linear=_linear, batch=batching.samplewise, kernel=None, valid=())(Conv)
-across(
-    torch=_conv_transpose,
-    interval=_conv_transpose_bounds,
-    linear=_linear,
-    batch=batching.samplewise,
-    kernel=None,
-    valid=(),
-)(ConvTranspose)
+summing(torch=convolve, interval=_conv_bounds, linear=_LINEAR, batch=batching.samplewise)(Conv)
+summing(torch=_conv_transpose, interval=_conv_transpose_bounds, linear=_LINEAR, batch=batching.samplewise)(
+    ConvTranspose
+)
 
 
 def _places(op: Operation, image: np.ndarray, block: np.ndarray) -> tuple[Tensor, list[int], list[tuple[int, int]]]:

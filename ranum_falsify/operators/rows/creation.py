@@ -26,11 +26,7 @@ from ranum_falsify.validity import Condition, NotZero
 
 
 def dtype_numbered(number: int) -> torch.dtype:
-    """Return the torch dtype of an ONNX element type number.
-
-    Raises:
-        UnsupportedTypeError: torch has no such type, or it is a string.
-    """
+    """Return the torch dtype of an ONNX element type number, unless torch has none, or it is that of strings."""
     if number not in ONNX_TO_NUMPY:
         raise UnsupportedTypeError(f"element type {number} of ONNX is not supported; use a float, integer or bool type")
     return torch_dtype(ONNX_TO_NUMPY[number])

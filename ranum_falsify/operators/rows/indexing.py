@@ -41,7 +41,7 @@ from ranum_falsify.operators.relations.scatter_gather import what_was_written
 from ranum_falsify.operators.support import batching
 from ranum_falsify.operators.support.conditions import ADDRESSES, Limits, WithinLimits, count_bytes, indices_of
 from ranum_falsify.operators.support.families import making, plain, rearranging
-from ranum_falsify.operators.support.unsigned import moves_unsigned
+from ranum_falsify.operators.support.functions import moves_unsigned
 
 _REDUCTIONS = {"mul": "prod", "max": "amax", "min": "amin"}
 

@@ -27,8 +27,7 @@ from ranum_falsify.domain.rules.support.building import infinity_aware
 from ranum_falsify.domain.site import Site
 from ranum_falsify.operators.relations.path_conditions import guarded
 from ranum_falsify.operators.support.families import exact, total
-from ranum_falsify.operators.support.functions import elementwise, widened
-from ranum_falsify.operators.support.unsigned import by_order
+from ranum_falsify.operators.support.functions import by_order, elementwise, widened
 
 
 @exact(torch=elementwise(torch.logical_and), interval=logical(torch.logical_and))
@@ -51,13 +50,9 @@ class Not(Operation):
     """https://onnx.ai/onnx/operators/onnx__Not.html."""
 
 
-def _where_bounds(site: Site, condition: Interval, a: Interval, b: Interval) -> Interval:
-    return choose(condition, a, b)
-
-
 @total(
     torch=elementwise(torch.where),
-    interval=guarded(_where_bounds),
+    interval=guarded(lambda site, condition, a, b: choose(condition, a, b)),
     linear=Affine(operands=("x", "y")),
     kernel=None,
     overflow=False,

@@ -24,20 +24,15 @@ from ranum_falsify.domain.rules.matrix.matmul import largest_finite, matrix_prod
 from ranum_falsify.domain.rules.support.building import infinity_aware
 from ranum_falsify.domain.site import Site
 from ranum_falsify.errors import UnsupportedAttributeError
-from ranum_falsify.operators.relations.fused import is_beside_quantised, requantise, saturate
-from ranum_falsify.operators.relations.norm_bounds import product_of_rows
+from ranum_falsify.operators.relations.fused import requantise, saturate, unless_quantised
+from ranum_falsify.operators.relations.norm_bounds import product_of_rows, weighted_means
 from ranum_falsify.operators.relations.patterns import refined
-from ranum_falsify.operators.relations.shares import weighted_means
 from ranum_falsify.operators.support import batching
-from ranum_falsify.operators.support.families import across, opaque, plain
+from ranum_falsify.operators.support.families import plain, summing
 
 
 def matrix_of(a: Tensor, b: Tensor) -> Tensor:
-    """Return the matrix product, for integers too; a vector counts as a row (left) or a column (right).
-
-    Raises:
-        UnsupportedAttributeError: ONNX Runtime takes a batch of empty factors for one of them.
-    """
+    """Return the matrix product, for integers too; a vector counts as a row (left) or a column (right)."""
     # Beside a vector, the rows of a matrix are a batch for ONNX Runtime.
     batch = a.shape[: -1 if b.ndim == 1 else -2]
     if not b.numel() and (batch if b.ndim == 1 else np.broadcast_shapes(batch, b.shape[:-2]) != batch):
@@ -104,28 +99,19 @@ def _gemm_bounds(site: Site, a: Interval, b: Interval, c: Interval | None) -> In
     return replace(y, overflows=overflows_in_parts(a, b, terms, factor=op.alpha, beside=beside, rounding=how))
 
 
-_LINEAR = Affine(factors=("a", "b"), terms=contraction)
+_LINEAR = unless_quantised(Affine(factors=("a", "b"), terms=contraction))
 
-
-def _linear(op: Operation) -> Affine | None:
-    return None if is_beside_quantised(op) else _LINEAR
-
-
-across(
+summing(
     torch=lambda op, a, b: matrix_of(a, b),
     interval=refined(_matmul_bounds, product_of_rows, weighted_means),
-    linear=_linear,
+    linear=_LINEAR,
     batch=batching.matmul,
-    kernel=None,
-    valid=(),
 )(MatMul)
-across(
+summing(
     torch=_gemm,
     interval=refined(_gemm_bounds, product_of_rows),
-    linear=_linear,
+    linear=_LINEAR,
     batch=batching.gemm,
-    kernel=None,
-    valid=(),
     renamed={"transA": "transpose_a", "transB": "transpose_b"},
 )(Gemm)
 
@@ -136,7 +122,7 @@ def _det(op: Operation, x: Tensor) -> Tensor:
     return y.to(x.dtype)
 
 
-@opaque(torch=_det, interval=determinant, kernel=None, valid=())
+@plain(torch=_det, interval=determinant)
 class Det(Operation):
     """https://onnx.ai/onnx/operators/onnx__Det.html."""
 

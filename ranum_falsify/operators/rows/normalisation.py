@@ -36,6 +36,9 @@ from ranum_falsify.validity import Bounds, Condition, GreaterThan, InvalidRange,
 VARIANCE = "division by the root of a non-positive variance"
 """Why a variance has to be above 0."""
 
+MEAN_SQUARE = "division by the root of a non-positive mean square"
+"""Why a mean square has to be."""
+
 _POSITIVE = GreaterThan("value", 0.0, reason="")
 
 
@@ -165,8 +168,7 @@ def _row_variance(op: Operation, operands: Operands) -> Tensor:
     return _rows(op, x).var(-1, correction=0) + float(op.epsilon)
 
 
-def row_square(op: Operation, operands: Operands) -> Tensor:
-    """Return the mean square of the elements that are normalised together, plus epsilon."""
+def _row_square(op: Operation, operands: Operands) -> Tensor:
     return _rows(op, operands["x"]).square().mean(-1) + float(op.epsilon)
 
 
@@ -177,14 +179,13 @@ def _normalise(op: Operation, x: Tensor) -> Tensor:
 
 
 def _instance_normalization(op: Operation, x: Tensor, scale: Tensor, b: Tensor) -> Tensor:
-    return _normalise(op, x).to(x.dtype) * align_channels(scale, x.ndim) + align_channels(b, x.ndim)
+    return _scale_channels(op, _normalise(op, x).to(x.dtype), scale, b)
 
 
 def _layer_normalization(op: Operation, x: Tensor, scale: Tensor, b: Tensor | None) -> tuple[Tensor, ...]:
     if scale.dtype != x.dtype:
         raise UnsupportedAttributeError("a scale of another type than the operand is not supported")
-    y = _normalise(op, x).to(x.dtype) * scale
-    y = y if b is None else y + b
+    y = scale_elements(op, _normalise(op, x).to(x.dtype), scale, b)
     if len(op.output_names) == 1:
         return (y,)
     axis = op.axis if op.axis >= 0 else x.ndim + op.axis
@@ -194,8 +195,7 @@ def _layer_normalization(op: Operation, x: Tensor, scale: Tensor, b: Tensor | No
     return (y, *(value.reshape(kept).to(rules.STATISTICS) for value in statistics))[: len(op.output_names)]
 
 
-def rms_normalization(op: Operation, x: Tensor, scale: Tensor) -> Tensor:
-    """Return the operand divided by its root mean square over the axes from `axis` on, and scaled."""
+def _rms_normalization(op: Operation, x: Tensor, scale: Tensor) -> Tensor:
     if scale.dtype != x.dtype:
         raise UnsupportedAttributeError("a scale of another type than the operand is not supported")
     wide = convert_to_stash(op, x)
@@ -207,8 +207,7 @@ def rms_normalization(op: Operation, x: Tensor, scale: Tensor) -> Tensor:
 _TEXT = "variance + epsilon > 0"
 
 
-def from_axis(op: Operation, rank: int) -> Sequence[int]:
-    """Return the dimensions from `axis` on."""
+def _from_axis(op: Operation, rank: int) -> Sequence[int]:
     return range(op.axis % rank, rank)
 
 
@@ -234,10 +233,7 @@ def standardised(
 ) -> Rowwise:
     """Return how what is standardised over some dimensions, and scaled and shifted, depends on the operands.
 
-    Args:
-        dims: The dimensions.
-        scaled: Scales and shifts, as a row's function.
-        centred: Whether the mean is subtracted.
+    A row's function scales and shifts; the mean is subtracted where the rows are centred.
     """
 
     def rows(op: Operation, dtype: torch.dtype, runtimes: tuple[Runtime, ...], size: int) -> RowFunction | None:
@@ -284,30 +280,23 @@ _BEFORE_17 = onnx.defs.OpSchema(
 @across(
     schema=_BEFORE_17,
     torch=_layer_normalization,
-    interval=rules.layer_normalisation(from_axis),
-    linear=standardised(from_axis, scale_elements),
+    interval=rules.layer_normalisation(_from_axis),
+    linear=standardised(_from_axis, scale_elements),
     batch=batching.along_axis,
     kernel=None,
-    valid=[above_zero(_TEXT, VARIANCE, _row_variance, rules.variance_stays_positive(from_axis, scaled=True))],
+    valid=[above_zero(_TEXT, VARIANCE, _row_variance, rules.variance_stays_positive(_from_axis, scaled=True))],
 )
 class LayerNormalization(Operation):
     """https://onnx.ai/onnx/operators/onnx__LayerNormalization.html."""
 
 
 @across(
-    torch=rms_normalization,
-    interval=rules.rms_normalisation(from_axis),
-    linear=standardised(from_axis, scale_elements, centred=False),
+    torch=_rms_normalization,
+    interval=rules.rms_normalisation(_from_axis),
+    linear=standardised(_from_axis, scale_elements, centred=False),
     batch="vmap",
     kernel=None,
-    valid=[
-        above_zero(
-            "mean(x^2) + epsilon > 0",
-            "division by the root of a non-positive mean square",
-            row_square,
-            rules.squares_stay_positive(from_axis),
-        )
-    ],
+    valid=[above_zero("mean(x^2) + epsilon > 0", MEAN_SQUARE, _row_square, rules.squares_stay_positive(_from_axis))],
 )
 class RMSNormalization(Operation):
     """https://onnx.ai/onnx/operators/onnx__RMSNormalization.html."""
@@ -378,8 +367,7 @@ _HALVES: dict[int | None, torch.dtype] = {10: torch.float16, 16: torch.bfloat16}
 def _cut_rows(op: Operation, x: Tensor) -> Tensor:
     """Return the operand with the elements that are normalised together along its last dimension.
 
-    Raises:
-        UnsupportedAttributeError: They are to be rounded to another half precision first.
+    Those that are to be rounded to another half precision first are refused.
     """
     stashed = _HALVES.get(getattr(op, "stash_type", None))
     if stashed not in (None, x.dtype):

@@ -23,9 +23,9 @@ from ranum_falsify.domain.rules.support.building import infinity_aware
 from ranum_falsify.domain.site import Site
 from ranum_falsify.errors import SmallOperandError, UnsupportedAttributeError
 from ranum_falsify.operators.support import batching
-from ranum_falsify.operators.support.families import across, opaque, rearranging
+from ranum_falsify.operators.support.families import opaque, rearranging, summing
 from ranum_falsify.operators.support.functions import ints
-from ranum_falsify.operators.support.windows import Axis, axes_of, pad_spatial, spatial, view_windows
+from ranum_falsify.operators.support.windows import UNIFORM, Axis, axes_of, pad_spatial, spatial, view_windows
 from ranum_falsify.validity import Condition, Operands
 
 _MAX: dict[int, Callable[..., Any]] = {
@@ -39,11 +39,7 @@ _AVERAGE = {1: functional.avg_pool1d, 2: functional.avg_pool2d, 3: functional.av
 
 
 def _axes(op: Operation, shape: Sequence[int]) -> list[Axis]:
-    """Return the windows along each spatial axis.
-
-    Raises:
-        UnsupportedAttributeError: ONNX Runtime places them by rules of its own.
-    """
+    """Return the windows along each spatial axis, unless ONNX Runtime places them by rules of its own."""
     spatial(shape, op)
     axes = axes_of(op, shape, ints(op.kernel_shape) or [])
     is_same = (op.auto_pad or "").startswith("SAME")
@@ -155,19 +151,11 @@ def _counts(axis: Axis, with_padding: bool) -> list[int]:
     return [sum(first <= position < last for position in window) for window in reads]
 
 
-def _global_average_pool(op: Operation, x: Tensor) -> Tensor:
-    return x.mean(dim=tuple(range(2, x.ndim)), keepdim=True)
-
-
 # norms ----------------------------------------------------------------------------------------------------------
 
 
 def _order_of(op: Operation) -> int:
-    """Return the order of the norm.
-
-    Raises:
-        UnsupportedAttributeError: It is not positive.
-    """
+    """Return the order of the norm, a positive number."""
     if op.p < 1:
         raise UnsupportedAttributeError(f"{type(op).__name__}: p {op.p} is not supported; take a positive number")
     return int(op.p)
@@ -193,9 +181,6 @@ def _norm_above_zero(op: Operation, operands: Operands) -> Tensor:
 
 # bounds ---------------------------------------------------------------------------------------------------------
 
-_UNIFORM = Axis(size=1, kernel=1, stride=1, dilation=1, before=0, after=0, count=1)
-"""Windows of one element, which windows along a merged axis come down to."""
-
 
 def _find_merged(x: Interval, axes: list[Axis], *, reads_padding: bool) -> tuple[Interval, list[bool]]:
     """Return the operand and which of its spatial axes stay merged: where every window reads the same bounds."""
@@ -210,7 +195,7 @@ def _find_merged(x: Interval, axes: list[Axis], *, reads_padding: bool) -> tuple
 
 
 def _reduce(axes: list[Axis], merged: list[bool]) -> list[Axis]:
-    return [_UNIFORM if one else axis for one, axis in zip(merged, axes, strict=True)]
+    return [UNIFORM if one else axis for one, axis in zip(merged, axes, strict=True)]
 
 
 def _pooled_shape(x: Interval, axes: list[Axis]) -> tuple[int, ...]:
@@ -342,30 +327,24 @@ _READS = Condition(
     fails_of=lambda op, bounds: bounds["x"].is_floating and not _always_reads(op, bounds["x"].shape),
 )
 
-across(
+rearranging(
     torch=max_pool,
     interval=max_pool_bounds,
     linear=Extremum(windows=_windows),
     batch=batching.max_pooled,
-    kernel=None,
     valid=[_READS],
-    overflow=False,
 )(MaxPool)
-across(
+summing(
     torch=average_pool,
     interval=_average_pool_bounds,
     linear=Affine(terms=pooling),
     batch=batching.samplewise,
-    kernel=None,
-    valid=(),
 )(AveragePool)
-across(
-    torch=_global_average_pool,
+summing(
+    torch=lambda op, x: x.mean(dim=tuple(range(2, x.ndim)), keepdim=True),
     interval=_global_average_pool_bounds,
     linear=Affine(terms=summation),
     batch=batching.samplewise,
-    kernel=None,
-    valid=(),
 )(GlobalAveragePool)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from dnnv.nn import Operation
@@ -26,7 +27,7 @@ from ranum_falsify.domain.site import Site
 from ranum_falsify.errors import UnsupportedAttributeError
 from ranum_falsify.operators.rows.convolution import bound_convolution, convolve
 from ranum_falsify.operators.rows.matrix import matrix_of
-from ranum_falsify.operators.support.families import making, opaque
+from ranum_falsify.operators.support.families import making, plain
 from ranum_falsify.validity import Bounds, Condition, Operands
 
 _INT32 = (-(2**31), 2**31 - 1)
@@ -58,17 +59,8 @@ def _matmul_integer(op: Operation, a: Tensor, b: Tensor, a_zero: Tensor | None, 
     return matrix_of(steps_above(a, a_zero, _rows), steps_above(b, b_zero))
 
 
-def _qlinear_matmul(
-    op: Operation,
-    a: Tensor,
-    a_scale: Tensor,
-    a_zero: Tensor,
-    b: Tensor,
-    b_scale: Tensor,
-    b_zero: Tensor,
-    y_scale: Tensor,
-    y_zero: Tensor,
-) -> Tensor:
+def _qlinear_matmul(op: Operation, *operands: Tensor) -> Tensor:
+    a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = operands
     total = _matmul_integer(op, a, b, a_zero, b_zero).double()
     y = round_to_steps(total * _rows(a_scale.double()) * b_scale / y_scale, y_zero, y_zero.dtype)
     # A product of vectors has no axis, whatever its scales have.
@@ -86,19 +78,9 @@ def _conv_integer(op: Operation, x: Tensor, w: Tensor, x_zero: Tensor | None, w_
     return _convolve(op, x, w, x_zero, w_zero).to(torch.int32)
 
 
-def convolution_of_integers(
-    op: Operation,
-    x: Tensor,
-    x_scale: Tensor,
-    x_zero: Tensor,
-    w: Tensor,
-    w_scale: Tensor,
-    w_zero: Tensor,
-    y_scale: Tensor,
-    y_zero: Tensor,
-    b: Tensor | None,
-) -> Tensor:
+def convolution_of_integers(op: Operation, *operands: Any) -> Tensor:
     """Return the convolution of the numbers that integers represent, quantised to integers."""
+    x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero, b = operands
     place = _channels(x.ndim - 2)
     total = _convolve(op, x, w, x_zero, w_zero) + (0 if b is None else place(b))
     return round_to_steps(total * x_scale.double() * place(w_scale) / y_scale, y_zero, y_zero.dtype)
@@ -111,11 +93,6 @@ def quantise_over_range(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     scale = torch.where(span == 0, 1.0, span)
     zero = round_to_steps(-low / scale, torch.zeros((), device=x.device), torch.uint8)
     return round_to_steps(x / scale, zero, torch.uint8), scale, zero
-
-
-def quantise_dynamically(op: Operation, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return :func:`quantise_over_range`, whatever a node's attributes are."""
-    return quantise_over_range(x)
 
 
 # bounds ---------------------------------------------------------------------------------------------------------
@@ -152,14 +129,9 @@ def _saturate(sums: Interval, a: Interval, b: Interval, terms: int, zero: Interv
 def matrix_of_integers(
     a: Interval, b: Interval, a_zero: Interval | None, b_zero: Interval | None, *, bias: Interval | None = None
 ) -> Interval:
-    """Return bounds on the product of integer matrices minus their zero points, int32.
+    """Return bounds on the product of integer matrices minus their zero points, int32, perhaps with a bias.
 
-    Args:
-        a: First factor.
-        b: Second factor.
-        a_zero: Zero point of the first, one or one per row.
-        b_zero: Zero point of the second, one or one per column.
-        bias: What is added.
+    Zero points are one, or one per row of the first factor and per column of the second.
     """
     exact = matrix_product(_widen(a, a_zero, _rows), _widen(b, b_zero), bias)
     return _saturate(exact, a, b, a.shape[-1]) if a.shape[-1] else _leave_unwritten(exact)
@@ -183,12 +155,8 @@ def rescale(
 ) -> Interval:
     """Return bounds of sums in int32 that are scaled, and rounded to the integers of a grid.
 
-    Args:
-        sums: The sums.
-        bias: Integers that are added before scaling.
-        scales: Factors, in the order in which kernels multiply them.
-        grid: The grid to which results are rounded.
-        place: Reshapes scales and biases of which there is one per channel.
+    The bias, integers, is added before scaling; scales come in the order in which kernels multiply them.  Scales and
+    biases of which there is one per channel are placed first.
     """
     low, high = sums.doubles()
     if bias is not None:
@@ -203,54 +171,34 @@ def rescale(
     return requantise(torch.minimum(*ends), torch.maximum(*ends), size, grid, sums.shape)
 
 
-def _matmul_integer_bounds(
-    site: Site, a: Interval, b: Interval, a_zero: Interval | None, b_zero: Interval | None
-) -> Interval:
-    return matrix_of_integers(a, b, a_zero, b_zero)
+def find_grids(site: Site, *operands: Interval) -> tuple[Grid, Grid, Grid] | None:
+    """Return the grids of two factors and of the result; None if one is not known.
 
-
-def _qlinear_matmul_bounds(
-    site: Site,
-    a: Interval,
-    a_scale: Interval,
-    a_zero: Interval,
-    b: Interval,
-    b_scale: Interval,
-    b_zero: Interval,
-    y_scale: Interval,
-    y_zero: Interval,
-) -> Interval:
+    The operands are the factors, each with its scale and its zero point, and the scale and zero point of the result.
+    """
+    a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = operands
     first, second = Grid.from_constants(a_scale, a_zero, a.dtype), Grid.from_constants(b_scale, b_zero, b.dtype)
     grid = Grid.from_constants(y_scale, y_zero, site.dtype)
-    if first is None or second is None or grid is None:
+    return None if first is None or second is None or grid is None else (first, second, grid)
+
+
+def _qlinear_matmul_bounds(site: Site, *operands: Interval) -> Interval:
+    grids = find_grids(site, *operands)
+    if grids is None:
         return anything(site.shape, site.dtype)
-    sums = matrix_of_integers(a, b, a_zero, b_zero)
-    return rescale(sums, None, (_rows(first.scale), second.scale), grid)
+    a, _, a_zero, b, _, b_zero, *_ = operands
+    first, second, grid = grids
+    return rescale(matrix_of_integers(a, b, a_zero, b_zero), None, (_rows(first.scale), second.scale), grid)
 
 
-def _conv_integer_bounds(
-    site: Site, x: Interval, w: Interval, x_zero: Interval | None, w_zero: Interval | None
-) -> Interval:
-    return _convolve_integers(site.op, x, w, x_zero, w_zero)
-
-
-def convolution_bounds(
-    site: Site,
-    x: Interval,
-    x_scale: Interval,
-    x_zero: Interval,
-    w: Interval,
-    w_scale: Interval,
-    w_zero: Interval,
-    y_scale: Interval,
-    y_zero: Interval,
-    b: Interval | None,
-) -> Interval:
+def convolution_bounds(site: Site, *operands: Any) -> Interval:
     """Bound `QLinearConv`."""
-    first, second = Grid.from_constants(x_scale, x_zero, x.dtype), Grid.from_constants(w_scale, w_zero, w.dtype)
-    grid = Grid.from_constants(y_scale, y_zero, site.dtype)
-    if first is None or second is None or grid is None:
+    *scaled, b = operands
+    grids = find_grids(site, *scaled)
+    if grids is None:
         return anything(site.shape, site.dtype)
+    x, _, x_zero, w, _, w_zero, *_ = scaled
+    first, second, grid = grids
     sums = _convolve_integers(site.op, x, w, x_zero, w_zero)
     return rescale(sums, b, (first.scale, second.scale), grid, _channels(len(x.shape) - 2))
 
@@ -304,7 +252,7 @@ _LEAST_SPAN = 2.0**-100
 """Spans of numbers below which float32 has no digits left for the quotients."""
 
 
-@making(torch=_matmul_integer, interval=_matmul_integer_bounds)
+@making(torch=_matmul_integer, interval=lambda site, *operands: matrix_of_integers(*operands))
 class MatMulInteger(Operation):
     """https://onnx.ai/onnx/operators/onnx__MatMulInteger.html."""
 
@@ -314,7 +262,7 @@ class QLinearMatMul(Operation):
     """https://onnx.ai/onnx/operators/onnx__QLinearMatMul.html."""
 
 
-@making(torch=_conv_integer, interval=_conv_integer_bounds)
+@making(torch=_conv_integer, interval=lambda site, *operands: _convolve_integers(site.op, *operands))
 class ConvInteger(Operation):
     """https://onnx.ai/onnx/operators/onnx__ConvInteger.html."""
 
@@ -324,6 +272,6 @@ class QLinearConv(Operation):
     """https://onnx.ai/onnx/operators/onnx__QLinearConv.html."""
 
 
-@opaque(torch=quantise_dynamically, interval=_dynamic_quantize_bounds, kernel=None, valid=[_FINITE_SPAN])
+@plain(torch=lambda op, x: quantise_over_range(x), interval=_dynamic_quantize_bounds, valid=[_FINITE_SPAN])
 class DynamicQuantizeLinear(Operation):
     """https://onnx.ai/onnx/operators/onnx__DynamicQuantizeLinear.html."""

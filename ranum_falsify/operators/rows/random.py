@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -28,76 +29,64 @@ _FLOAT, _INT32 = 1, 6
 """Element type numbers of ONNX that are defaults of `dtype`."""
 
 
-def _generator(op: Operation, device: torch.device) -> torch.Generator | None:
-    if op.seed is None:
-        return None
-    return torch.Generator(device).manual_seed(int(op.seed))
-
-
-def _uniform(op: Operation, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-    _check_spread(op)
-    return torch.rand(shape, dtype=dtype, device=device, generator=_generator(op, device))
-
-
-def _normal(op: Operation, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-    _check_spread(op)
-    return torch.randn(shape, dtype=dtype, device=device, generator=_generator(op, device))
-
-
 def _check_spread(op: Operation) -> None:
-    """Check the attributes of a distribution on whose others generators may end the process.
-
-    Raises:
-        UnsupportedAttributeError: The ends cross, or there is no spread.
-    """
+    """Check that ends do not cross, and that there is a spread: else generators may end the process."""
     if hasattr(op, "low") and not op.low <= op.high:
         raise UnsupportedAttributeError(f"low {op.low} above high {op.high} is not supported; turn them around")
     if hasattr(op, "scale") and not op.scale > 0:
         raise UnsupportedAttributeError(f"scale {op.scale} is not supported; use a positive number")
 
 
-def _affine(draws: Tensor, offset: float, scale: float) -> Tensor:
-    return draws if (offset, scale) == (0, 1) else draws * scale + offset
-
-
-def _random_normal(op: Operation) -> Tensor:
-    draws = _normal(op, op.shape, dtype_numbered(op.dtype or _FLOAT), torch.get_default_device())
-    return _affine(draws, op.mean, op.scale)
-
-
-def _random_uniform(op: Operation) -> Tensor:
-    draws = _uniform(op, op.shape, dtype_numbered(op.dtype or _FLOAT), torch.get_default_device())
-    return _affine(draws, op.low, op.high - op.low)
+def _draw(
+    op: Operation, function: Callable[..., Tensor], shape: tuple[int, ...], dtype: torch.dtype, device: torch.device
+) -> Tensor:
+    _check_spread(op)
+    generator = None if op.seed is None else torch.Generator(device).manual_seed(int(op.seed))
+    return function(shape, dtype=dtype, device=device, generator=generator)
 
 
 def _choose_dtype(op: Operation, x: Tensor) -> torch.dtype:
     return x.dtype if op.dtype is None else dtype_numbered(op.dtype)
 
 
-def _random_normal_like(op: Operation, x: Tensor) -> Tensor:
-    return _affine(_normal(op, tuple(x.shape), _choose_dtype(op, x), x.device), op.mean, op.scale)
+def _affine(draws: Tensor, offset: float, scale: float) -> Tensor:
+    return draws if (offset, scale) == (0, 1) else draws * scale + offset
 
 
-def _random_uniform_like(op: Operation, x: Tensor) -> Tensor:
-    return _affine(_uniform(op, tuple(x.shape), _choose_dtype(op, x), x.device), op.low, op.high - op.low)
+def _normal(op: Operation, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    return _affine(_draw(op, torch.randn, shape, dtype, device), op.mean, op.scale)
 
 
-def _one_normal(op: Operation, x: Tensor) -> Tensor:
-    return _affine(_normal(op, (), _choose_dtype(op, x), x.device), op.mean, op.scale).expand(x.shape)
+def _uniform(op: Operation, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    return _affine(_draw(op, torch.rand, shape, dtype, device), op.low, op.high - op.low)
 
 
-def _one_uniform(op: Operation, x: Tensor) -> Tensor:
-    return _affine(_uniform(op, (), _choose_dtype(op, x), x.device), op.low, op.high - op.low).expand(x.shape)
+_Distribution = Callable[[Operation, tuple[int, ...], torch.dtype, torch.device], Tensor]
+
+
+def _of_shape(distribution: _Distribution) -> Callable[[Operation], Tensor]:
+    """Return the row function of draws in the shape that an attribute says."""
+    return lambda op: distribution(op, op.shape, dtype_numbered(op.dtype or _FLOAT), torch.get_default_device())
+
+
+def _like(distribution: _Distribution) -> Callable[[Operation, Tensor], Tensor]:
+    """Return the row function of draws in the shape of an operand."""
+    return lambda op, x: distribution(op, tuple(x.shape), _choose_dtype(op, x), x.device)
+
+
+def _one_like(distribution: _Distribution) -> Callable[[Operation, Tensor], Tensor]:
+    """Return the function of one draw, repeated in the shape of an operand."""
+    return lambda op, x: distribution(op, (), _choose_dtype(op, x), x.device).expand(x.shape)
 
 
 def _bernoulli(op: Operation, x: Tensor) -> Tensor:
-    return (_uniform(op, tuple(x.shape), x.dtype, x.device) < x).to(_choose_dtype(op, x))
+    return (_draw(op, torch.rand, tuple(x.shape), x.dtype, x.device) < x).to(_choose_dtype(op, x))
 
 
 def _multinomial(op: Operation, x: Tensor) -> Tensor:
     # The largest of log-probabilities plus Gumbel noise is a draw (https://arxiv.org/abs/1611.01144, section 2).
     batch, classes = x.shape
-    uniform = _uniform(op, (batch, op.sample_size, classes), torch.float32, x.device)
+    uniform = _draw(op, torch.rand, (batch, op.sample_size, classes), torch.float32, x.device)
     gumbel = -torch.log(-torch.log(uniform.clamp(min=torch.finfo(torch.float32).tiny)))
     return torch.argmax(x.unsqueeze(1) + gumbel, dim=-1).to(dtype_numbered(op.dtype or _INT32))
 
@@ -106,8 +95,7 @@ _MOST_DEVIATIONS = 40.0
 """How far a normal draw may lie from its mean, in standard deviations.
 
 Kernels compute it from uniform numbers by Box and Muller's or Marsaglia's formula, which reach sqrt(-2 ln u).  The
-least
-positive number u of float64, 2^-1074, gives 38.6.
+least positive number u of float64, 2^-1074, gives 38.6.
 """
 
 
@@ -150,23 +138,27 @@ def _multinomial_bounds(site: Site, x: Interval) -> Interval:
     return Interval.fill(0, most, site.shape, site.dtype)
 
 
-@plain(torch=_random_normal, interval=infinity_aware(_normal_bounds), random=_NORMAL)
+@plain(torch=_of_shape(_normal), interval=infinity_aware(_normal_bounds), random=_NORMAL)
 class RandomNormal(Operation):
     """https://onnx.ai/onnx/operators/onnx__RandomNormal.html."""
 
 
-@plain(torch=_random_uniform, interval=infinity_aware(_uniform_bounds), random=_UNIFORM)
+@plain(torch=_of_shape(_uniform), interval=infinity_aware(_uniform_bounds), random=_UNIFORM)
 class RandomUniform(Operation):
     """https://onnx.ai/onnx/operators/onnx__RandomUniform.html."""
 
 
-@plain(torch=_random_normal_like, interval=infinity_aware(_normal_bounds), random=replace(_NORMAL, example=_one_normal))
+@plain(
+    torch=_like(_normal), interval=infinity_aware(_normal_bounds), random=replace(_NORMAL, example=_one_like(_normal))
+)
 class RandomNormalLike(Operation):
     """https://onnx.ai/onnx/operators/onnx__RandomNormalLike.html."""
 
 
 @plain(
-    torch=_random_uniform_like, interval=infinity_aware(_uniform_bounds), random=replace(_UNIFORM, example=_one_uniform)
+    torch=_like(_uniform),
+    interval=infinity_aware(_uniform_bounds),
+    random=replace(_UNIFORM, example=_one_like(_uniform)),
 )
 class RandomUniformLike(Operation):
     """https://onnx.ai/onnx/operators/onnx__RandomUniformLike.html."""

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from dnnv.nn import Operation
@@ -13,7 +12,7 @@ from torch import Tensor
 from ranum_falsify.domain import Interval, Site
 from ranum_falsify.domain.rules import recurrent as bounds
 from ranum_falsify.domain.rules.support.building import unknown
-from ranum_falsify.operators.support.conditions import Limits, WithinLimits
+from ranum_falsify.operators.support.conditions import WithinLimits
 from ranum_falsify.operators.support.families import plain
 from ranum_falsify.operators.support.gates import Activation, activations_of, curves_of
 
@@ -26,16 +25,10 @@ Step = Callable[[Tensor, State], State]
 
 @dataclass(frozen=True)
 class Direction:
-    """What one direction of a layer reads.
+    """What one direction of a layer reads, `(time, batch, input)`.
 
-    Attributes:
-        x: `(time, batch, input)`.
-        w: Input weights, `(gates * hidden, input)`.
-        r: Recurrence weights, `(gates * hidden, hidden)`.
-        input_bias: `(gates * hidden)`, or None.
-        recurrence_bias: `(gates * hidden)`, or None.
-        reverse: Whether time runs backwards.
-        lengths: Valid time steps per sample, or None where all are.
+    Input weights are `(gates * hidden, input)`, recurrence weights `(gates * hidden, hidden)`; `lengths` are the valid
+    time steps per sample, or None where all are.
     """
 
     x: Tensor
@@ -87,14 +80,10 @@ def _layer(
     run: Callable[[Direction, State, int], tuple[Tensor, State]],
     kind: type[Direction] | None = None,
 ) -> tuple[Tensor, ...]:
-    """Run all directions of a layer.
+    """Run all directions of a layer on X, W, R, B and the lengths of sequences.
 
-    Args:
-        op: The layer.
-        operands: X, W, R, B and the lengths of sequences.
-        initial: States to start from, zeros where None.
-        run: Runs one direction, given its number, from a state.
-        kind: How a direction multiplies, if not as it is.
+    States start from zeros where none is given.  `run` runs one direction, given its number, from a state; `kind` says
+    how a direction multiplies, if not as it is.
     """
     x, w, r, bias, lengths = operands
     batch_first = bool(getattr(op, "layout", 0))
@@ -125,15 +114,8 @@ def _start(given: Tensor | None, x: Tensor, r: Tensor, batch_first: bool) -> Ten
 # RNN ------------------------------------------------------------------------------------------------------------
 
 
-def _rnn(
-    op: Operation,
-    x: Tensor,
-    w: Tensor,
-    r: Tensor,
-    b: Tensor | None,
-    lengths: Tensor | None,
-    initial_h: Tensor | None,
-) -> tuple[Tensor, ...]:
+def _rnn(op: Operation, x: Tensor, w: Tensor, r: Tensor, *others: Tensor | None) -> tuple[Tensor, ...]:
+    b, lengths, initial_h = others
     functions = activations_of(op, ["Tanh"], w.shape[0])
 
     def run(direction: Direction, state: State, number: int) -> tuple[Tensor, State]:
@@ -151,15 +133,8 @@ def _rnn(
 # GRU ------------------------------------------------------------------------------------------------------------
 
 
-def _gru(
-    op: Operation,
-    x: Tensor,
-    w: Tensor,
-    r: Tensor,
-    b: Tensor | None,
-    lengths: Tensor | None,
-    initial_h: Tensor | None,
-) -> tuple[Tensor, ...]:
+def _gru(op: Operation, x: Tensor, w: Tensor, r: Tensor, *others: Tensor | None) -> tuple[Tensor, ...]:
+    b, lengths, initial_h = others
     functions = activations_of(op, ["Sigmoid", "Tanh"], w.shape[0])
     step_of = _gru_step_reset_last if op.linear_before_reset else _gru_step_reset_first
 
@@ -257,15 +232,7 @@ def _bound_layer(
     peepholes: Interval | None,
     step_of: Callable[[bounds.Flow, int], bounds.Step],
 ) -> tuple[Interval, ...]:
-    """Return the bounds of a layer's outputs.
-
-    Args:
-        site: The layer.
-        operands: X, W, R, B and the lengths of sequences.
-        initial: States to start from, None for zeros.
-        peepholes: Those of an LSTM.
-        step_of: Gives the step of a direction.
-    """
+    """Return the bounds of a layer's outputs, given those of X, W, R, B and the lengths of sequences."""
     op = site.op
     x, w, r, b, lengths = operands
     assert x is not None and w is not None and r is not None
@@ -341,14 +308,10 @@ def _lstm_bounds(site: Site, *operands: Interval | None) -> tuple[Interval, ...]
 # conditions -----------------------------------------------------------------------------------------------------
 
 
-def _times(op: Operation, operands: Mapping[str, Any]) -> Limits:
-    return 0, int(operands["x"].shape[1 if getattr(op, "layout", 0) else 0])
-
-
 WITHIN_TIME = WithinLimits(
     "sequence_lens",
     "0 <= sequence_lens <= the time steps of x",
-    _times,
+    lambda op, operands: (0, int(operands["x"].shape[1 if getattr(op, "layout", 0) else 0])),
     reason="a sequence longer than its tensor, or of negative length",
     decided_by=("sequence_lens",),
 )

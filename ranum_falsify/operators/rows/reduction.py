@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
 
 import numpy as np
 import torch
@@ -46,8 +45,8 @@ from ranum_falsify.operators.relations.patterns import (
     sum_of_shares,
 )
 from ranum_falsify.operators.support import batching
-from ranum_falsify.operators.support.conditions import Limits, WithinLimits, axes_of, check_axes
-from ranum_falsify.operators.support.families import across, making, plain
+from ranum_falsify.operators.support.conditions import WithinLimits, axes_of, check_axes
+from ranum_falsify.operators.support.families import making, plain, summing
 from ranum_falsify.operators.support.functions import ints
 from ranum_falsify.validity import Bounds, Condition, GreaterThan, Operands
 
@@ -56,12 +55,7 @@ Reduction = Callable[[Tensor, list[int], bool], Tensor]
 
 
 def _reduced(reduction: Reduction, *, of_one: Callable[[Tensor], Tensor] | None = None) -> TorchFunction:
-    """Return the row function of a reduction.
-
-    Args:
-        reduction: Reduces at least one dimension.
-        of_one: What the operator computes of a single element; nothing if not given.
-    """
+    """Return the row function of a reduction; of a single element it computes nothing if `of_one` is not given."""
 
     def evaluate(op: Operation, x: Tensor, axes: np.ndarray | None) -> Tensor:
         check_axes(x, ints(axes) or ())
@@ -174,7 +168,7 @@ def _log_sum_fails(op: Operation, operands: Bounds) -> bool:
 
 _ON_AXES = axes_of("axes", "data")
 
-_over_axes = partial(across, batch=batching.reduced, static=("axes",), valid=[_ON_AXES])
+_over_axes = partial(summing, batch=batching.reduced, linear=None, static=("axes",), valid=[_ON_AXES])
 
 
 @_over_axes(
@@ -189,7 +183,6 @@ _over_axes = partial(across, batch=batching.reduced, static=("axes",), valid=[_O
         sum_of_entropies,
     ),
     linear=Affine(terms=summation),
-    kernel=None,
 )
 class ReduceSum(Operation):
     """https://onnx.ai/onnx/operators/onnx__ReduceSum.html."""
@@ -199,13 +192,12 @@ class ReduceSum(Operation):
     torch=_reduced(_mean),
     interval=refined(_bounded(mean, of_one=False), mean_of_squared_differences),
     linear=Affine(terms=summation),
-    kernel=None,
 )
 class ReduceMean(Operation):
     """https://onnx.ai/onnx/operators/onnx__ReduceMean.html."""
 
 
-@_over_axes(torch=_reduced(_product), interval=_bounded(product, of_one=False), linear=None, kernel=None)
+@_over_axes(torch=_reduced(_product), interval=_bounded(product, of_one=False))
 class ReduceProd(Operation):
     """https://onnx.ai/onnx/operators/onnx__ReduceProd.html."""
 
@@ -256,7 +248,6 @@ _NOT_EMPTY = Condition(
     torch=_reduced(_MAX),
     interval=_bounded(between_elements(extreme(_MAX)), of_one=False),
     linear=Extremum(windows=_reduced_elements),
-    kernel=None,
     valid=[_NOT_EMPTY, _ON_AXES],
     overflow=False,
 )
@@ -268,7 +259,6 @@ class ReduceMax(Operation):
     torch=_reduced(_MIN),
     interval=_bounded(between_elements(extreme(_MIN)), of_one=False),
     linear=Extremum(windows=_reduced_elements, greatest=False),
-    kernel=None,
     valid=[_NOT_EMPTY, _ON_AXES],
     overflow=False,
 )
@@ -276,7 +266,7 @@ class ReduceMin(Operation):
     """https://onnx.ai/onnx/operators/onnx__ReduceMin.html."""
 
 
-@_over_axes(torch=_reduced(_l1, of_one=torch.abs), interval=_bounded(total_of_sizes), linear=None, kernel=None)
+@_over_axes(torch=_reduced(_l1, of_one=torch.abs), interval=_bounded(total_of_sizes))
 class ReduceL1(Operation):
     """https://onnx.ai/onnx/operators/onnx__ReduceL1.html."""
 
@@ -284,20 +274,13 @@ class ReduceL1(Operation):
 @_over_axes(
     torch=_reduced(_l2, of_one=torch.abs),
     interval=_bounded(euclidean),
-    linear=None,
-    kernel=None,
     gradient_valid=[GreaterThan("output", 0.0, reason="derivative of the Euclidean norm at zero")],
 )
 class ReduceL2(Operation):
     """https://onnx.ai/onnx/operators/onnx__ReduceL2.html."""
 
 
-@_over_axes(
-    torch=_reduced(_sum_square, of_one=torch.square),
-    interval=_bounded(sum_of_squares),
-    linear=None,
-    kernel=None,
-)
+@_over_axes(torch=_reduced(_sum_square, of_one=torch.square), interval=_bounded(sum_of_squares))
 class ReduceSumSquare(Operation):
     """https://onnx.ai/onnx/operators/onnx__ReduceSumSquare.html."""
 
@@ -305,7 +288,6 @@ class ReduceSumSquare(Operation):
 @_over_axes(
     torch=_reduced(_log_sum, of_one=torch.log),
     interval=_bounded(log_of_sum),
-    linear=None,
     kernel="Log",
     valid=[
         Condition(
@@ -326,7 +308,6 @@ class ReduceLogSum(Operation):
 @_over_axes(
     torch=_reduced(_log_sum_exp),
     interval=of_exponentials(_bounded(log_of_sum_of_exponentials)),
-    linear=None,
     kernel=("Exp", "Log"),
 )
 class ReduceLogSumExp(Operation):
@@ -395,15 +376,14 @@ def _top_k(op: Operation, x: Tensor, k: np.ndarray) -> tuple[Tensor, Tensor]:
     return values.narrow(op.axis, 0, count), indices.narrow(op.axis, 0, count)
 
 
-def _counts(op: Operation, operands: Mapping[str, Any]) -> Limits:
-    return 0, int(operands["x"].shape[op.axis])
-
-
-@making(
-    torch=_top_k,
-    interval=first_is_largest(top),
-    valid=[WithinLimits("k", "0 <= k <= the size of the axis", _counts, reason="ONNX Runtime refuses other counts")],
-    static=("k",),
+_COUNTS = WithinLimits(
+    "k",
+    "0 <= k <= the size of the axis",
+    lambda op, operands: (0, int(operands["x"].shape[op.axis])),
+    reason="ONNX Runtime refuses other counts",
 )
+
+
+@making(torch=_top_k, interval=first_is_largest(top), valid=[_COUNTS], static=("k",))
 class TopK(Operation):
     """https://onnx.ai/onnx/operators/onnx__TopK.html."""

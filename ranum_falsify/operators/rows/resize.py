@@ -88,18 +88,10 @@ def _sampling(op: Operation) -> tuple[Sampling, float]:
     return how, op.extrapolation_value
 
 
-def _upsample(op: Operation, x: Tensor, scales: np.ndarray) -> Tensor:
-    return _resize(op, x, None, scales, None)
-
-
 def resample(x: Tensor, axes: dict[int, ResizedAxis], how: Sampling, extrapolation: float) -> Tensor:
-    """Return a tensor with some axes resized.
+    """Return a tensor with some axes, by number, resized; half precision and integers are interpolated in float32.
 
-    Args:
-        x: Any shape and element type; half precision and integers are interpolated in float32.
-        axes: The axes to resize, by number.
-        how: How each is sampled.
-        extrapolation: Value outside the input, where the transformation leaves it.
+    Where the transformation leaves the input, it takes the value for extrapolation.
     """
     if how.transform != "tf_crop_and_resize" and all(axis.before == axis.after for axis in axes.values()):
         # ONNX Runtime copies an input that keeps its shape, whatever the scales say.
@@ -250,10 +242,6 @@ def _is_cut_off(how: Sampling, dtype: torch.dtype) -> bool:
     return how.antialias and (dtype is torch.int8 or (dtype is torch.uint8 and how.mode == "cubic"))
 
 
-def _upsample_bounds(site: Site, x: Interval, scales: np.ndarray) -> Interval:
-    return _resize_bounds(site, x, None, scales, None)
-
-
 def _interpolate(
     x: Interval, axes: dict[int, ResizedAxis], taps: dict[int, Taps], extrapolation: float, shape: tuple[int, ...]
 ) -> Interval:
@@ -316,6 +304,11 @@ plain(
 )(Resize)
 
 
-@plain(torch=_upsample, interval=_upsample_bounds, operands=("x", "scales"), static=("scales",))
+@plain(
+    torch=lambda op, x, scales: _resize(op, x, None, scales, None),
+    interval=lambda site, x, scales: _resize_bounds(site, x, None, scales, None),
+    operands=("x", "scales"),
+    static=("scales",),
+)
 class Upsample(Operation):
     """https://onnx.ai/onnx/operators/onnx__Upsample.html."""

@@ -20,7 +20,7 @@ from ranum_falsify.domain.rules.matrix.matmul import matrix_product, sum_scaled
 from ranum_falsify.domain.rules.shape import reshape
 from ranum_falsify.domain.site import Site
 from ranum_falsify.errors import UnsupportedAttributeError
-from ranum_falsify.operators.support.families import opaque
+from ranum_falsify.operators.support.families import plain
 from ranum_falsify.operators.support.functions import ints
 
 _NATIVE, _FAR = (torch.float32, torch.float64), 2.0**28
@@ -69,7 +69,7 @@ def _affine_grid_bounds(site: Site, theta: Interval, size: np.ndarray) -> Interv
     return Interval(low, high, (count, *sizes, len(sizes)), y.nan, y.overflows)
 
 
-@opaque(torch=_affine_grid, interval=_affine_grid_bounds, kernel=None, valid=(), static=("size",))
+@plain(torch=_affine_grid, interval=_affine_grid_bounds, static=("size",))
 class AffineGrid(Operation):
     """https://onnx.ai/onnx/operators/onnx__AffineGrid.html."""
 
@@ -113,13 +113,7 @@ def _sample_bounds(site: Site, x: Interval, grid: Interval) -> Interval:
     )
 
 
-@opaque(
-    torch=_sample,
-    interval=_sample_bounds,
-    kernel=None,
-    valid=(),
-    operands=("x", "grid"),
-)
+@plain(torch=_sample, interval=_sample_bounds, operands=("x", "grid"))
 class GridSample(Operation):
     """https://onnx.ai/onnx/operators/onnx__GridSample.html."""
 
@@ -129,14 +123,7 @@ class GridSample(Operation):
 
 @dataclass(frozen=True)
 class _Reach:
-    """What a deformable convolution reads.
-
-    Attributes:
-        kernel: Sizes of the kernel.
-        strides: Steps between windows.
-        dilations: Steps between places of a kernel.
-        before: Padding before the first element.
-    """
+    """What a deformable convolution reads; `before` is the padding before the first element."""
 
     kernel: list[int]
     strides: list[int]
@@ -208,12 +195,6 @@ def _deform_conv_bounds(
     return replace(reshape(y, site.shape), nan=y.nan, overflows=y.overflows)
 
 
-@opaque(
-    torch=_deform_conv,
-    interval=_deform_conv_bounds,
-    kernel=None,
-    valid=(),
-    operands=("x", "w", "offset", "b", "mask"),
-)
+@plain(torch=_deform_conv, interval=_deform_conv_bounds, operands=("x", "w", "offset", "b", "mask"))
 class DeformConv(Operation):
     """https://onnx.ai/onnx/operators/onnx__DeformConv.html."""

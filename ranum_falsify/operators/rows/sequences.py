@@ -229,7 +229,7 @@ def unroll_over_items(around: Surroundings, node: onnx.NodeProto) -> Nodes | Non
         steering = [around.fresh(f"{name_of(node)}/{info.name}[{place}]") for info in body.input[:2]]
         for name, value in zip(steering, (np.array(place, np.int64), np.array(True)), strict=True):
             around.known[name] = value
-            nodes.append(helper.make_node("Constant", [], [name], name=name, value=numpy_helper.from_array(value)))
+            nodes.append(_constant(name, value))
         own = {info.name: name for info, name in zip(body.input, (*steering, *states), strict=True)}
         nodes += _repeat(around, node, own, place)
         left = [around.resolve(own.get(info.name, info.name)) for info in body.output[1:]]
@@ -248,9 +248,7 @@ def _stack(around: Surroundings, node: onnx.NodeProto, rows: list[str], name: st
         raise refuse(node, "it reads sequences, and does not run once")
     axis = around.fresh(f"{name}_axis")
     tall = [around.fresh(f"{name}[{place}]") for place in range(len(rows))]
-    nodes = [
-        helper.make_node("Constant", [], [axis], name=axis, value=numpy_helper.from_array(np.array([0], np.int64)))
-    ]
+    nodes = [_constant(axis, np.array([0], np.int64))]
     nodes += [helper.make_node("Unsqueeze", [x, axis], [y], name=y) for x, y in zip(rows, tall, strict=True)]
     return [*nodes, helper.make_node("Concat", tall, [name], name=f"{name_of(node)}/{name}", axis=0)]
 

@@ -118,10 +118,6 @@ def _shape(op: Operation, x: Tensor) -> Tensor:
     return torch.tensor(sizes, dtype=torch.int64, device=x.device)
 
 
-def _size(op: Operation, x: Tensor) -> Tensor:
-    return torch.tensor(x.numel(), dtype=torch.int64, device=x.device)
-
-
 def _depth_to_space_steps(op: Operation, shape: Sequence[int]) -> _Steps:
     n, c, h, w = shape
     b = op.blocksize
@@ -152,10 +148,6 @@ def _blockwise(steps: Callable[[Operation, Sequence[int]], _Steps]) -> tuple[Tor
     return function, keeping_infinity(rule)
 
 
-def _keep(site: Site, x: Interval) -> Interval:
-    return x
-
-
 def _split_bounds(site: Site, x: Interval, split: np.ndarray | None) -> tuple[Interval, ...]:
     axis, starts = site.op.axis % len(x.shape), accumulate(sizes := _parts(site.op, x.shape, split), initial=0)
     return tuple(narrow(x, axis, start, size) for start, size in zip(starts, sizes, strict=False))
@@ -165,15 +157,16 @@ def _concat_bounds(site: Site, *parts: Interval) -> Interval:
     return join(parts, site.op.axis % len(parts[0].shape))
 
 
-def _tile_bounds(site: Site, x: Interval, repeats: np.ndarray) -> Interval:
-    return tile(x, ints(repeats) or [])
-
-
+_TILED = keeping_infinity(lambda site, x, repeats: tile(x, ints(repeats) or []))
 _TO_SPACE, _TO_DEPTH = _blockwise(_depth_to_space_steps), _blockwise(_space_to_depth_steps)
 
-total(torch=elementwise(lambda x: x), interval=keeping_infinity(_keep), linear=Affine(), kernel=None, overflow=False)(
-    Identity
-)
+total(
+    torch=elementwise(lambda x: x),
+    interval=keeping_infinity(lambda site, x: x),
+    linear=Affine(),
+    kernel=None,
+    overflow=False,
+)(Identity)
 
 
 def _row(
@@ -184,15 +177,7 @@ def _row(
     by: str | None = None,
     **more: Any,
 ) -> Callable[[type[Operation]], type[Operation]]:
-    """Declare a row of an operator that only moves elements.
-
-    Args:
-        function: See :func:`operator`.
-        interval: See :func:`operator`.
-        batch: See :func:`operator`.
-        by: Name of the second operand, which says where to move them.
-        more: Further arguments of :func:`operator`.
-    """
+    """Declare a row of an operator that only moves elements, perhaps as a second operand says, which `by` names."""
     if by is not None:
         more = {"operands": ("x", by), "static": (by,), **more}
     return rearranging(torch=function, interval=interval, linear=Affine(), batch=batch, **more)
@@ -253,7 +238,7 @@ _row(_flatten, reshaping(_flatten), batching.reshaped)(Flatten)
 _row(_unsqueeze, reshaping(_unsqueeze), batching.reshaped, by="axes", valid=[_UNSQUEEZED])(Unsqueeze)
 _row(_transpose, moving(_transpose), batching.transposed, renamed={"perm": "permutation"})(Transpose)
 _row(_expand, moving(_expand), batching.expanded, by="shape", valid=[_can_take(_expand, "shape")])(Expand)
-_row(_tile, keeping_infinity(_tile_bounds), "vmap", by="repeats", valid=[_can_take(_tile, "repeats")])(Tile)
+_row(_tile, _TILED, "vmap", by="repeats", valid=[_can_take(_tile, "repeats")])(Tile)
 _row(_concat, keeping_infinity(_concat_bounds), batching.concatenated, operands=("x",))(Concat)
 _row(_split, keeping_infinity(_split_bounds), batching.along_axis, by="split", valid=[_SPLIT])(Split)
 making(torch=_shape, interval=evaluate, shape_only=True)(Shape)
@@ -264,7 +249,11 @@ class Squeeze(Operation):
     """https://onnx.ai/onnx/operators/onnx__Squeeze.html."""
 
 
-@making(torch=_size, interval=evaluate, shape_only=True)
+@making(
+    torch=lambda op, x: torch.tensor(x.numel(), dtype=torch.int64, device=x.device),
+    interval=evaluate,
+    shape_only=True,
+)
 class Size(Operation):
     """https://onnx.ai/onnx/operators/onnx__Size.html."""
 

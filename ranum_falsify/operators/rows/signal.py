@@ -22,7 +22,7 @@ from ranum_falsify.domain.site import Site
 from ranum_falsify.network.tensorise import Surroundings, lowering, refuse
 from ranum_falsify.operators.rows.creation import dtype_numbered
 from ranum_falsify.operators.support.conditions import ADDRESSES, count_bytes, not_negative, taking
-from ranum_falsify.operators.support.families import opaque, plain
+from ranum_falsify.operators.support.families import plain
 
 # windows --------------------------------------------------------------------------------------------------------
 
@@ -62,23 +62,22 @@ def _window_bounds(site: Site, x: np.ndarray | Interval) -> Interval | None:
     return Interval(low.trunc().to(site.dtype), high.trunc().to(site.dtype), tuple(y.shape))
 
 
-def _windowing() -> Callable[[type[Operation]], type[Operation]]:
-    return plain(
-        torch=_window, interval=infinity_aware(shape_aware(_window_bounds)), valid=[not_negative("x")], static=("x",)
-    )
+_windowing = plain(
+    torch=_window, interval=infinity_aware(shape_aware(_window_bounds)), valid=[not_negative("x")], static=("x",)
+)
 
 
-@_windowing()
+@_windowing
 class HannWindow(Operation):
     """https://onnx.ai/onnx/operators/onnx__HannWindow.html."""
 
 
-@_windowing()
+@_windowing
 class HammingWindow(Operation):
     """https://onnx.ai/onnx/operators/onnx__HammingWindow.html."""
 
 
-@_windowing()
+@_windowing
 class BlackmanWindow(Operation):
     """https://onnx.ai/onnx/operators/onnx__BlackmanWindow.html."""
 
@@ -212,11 +211,9 @@ def _dft_bounds(site: Site, x: Interval, length: np.ndarray | None, axis: np.nda
     return replace(y.move(lambda bound: bound.movedim(-2, dim)), nan=y.nan)
 
 
-@opaque(
+@plain(
     torch=_dft,
     interval=_dft_bounds,
-    kernel=None,
-    valid=(),
     operands=("x", "dft_length", "axis"),
     static=("dft_length", "axis"),
     renamed={"input": "x"},
@@ -258,11 +255,9 @@ def _stft_bounds(
     return transform_bounds(lambda bound: _transform(bound, size, onesided=onesided), frames, size, dtype=x.dtype)
 
 
-@opaque(
+@plain(
     torch=_stft,
     interval=_stft_bounds,
-    kernel=None,
-    valid=(),
     operands=("x", "frame_step", "window", "frame_length"),
     static=("frame_step", "frame_length"),
     renamed={"signal": "x"},

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -24,10 +24,9 @@ from ranum_falsify.domain.site import Site
 from ranum_falsify.errors import UnsupportedAttributeError
 from ranum_falsify.network.registry import ChosenSize
 from ranum_falsify.operators.support import batching
-from ranum_falsify.operators.support.conditions import ADDRESSES, Limits, WithinLimits, are_axes, count_bytes, taking
+from ranum_falsify.operators.support.conditions import ADDRESSES, WithinLimits, are_axes, count_bytes, taking
 from ranum_falsify.operators.support.families import making, rearranging
-from ranum_falsify.operators.support.functions import ints
-from ranum_falsify.operators.support.unsigned import moves_unsigned
+from ranum_falsify.operators.support.functions import ints, moves_unsigned
 
 _OPEN = (torch.iinfo(torch.int32).max, torch.iinfo(torch.int64).max)
 """Ends that mean the last position that the step leads to."""
@@ -318,8 +317,11 @@ def _reverse_sequence_bounds(site: Site, x: Interval, sequence_lens: Interval) -
     return rearrange(x.split(0, 1), lambda bound: _reverse_sequence(site.op, bound, lengths), x.shape)
 
 
-def _lengths(op: Operation, operands: Mapping[str, Any]) -> Limits:
-    return 0, int(operands["x"].shape[op.time_axis])
+_LENGTHS = WithinLimits(
+    "sequence_lens",
+    "0 <= sequence_lens <= the size of the time axis",
+    lambda op, operands: (0, int(operands["x"].shape[op.time_axis])),
+)
 
 
 @rearranging(
@@ -327,7 +329,7 @@ def _lengths(op: Operation, operands: Mapping[str, Any]) -> Limits:
     interval=keeping_infinity(_reverse_sequence_bounds),
     linear=Affine(operands=("x",)),
     batch="vmap",
-    valid=[WithinLimits("sequence_lens", "0 <= sequence_lens <= the size of the time axis", _lengths)],
+    valid=[_LENGTHS],
     operands=("x", "sequence_lens"),
 )
 class ReverseSequence(Operation):

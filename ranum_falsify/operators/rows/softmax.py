@@ -21,7 +21,7 @@ from ranum_falsify.operators.relations.masked_rows import has_kept_sections, kee
 from ranum_falsify.operators.support import batching
 from ranum_falsify.operators.support.families import across, making
 from ranum_falsify.operators.support.functions import flattened_before
-from ranum_falsify.validity import Condition, Operands
+from ranum_falsify.validity import Condition
 
 _ONE_AXIS = 13
 
@@ -46,16 +46,12 @@ def _presence(x: Tensor, dim: int) -> Tensor:
     return torch.where(mean <= 0, -tiny, torch.where(mean == math.inf, -1.0, mean)).expand(x.shape)
 
 
-def _row_margin(op: Operation, operands: Operands) -> Tensor:
-    return _rows(op, operands["x"])
-
-
 _rows = flattened_before(_ONE_AXIS, _presence)
 
 _SOME_FINITE = Condition(
     "no row along the axis is all -inf or has +inf",
     "softmax of a row of infinities",
-    margin_of=_row_margin,
+    margin_of=lambda op, operands: _rows(op, operands["x"]),
     needs_infinity=True,
     holds_of=has_kept_sections(_dims),
 )

@@ -22,8 +22,8 @@ from ranum_falsify.domain.rules.support.building import infinity_aware
 from ranum_falsify.domain.site import Site
 from ranum_falsify.errors import UnsupportedAttributeError
 from ranum_falsify.operators.rows.activation import SCALED_ABOVE_MINUS_INFINITY
-from ranum_falsify.operators.support.families import opaque, pointwise
-from ranum_falsify.operators.support.microsoft_parts import add_inner_faults, bound_part, evaluate_part, part
+from ranum_falsify.operators.support.families import opaque, plain, pointwise
+from ranum_falsify.operators.support.microsoft import add_inner_faults, bound_part, evaluate_part, part
 
 # rotations ------------------------------------------------------------------------------------------------------
 
@@ -50,12 +50,9 @@ def _back(y: Tensor, rank: int) -> Tensor:
 def rotate(x: Tensor, cos: Tensor, sin: Tensor, heads: int | None, interleaved: bool) -> Tensor:
     """Return queries or keys rotated by angles, pair by pair.
 
-    Args:
-        x: `(batch, heads, sequence, size)` or `(batch, sequence, heads * size)`.
-        cos: Cosines, `(batch, sequence, pairs)`; what lies behind the pairs stays as it is.
-        sin: Sines.
-        heads: Number of heads where they are not a dimension.
-        interleaved: Whether pairs are neighbours, and not half a head apart.
+    They are `(batch, heads, sequence, size)` or `(batch, sequence, heads * size)`, cosines and sines are `(batch,
+    sequence, pairs)`; what lies behind the pairs stays as it is.  Interleaved pairs are neighbours, others lie half a
+    head apart.
     """
     parts = _by_position(x, heads)
     count = 2 * cos.shape[-1]
@@ -117,11 +114,7 @@ def angles_bounds(cache: Interval, positions: Interval | None) -> Interval:
 
 
 def check_rotated(op: Operation, x: Tensor, cos: Tensor, heads: int | None) -> None:
-    """Check that a node turns as many numbers of a head as there are angles for; kernels read or write no others.
-
-    Raises:
-        UnsupportedAttributeError: It does not.
-    """
+    """Check that a node turns as many numbers of a head as there are angles for; kernels read or write no others."""
     count, turned = 2 * cos.shape[-1], op.rotary_embedding_dim or _by_position(x, heads).shape[-1]
     if turned != count:
         raise UnsupportedAttributeError(
@@ -144,11 +137,9 @@ def _rotary_bounds(
     return rotated_bounds(x, cos, sin, site.op.num_heads, bool(site.op.interleaved))
 
 
-@opaque(
+@plain(
     torch=_rotary,
     interval=_rotary_bounds,
-    kernel=None,
-    valid=(),
     operands=("x", "cos_cache", "sin_cache", "position_ids"),
     renamed={"X": "x"},
 )
@@ -237,7 +228,8 @@ def _heads(x: Tensor, count: int) -> Tensor:
     return x.reshape(*x.shape[:2], count, -1).transpose(1, 2)
 
 
-def _factor(op: Operation, size: int) -> float:
+def scale_of(op: Operation, size: int) -> float:
+    """Return the factor of the scores: 1 / sqrt(head size) unless another is given."""
     return float(op.scale) if op.scale else 1 / math.sqrt(size)
 
 
@@ -266,7 +258,7 @@ def linear_attention(
         new = new if b is None else b[:, :, i, None] * (new - k[:, :, i, None] @ state)
         state = state + k[:, :, i, :, None] * new
         rows.append(q[:, :, i, None] @ state.repeat_interleave(op.q_num_heads // op.kv_num_heads, 1))
-    y = torch.cat(rows, 2) * _factor(op, q.shape[3])
+    y = torch.cat(rows, 2) * scale_of(op, q.shape[3])
     kind = query.dtype if past_state is None else past_state.dtype
     return (y.transpose(1, 2).flatten(2).to(query.dtype), state.to(kind))[: len(op.output_names)]
 
@@ -294,7 +286,7 @@ def linear_attention_bounds(
         step = [None if x is None else cut(x, _at(x.shape, i)) for x in (q, k, v, g, b)]
         state, read = _advance(wide, state, step, times)
         sound = sound and not any(y.nan or y.overflows or y.may_be_infinite for y in (state, read))
-        rows.append(sum_scaled(read, _factor(op, q.shape[3]), None, 0.0))
+        rows.append(sum_scaled(read, scale_of(op, q.shape[3]), None, 0.0))
     kind = dtype if past_state is None else past_state.dtype
     outputs = ((*query.shape[:2], op.q_num_heads * v.shape[3]), dtype), (shape, kind)
     if not sound or any(y.may_be_infinite for y in rows):

@@ -25,20 +25,14 @@ from ranum_falsify.validity import (
     log_of_largest,
 )
 
-total(
-    torch=elementwise(torch.atan),
-    interval=monotone(torch.atan),
-    linear=curves.ATAN,
-    kernel="Atan",
-    overflow=False,
-)(Atan)
-total(
-    torch=elementwise(torch.tanh),
-    interval=monotone(torch.tanh),
-    linear=curves.TANH,
-    kernel="Tanh",
-    overflow=False,
-)(Tanh)
+for _function, _linear, _node in ((torch.atan, curves.ATAN, Atan), (torch.tanh, curves.TANH, Tanh)):
+    total(
+        torch=elementwise(_function),
+        interval=monotone(_function),
+        linear=_linear,
+        kernel=_node.__name__,
+        overflow=False,
+    )(_node)
 
 
 @pointwise(
@@ -124,10 +118,6 @@ def _hyperbolic_limit(dtype: torch.dtype) -> float:
     return float(below)
 
 
-def _minus_hyperbolic_limit(dtype: torch.dtype) -> float:
-    return -_hyperbolic_limit(dtype)
-
-
 class _AtLeastHyperbolic(AtLeast):
     """The lower limit; proved only as far as exp(-x) is finite, since some kernels of torch compute exp(x) / 2."""
 
@@ -148,7 +138,7 @@ class _AtMostHyperbolic(AtMost):
 
 _TOO_LARGE = "hyperbolic function above the largest finite number"
 _HYPERBOLIC = (
-    _AtLeastHyperbolic("x", _minus_hyperbolic_limit, _TOO_LARGE, only_finite=True),
+    _AtLeastHyperbolic("x", lambda dtype: -_hyperbolic_limit(dtype), _TOO_LARGE, only_finite=True),
     _AtMostHyperbolic("x", _hyperbolic_limit, _TOO_LARGE, only_finite=True),
 )
 

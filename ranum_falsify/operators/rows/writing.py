@@ -23,8 +23,7 @@ from ranum_falsify.domain.rules.support.building import infinity_aware
 from ranum_falsify.domain.site import Site
 from ranum_falsify.operators.support.conditions import Limits, WithinLimits
 from ranum_falsify.operators.support.families import rearranging
-from ranum_falsify.operators.support.functions import ints
-from ranum_falsify.operators.support.unsigned import moves_unsigned
+from ranum_falsify.operators.support.functions import ints, moves_unsigned
 
 
 def _unpooled_shape(op: Operation, shape: Sequence[int]) -> tuple[int, ...]:

@@ -1,3 +1,1 @@
 """Building blocks of rows."""
-
-__all__: list[str] = []

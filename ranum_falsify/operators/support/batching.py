@@ -22,12 +22,7 @@ from ranum_falsify.operators.support.functions import ints
 
 @dataclass(frozen=True)
 class Operand:
-    """What a rule knows about an operand.
-
-    Attributes:
-        shape: Its shape in the model.
-        batched: Whether its dimension 0 is the batch.
-    """
+    """What a rule knows about an operand: its shape in the model, and whether its dimension 0 is the batch."""
 
     shape: tuple[int, ...]
     batched: bool
@@ -50,6 +45,12 @@ def _own(op: Operation) -> TorchFunction:
     return spec_of(op).torch
 
 
+def _batched_alone(operands: Sequence[Operand | None]) -> Operand | None:
+    """Return the first operand if it is a batch and the others are the same for all samples."""
+    first, *rest = operands
+    return first if first is not None and first.batched and not any(o and o.batched for o in rest) else None
+
+
 def pointwise(op: Operation, operands: Sequence[Operand | None], output: tuple[int, ...]) -> TorchFunction | None:
     """Broadcasting elementwise: batched operands have full rank, the others nothing along dimension 0."""
     for operand in operands:
@@ -65,23 +66,18 @@ def pointwise(op: Operation, operands: Sequence[Operand | None], output: tuple[i
 
 def samplewise(op: Operation, operands: Sequence[Operand | None], output: tuple[int, ...]) -> TorchFunction | None:
     """The first operand is a batch by the operator's own definition (Conv, pooling, BatchNormalization)."""
-    first, *rest = operands
-    apart = first is not None and first.batched and all(o is None or not o.batched for o in rest)
-    return _own(op) if apart and len(output) >= 3 else None
+    return _own(op) if _batched_alone(operands) and len(output) >= 3 else None
 
 
 def by_rows(op: Operation, operands: Sequence[Operand | None], output: tuple[int, ...]) -> TorchFunction | None:
     """The first operand is a matrix whose rows are samples by the operator's own definition; others are constants."""
-    first, *rest = operands
-    apart = first is not None and first.batched and all(o is None or not o.batched for o in rest)
-    return _own(op) if apart and first is not None and len(first.shape) == 2 else None
+    first = _batched_alone(operands)
+    return _own(op) if first and len(first.shape) == 2 else None
 
 
 def inferring(op: Operation, operands: Sequence[Operand | None], output: tuple[int, ...]) -> TorchFunction | None:
     """In training mode the statistics are those of the whole batch."""
-    first, *rest = operands
-    apart = first is not None and first.batched and all(o is None or not o.batched for o in rest)
-    return _own(op) if apart and len(output) >= 2 and not getattr(op, "training_mode", 0) else None
+    return _own(op) if _batched_alone(operands) and len(output) >= 2 and not getattr(op, "training_mode", 0) else None
 
 
 def max_pooled(op: Operation, operands: Sequence[Operand | None], output: tuple[int, ...]) -> TorchFunction | None:
@@ -125,8 +121,8 @@ def reshaped(op: Operation, operands: Sequence[Operand | None], output: tuple[in
 
 def along_axis(op: Operation, operands: Sequence[Operand | None], output: tuple[int, ...]) -> TorchFunction | None:
     """Works along one axis, or from one axis on, which is not dimension 0; further operands are constants."""
-    first, *rest = operands
-    if first is None or not first.batched or any(o is not None and o.batched for o in rest):
+    first = _batched_alone(operands)
+    if first is None:
         return None
     axis = getattr(op, "axis", None)
     return _own(op) if axis is not None and axis % len(first.shape) != 0 else None
@@ -160,8 +156,8 @@ def reduced(op: Operation, operands: Sequence[Operand | None], output: tuple[int
 
 def sliced(op: Operation, operands: Sequence[Operand | None], output: tuple[int, ...]) -> TorchFunction | None:
     """Dimension 0 is taken whole, because the output still has it; the other axes are sliced."""
-    first, *rest = operands
-    if first is None or not first.batched or not all(o is None or not o.batched for o in rest):
+    first = _batched_alone(operands)
+    if first is None:
         return None
     axes = ints(op.axes) if op.axes is not None else list(range(len(op.starts)))
     kept = [position for position, axis in enumerate(axes or ()) if axis % len(first.shape) != 0]
@@ -178,8 +174,8 @@ def sliced(op: Operation, operands: Sequence[Operand | None], output: tuple[int,
 
 def expanded(op: Operation, operands: Sequence[Operand | None], output: tuple[int, ...]) -> TorchFunction | None:
     """Other axes are repeated."""
-    first, *rest = operands
-    if first is None or not first.batched or len(first.shape) != len(output) or any(o and o.batched for o in rest):
+    first = _batched_alone(operands)
+    if first is None or len(first.shape) != len(output):
         return None
 
     def expand(op: Operation, x: Tensor, *_: object) -> Tensor:

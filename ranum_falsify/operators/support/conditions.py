@@ -34,9 +34,7 @@ def list_stated_conditions(op: Operation) -> tuple[Constraint, ...]:
 def list_refusals(op: Operation, *, integers: bool = False) -> tuple[Constraint, ...]:
     """Return the conditions without which ONNX Runtime does not run an operator.
 
-    Args:
-        op: The operator.
-        integers: Whether it reads integers, of which there are some that it cannot divide.
+    If it reads integers, there are some that it cannot divide.
     """
     divides = integers and spec_of(op).divides
     return tuple(condition for condition in list_stated_conditions(op) if condition.refuses or divides)
@@ -194,14 +192,7 @@ def _on(limit: int | Tensor, x: Tensor) -> int | Tensor:
 
 
 def indices_of(operand: str, table: str, axis: Callable[[Operation], int], *, wraps: bool = True) -> WithinLimits:
-    """Return the condition that indices lie within a table.
-
-    Args:
-        operand: Name of the indices.
-        table: Name of the table.
-        axis: Returns the axis along which they count.
-        wraps: Whether negative ones count from the end.
-    """
+    """Return the condition that indices lie within a table along an axis; negative ones may count from the end."""
 
     def limits(op: Operation, operands: Mapping[str, Any]) -> Limits:
         size = int(operands[table].shape[axis(op)])
@@ -214,11 +205,8 @@ def indices_of(operand: str, table: str, axis: Callable[[Operation], int], *, wr
 def taking(accepts: Callable[..., bool], *by: str, text: str) -> Condition:
     """Return the condition that ONNX Runtime takes operands which say where, how many or how large.
 
-    Args:
-        accepts: Tells whether it does: `accepts(op, shape, *arrays)`, given the shape of the operand `x` and those that
-            decide it, None where absent.
-        by: Their names.
-        text: See :meth:`Constraint.describe`.
+    `accepts(op, shape, *arrays)` tells whether it does, given the shape of the operand `x` and the operands `by` which
+    it is decided, None where absent.
     """
 
     def is_taken(op: Operation, operands: Mapping[str, Any], arrays: Sequence[np.ndarray | None]) -> bool:
@@ -252,11 +240,7 @@ def _list_values(x: Interval) -> Sequence[np.ndarray]:
 
 
 def check_axes(x: Tensor, axes: Sequence[int]) -> None:
-    """Check the axes along which ONNX Runtime reduces an operand without elements as they are.
-
-    Raises:
-        UnsupportedAttributeError: It does not have one of them, or one is counted from the end.
-    """
+    """Check that an operand without elements, which ONNX Runtime reduces along the axes as they are, has them all."""
     if not x.numel() and not all(0 <= axis < x.ndim for axis in axes):
         raise UnsupportedAttributeError("nothing is reduced along negative axes, or others that it does not have")
 
@@ -270,12 +254,7 @@ def are_axes(axes: np.ndarray | None, rank: int, *, repeated: bool = False) -> b
 
 
 def axes_of(operand: str, table: str) -> WithinLimits:
-    """Return the condition that axes which inputs compute are among those of a tensor.
-
-    Args:
-        operand: Name of the axes, which may be repeated.
-        table: Name of the tensor.
-    """
+    """Return the condition that axes which inputs compute, and may repeat, are among those of a tensor."""
 
     def limits(op: Operation, operands: Mapping[str, Any]) -> Limits:
         rank = len(operands[table].shape)
@@ -304,12 +283,7 @@ def count_bytes(sizes: Iterable[int], itemsize: int) -> int:
 
 
 def addressable(operand: str, itemsize: Callable[[Operation], int]) -> Condition:
-    """Return the condition that the sizes which inputs compute are those of a tensor that a process can address.
-
-    Args:
-        operand: Name of the sizes.
-        itemsize: Returns how many bytes an element has.
-    """
+    """Return the condition that the sizes which inputs compute are those of a tensor that a process can address."""
 
     def margin(op: Operation, operands: Operands) -> Tensor:
         count = count_bytes(ints(to_numpy(operands[operand])) or [], itemsize(op))

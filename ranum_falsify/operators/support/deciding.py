@@ -35,13 +35,9 @@ _ROUNDS = 24
 def find_open(
     analysis: IntervalAnalysis, visited: Visited, conditions: Sequence[Constraint], *, cells: bool = True
 ) -> tuple[Constraint, ...]:
-    """Return the conditions of an operator that are not proved.
+    """Return those of an operator's conditions that are not proved, by an analysis that has just bounded it.
 
-    Args:
-        analysis: The analysis that has just bounded the operator.
-        visited: The operator, with these bounds.
-        conditions: Some of its conditions.
-        cells: Whether those that bounds do not prove are tried on cells.
+    Those that bounds do not prove are tried on cells, unless they are not to be.
     """
     bounds = name_bounds(spec_of(visited.op), visited)
     # Where there are no elements, none can be wrong; ONNX Runtime may refuse to run all the same.

@@ -28,6 +28,9 @@ exact = partial(total, linear=None, kernel=None, overflow=False)
 across = partial(_certain, elementwise=False)
 """Operators that bring elements of several places together."""
 
+summing = partial(across, valid=(), kernel=None)
+"""Sums and products, which runtimes round as IEEE 754 says, in an order of their own."""
+
 rearranging = partial(across, valid=(), kernel=None, overflow=False)
 """Those that move and choose numbers."""
 

@@ -53,6 +53,11 @@ class _Nodes:
         types = {"threshold": np.float64, "nan_is_yes": np.bool_}
         return {name: np.array(column, types.get(name, np.int64)) for name, column in vars(self).items()}
 
+    def write(self, place: int, *entries: float) -> None:
+        """Write a node over another one."""
+        for column, entry in zip(vars(self).values(), entries, strict=True):
+            column[place] = entry
+
     def add_leaf(self) -> int:
         number = len(self.feature)
         return self.add(0, Test.AT_MOST, 0.0, number, number, False)
@@ -61,13 +66,8 @@ class _Nodes:
 def forest_of_nodes(op: Operation, prefix: str, scores: int) -> Forest:
     """Return the trees of a node whose leaves are nodes like others.
 
-    Args:
-        op: The node.
-        prefix: How the names of the attributes of leaves begin: `class` or `target`.
-        scores: Number of scores.
-
-    Raises:
-        UnsupportedAttributeError: The attributes contradict each other, or a test is not known.
+    The names of the attributes of leaves begin with a prefix, `class` or `target`.  A node whose attributes contradict
+    each other, or with an unknown test, is refused.
     """
     trees, numbers = (np.asarray(column or (), np.int64) for column in (op.nodes_treeids, op.nodes_nodeids))
     places, count = _NodeIndex(trees, numbers), len(trees)
@@ -109,11 +109,7 @@ class _NodeIndex:
     """Where nodes stand in a table, by the numbers of their trees and their own."""
 
     def __init__(self, trees: np.ndarray, numbers: np.ndarray) -> None:
-        """Index a table of nodes.
-
-        Raises:
-            UnsupportedAttributeError: Two nodes are one.
-        """
+        """Index a table of nodes, no two of which may be one."""
         _check(len(trees) == len(numbers), "its lists of nodes differ in length")
         self._trees, self._numbers = np.unique(trees), np.unique(numbers)
         keys = self._key(trees, numbers)
@@ -122,11 +118,7 @@ class _NodeIndex:
         _check(not (np.diff(self._keys) == 0).any(), "two nodes of a tree have one number")
 
     def find(self, trees: np.ndarray, numbers: np.ndarray, what: str) -> np.ndarray:
-        """Return the places of some nodes.
-
-        Raises:
-            UnsupportedAttributeError: One does not exist; the error begins with `what`.
-        """
+        """Return the places of some nodes; an error, if one does not exist, begins with `what`."""
         _check(len(trees) == len(numbers), "its lists of nodes differ in length")
         if not len(trees):
             return np.zeros(0, np.int64)
@@ -147,19 +139,10 @@ class _NodeIndex:
 
 
 def forest_of_leaves(op: Operation) -> Forest:
-    """Return the trees of a node that lists its leaves apart from its branches.
-
-    Raises:
-        UnsupportedAttributeError: The attributes contradict each other.
-    """
+    """Return the trees of a node that lists its leaves apart from its branches, if it does not contradict itself."""
     splits, modes = np.ravel(op.nodes_splits), np.ravel(op.nodes_modes)
-    columns = [
-        op.nodes_featureids,
-        op.nodes_truenodeids,
-        op.nodes_falsenodeids,
-        op.nodes_trueleafs,
-        op.nodes_falseleafs,
-    ]
+    names = ("featureids", "truenodeids", "falsenodeids", "trueleafs", "falseleafs")
+    columns = [getattr(op, f"nodes_{name}") for name in names]
     count = len(splits)
     _check(all(len(column) == count for column in (*columns, modes)), "its lists of nodes differ in length")
     sets = _member_sets(op, modes)
@@ -191,13 +174,9 @@ def _write_branch(
     test = Test.EQUAL if mode == _MEMBER else Test(mode)
     chain = [place, *(nodes.add_leaf() for _ in values[1:])]
     for here, value, other in zip(chain, values, [*chain[1:], after[1]], strict=True):
-        row = (feature, test, value, after[0], other, nan)
-        for column, entry in zip(vars(nodes).values(), row, strict=True):
-            column[here] = entry
+        nodes.write(here, feature, test, value, after[0], other, nan)
     if not values:
-        row = (feature, Test.AT_MOST, -np.inf, after[1], after[1], nan)
-        for column, entry in zip(vars(nodes).values(), row, strict=True):
-            column[place] = entry
+        nodes.write(place, feature, Test.AT_MOST, -np.inf, after[1], after[1], nan)
 
 
 def _member_sets(op: Operation, modes: np.ndarray) -> Mapping[int, list[float]]:

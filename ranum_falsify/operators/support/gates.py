@@ -39,12 +39,9 @@ _PARAMETRISED: dict[str, tuple[Callable[..., Tensor], tuple[float, ...]]] = {
 
 
 def activations_of(op: Operation, default: Sequence[str], directions: int) -> list[list[Activation]]:
-    """Return the activation functions of each direction, in the operator's order.
+    """Return the activation functions of each of 1 or 2 directions, in the operator's order.
 
-    Args:
-        op: The layer; `activations`, `activation_alpha`, `activation_beta` and `clip` are read.
-        default: Names for one direction, where the node gives none.
-        directions: 1 or 2.
+    `default` names those of one direction, where the node gives none.
 
     Raises:
         UnsupportedAttributeError: The node names too few functions, or one that the standard does not know; or
@@ -111,15 +108,7 @@ _OWN_DEFAULTS = frozenset({"affine", "scaledtanh", "thresholdedrelu"})
 def curves_of(
     op: Operation, default: Sequence[str], directions: int, dtype: torch.dtype, *, clipped: bool = True
 ) -> list[list[Curve]]:
-    """Return bounds of the activation functions of each direction.
-
-    Args:
-        op: See :func:`activations_of`.
-        default: See :func:`activations_of`.
-        directions: See :func:`activations_of`.
-        dtype: Type in which the runtimes compute.
-        clipped: Whether `clip` applies.
-    """
+    """Return bounds of the functions of :func:`activations_of`, for the type in which the runtimes compute."""
     chosen, clip = _choose(op, default, directions), _limit_of(op) if clipped else None
     return [[_curve(key, given, own, clip, dtype) for key, given, own in part] for part in chosen]
 

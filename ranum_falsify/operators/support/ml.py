@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import TypeVar
 
 import numpy as np
@@ -13,18 +14,22 @@ from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.errors import UnsupportedAttributeError
+from ranum_falsify.operators.support import batching
+from ranum_falsify.operators.support.families import summing
 
 DOMAIN = "ai.onnx.ml"
+
+learned = partial(summing, domain=DOMAIN, linear=None, batch=batching.by_rows)
+"""Rows of models over features, a sample in each row."""
+
+scoring = partial(learned, kernel=("Sigmoid", "Exp"))
+"""Those that make shares of scores."""
 
 _T = TypeVar("_T", Tensor, Interval)
 
 
 def check_finite(values: Sequence[float] | np.ndarray, what: str) -> None:
-    """Check numbers that a node writes as they are: rows say that those of finite operands are finite.
-
-    Raises:
-        UnsupportedAttributeError: Some are NaN or infinite.
-    """
+    """Check numbers that a node writes as they are: rows say that those of finite operands are finite."""
     if not np.isfinite(np.asarray(values, dtype=np.float64)).all():
         raise UnsupportedAttributeError(f"{what} are not all finite; use finite numbers")
 
@@ -60,20 +65,15 @@ def transform_scores(scores: Tensor, kind: str) -> Tensor:
         return torch.softmax(scores, -1)
     if kind == "LOGISTIC":
         return torch.sigmoid(scores)
-    return {"SOFTMAX_ZERO": _softmax_zero, "PROBIT": _probit}.get(kind, _keep)(scores)
-
-
-def _keep(scores: Tensor) -> Tensor:
-    return scores
+    if kind == "SOFTMAX_ZERO":
+        return _softmax_zero(scores)
+    return _probit(scores) if kind == "PROBIT" else scores
 
 
 def expand_binary(score: Tensor, kind: str, *, shared: bool) -> Tensor:
-    """Return the two scores of a binary classifier that computes one, `(rows, 1)`.
+    """Return the two scores of a binary classifier that computes one, `(rows, 1)`, which become some shares.
 
-    Args:
-        score: The one.
-        kind: What becomes of it.
-        shared: Whether it is a share of 1, whose other class has the rest; else the other class has the opposite.
+    The other class has the rest where the score is a share of 1, else the opposite.
     """
     if kind == "LOGISTIC":
         return torch.cat([-score, score], -1).sigmoid()

@@ -119,11 +119,7 @@ _NEAREST: dict[str, Callable[[np.ndarray, float], np.ndarray]] = {
 
 
 def coordinates(axis: ResizedAxis, transform: str) -> np.ndarray:
-    """Return the input coordinate of each element of the resized axis, float32.
-
-    Raises:
-        UnsupportedAttributeError: The coordinate transformation is unknown.
-    """
+    """Return the input coordinate of each element of the resized axis, float32."""
     if transform not in _TRANSFORMS:
         known = ", ".join(_TRANSFORMS)
         raise UnsupportedAttributeError(f"Resize: transformation {transform!r} is not supported; use one of {known}")
@@ -146,11 +142,7 @@ def _keys(distance: np.ndarray, a: float) -> np.ndarray:
 
 @lru_cache(maxsize=256)
 def taps_of(axis: ResizedAxis, how: Sampling) -> Taps:
-    """Return what the elements of a resized axis read.
-
-    Raises:
-        UnsupportedAttributeError: Mode, transformation or rounding is unknown.
-    """
+    """Return what the elements of a resized axis read."""
     if how.antialias and axis.before == axis.after:
         # ONNX Runtime copies an axis whose size stays, whatever the scale says.
         return Taps(np.arange(axis.before)[None], None, None)

@@ -19,16 +19,9 @@ from ranum_falsify.operators.support.functions import ints
 
 @dataclass(frozen=True)
 class Axis:
-    """Windows along one spatial axis.
+    """Windows along one spatial axis, which read `kernel` elements each of an operand's `size`.
 
-    Attributes:
-        size: Elements of the operand.
-        kernel: Elements that a window reads.
-        stride: Steps from one window to the next.
-        dilation: Steps from one element of a window to the next.
-        before: Padding before the first element; negative cuts.
-        after: Padding after the last one.
-        count: Number of windows.
+    Padding before the first element and after the last one cuts where it is negative; there are `count` windows.
     """
 
     size: int
@@ -64,12 +57,12 @@ class Axis:
         return range(-self.before, self.count * self.stride - self.before, self.stride)
 
 
-def spatial(shape: Sequence[int], op: Operation) -> int:
-    """Return the number of spatial axes of an operand of shape `(batch, channels, *spatial)`.
+UNIFORM = Axis(size=1, kernel=1, stride=1, dilation=1, before=0, after=0, count=1)
+"""What windows along a merged axis come down to: they read one element, because all are equal."""
 
-    Raises:
-        UnsupportedAttributeError: There are none, or more than PyTorch's kernels take.
-    """
+
+def spatial(shape: Sequence[int], op: Operation) -> int:
+    """Return the number of spatial axes of an operand `(batch, channels, *spatial)`; PyTorch's kernels take 1 to 3."""
     rank = len(shape) - 2
     if not 1 <= rank <= 3:
         raise UnsupportedAttributeError(
@@ -79,12 +72,7 @@ def spatial(shape: Sequence[int], op: Operation) -> int:
 
 
 def axes_of(op: Operation, shape: Sequence[int], kernel: Sequence[int]) -> list[Axis]:
-    """Return the windows of a convolution or pool along each spatial axis.
-
-    Args:
-        op: Its attributes `strides`, `dilations`, `pads`, `auto_pad` and `ceil_mode` are read where it has them.
-        shape: Shape of the operand, `(batch, channels, *spatial)`.
-        kernel: Window size per spatial axis.
+    """Return the windows of a convolution or pool along each spatial axis of an operand `(batch, channels, *spatial)`.
 
     Raises:
         UnsupportedAttributeError: ONNX Runtime refuses the padding that they ask for, or cuts off elements by rules of

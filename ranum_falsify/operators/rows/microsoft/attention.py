@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -12,34 +11,37 @@ from dnnv.nn import Operation
 from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval
-from ranum_falsify.domain.rules.attention import attention_bounds, bound_anything_of
+from ranum_falsify.domain.rules.attention import bound_anything_of
 from ranum_falsify.domain.rules.matrix.matmul import matrix_product
 from ranum_falsify.domain.rules.quantisation import scale_sums
-from ranum_falsify.domain.rules.shape import cut, join
+from ranum_falsify.domain.rules.shape import join
 from ranum_falsify.domain.rules.support.building import infinity_aware
 from ranum_falsify.domain.site import Site
 from ranum_falsify.errors import UnsupportedAttributeError
-from ranum_falsify.network import spec_of
 from ranum_falsify.operators.rows.attention import attend, split_heads
-from ranum_falsify.operators.rows.microsoft.heads import INTS, add_masks, check_mask, join_heads, masks_bounds, scale_of
+from ranum_falsify.operators.rows.microsoft.heads import (
+    INTS,
+    add_masks,
+    bound_heads,
+    check_mask,
+    cut_last,
+    join_heads,
+    masks_bounds,
+)
 from ranum_falsify.operators.rows.microsoft.quantised_products import multiply_integers
 from ranum_falsify.operators.rows.quantised_layers import matrix_of_integers
+from ranum_falsify.operators.rows.transformer_parts import scale_of
 from ranum_falsify.operators.support.conditions import Limits, WithinLimits
 from ranum_falsify.operators.support.families import opaque
 from ranum_falsify.operators.support.functions import ints
-from ranum_falsify.operators.support.microsoft_schemas import BYTES, DOMAIN, FLOATS, schema
+from ranum_falsify.operators.support.microsoft import BYTES, FLOATS, refused, schema
 
 
 def _check(op: Operation, x: Tensor | Interval, mask: Tensor | Interval | None) -> None:
-    """Refuse forms that the optimiser does not write.
-
-    Raises:
-        UnsupportedAttributeError: The node has one of these forms.
-    """
-    title = f"{DOMAIN}::{spec_of(op).op_type}"
+    """Refuse forms that the optimiser does not write."""
     for name in ("do_rotary", "past_present_share_buffer"):
         if getattr(op, name, 0):
-            raise UnsupportedAttributeError(f"{title}: {name} is not supported; leave it out")
+            raise refused(op, f"{name} is not supported; leave it out")
     check_mask(op, mask, x.shape[0])
 
 
@@ -67,8 +69,7 @@ def _attend(
 
 def _split(op: Operation, projected: Interval) -> list[Interval]:
     """Return bounds of queries, keys and values by head."""
-    rows = [*map(range, projected.shape[:2])]
-    parts = [cut(projected, [*rows, range(a, b)]) for a, b in pairwise(_ends(op, projected.shape[2]))]
+    parts = cut_last(projected, _ends(op, projected.shape[2]))
     return [part.move(lambda bound: split_heads(bound, op.num_heads)) for part in parts]
 
 
@@ -88,26 +89,18 @@ def _attend_bounds(
         shape = (*projected.shape[:2], v.shape[1] * v.shape[3])
         return tuple(bound_anything_of(s, projected.dtype) for s in (shape, present.shape))[: len(site.details)]
     added = masks_bounds(op, mask, attention_bias, before, (q.shape[2], k.shape[2]))
-    means, _, _ = attention_bounds(site, q, k, v, added, scale=scale_of(op, q.shape[3]))
-    y = replace(means.move(join_heads), nan=means.nan, overflows=means.overflows)
-    return (y, present)[: len(site.details)]
+    return (bound_heads(site, q, k, v, added), present)[: len(site.details)]
 
 
 # of numbers -----------------------------------------------------------------------------------------------------
 
 
 def _attention(
-    op: Operation,
-    x: Tensor,
-    weights: Tensor,
-    bias: Tensor | None,
-    mask: Tensor | None,
-    past: Tensor | None,
-    attention_bias: Tensor | None,
+    op: Operation, x: Tensor, weights: Tensor, bias: Tensor | None, *rest: Tensor | None
 ) -> tuple[Tensor, ...]:
     if bias is None:
         raise UnsupportedAttributeError("weights without a bias, which the kernel reads, are not supported; give zeros")
-    return _attend(op, x @ weights + bias, mask, past, attention_bias)
+    return _attend(op, x @ weights + bias, *rest)
 
 
 @infinity_aware

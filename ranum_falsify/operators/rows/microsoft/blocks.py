@@ -23,7 +23,7 @@ from ranum_falsify.errors import UnsupportedAttributeError
 from ranum_falsify.operators.rows.transformer_parts import reads_outside
 from ranum_falsify.operators.support.conditions import WithinLimits
 from ranum_falsify.operators.support.families import plain
-from ranum_falsify.operators.support.microsoft_schemas import DOMAIN, FLOATS, schema
+from ranum_falsify.operators.support.microsoft import FLOATS, refused, schema
 
 _HALF_STEP = 0.505 / 127
 """Half a step of the 8-bit integers to which kernels may round a block of the first factor.
@@ -40,11 +40,7 @@ Less than 2^-126 of it does, times what it is multiplied with: an integer of 8 b
 
 
 def unpack(packed: Tensor, bits: int) -> Tensor:
-    """Return the numbers that bytes hold, the lowest bits first, along the last dimension.
-
-    Raises:
-        UnsupportedAttributeError: Numbers do not fill bytes.
-    """
+    """Return the numbers that bytes hold, the lowest bits first, along the last dimension."""
     if bits not in (1, 2, 4, 8):
         raise UnsupportedAttributeError(f"numbers of {bits} bits are not supported; use 2, 4 or 8")
     parts = [(packed >> shift) & (2**bits - 1) for shift in range(0, 8, bits)]
@@ -115,13 +111,8 @@ def bound_block_product(
 ) -> Interval | None:
     """Return bounds of a product with a quantised matrix, float32; None where it may overflow.
 
-    Args:
-        a: First factor, float32.
-        integers: What the second one holds, `(n, k)` and float64.
-        points: Zero points.
-        factor: Scales.
-        bias: What is added.
-        length: Number of elements of the first factor that kernels may quantise together.
+    Integers, zero points and scales of the matrix are `(n, k)` and float64; `length` is the number of elements of the
+    first factor, float32, that kernels may quantise together.
     """
     weights = ((integers - points) * factor).mT
     sizes = ((integers + points.abs()) * factor.abs()).mT
@@ -143,12 +134,8 @@ def _overflows(size: Tensor, steps: Tensor, factor: Tensor) -> bool:
     """Tell whether a sum or a product on the way may overflow, although the whole product does not.
 
     Kernels add a block of the first factor up by itself, multiply zero points with scales, and scales with scales:
-    what is small in between, or 0, comes last.
-
-    Args:
-        size: Magnitudes of the first factor.
-        steps: Integers and their zero points, `(n, k)`.
-        factor: Magnitudes of the scales, `(n, k)`.
+    what is small in between, or 0, comes last.  The arguments are magnitudes: of the first factor, of integers and
+    their zero points, of scales.
     """
     room = torch.finfo(torch.float32).max / 4
     counts = (steps + 1).sum(-1).max()
@@ -205,11 +192,9 @@ _TABLES = ((*_FOURS, *(-x for x in _FOURS)), _NORMALS)
 def _read_numbers(op: Operation, b: Tensor, largest: Tensor) -> tuple[Tensor, Tensor]:
     """Return shares of the largest number of a block, and that number, both `(n, k)` and float64."""
     if not 0 <= op.quant_type < len(_TABLES):
-        raise UnsupportedAttributeError(
-            f"{DOMAIN}::MatMulBnb4: quant_type {op.quant_type} is not supported; use 0 or 1"
-        )
+        raise refused(op, f"quant_type {op.quant_type} is not supported; use 0 or 1")
     if not op.transpose_b:
-        raise UnsupportedAttributeError(f"{DOMAIN}::MatMulBnb4: transB=0 is not supported; leave it out")
+        raise refused(op, "transB=0 is not supported; leave it out")
     count = op.n * op.k
     places = torch.stack([b >> 4, b & 15], -1).reshape(-1)[:count].long()
     # The numbers of the table are float32.
@@ -255,15 +240,9 @@ _ELEMENTS = 1 << 20
 
 
 def _check(op: Operation, rank: int) -> None:
-    """Refuse what ONNX Runtime does not run.
-
-    Raises:
-        UnsupportedAttributeError: The node gathers, or has blocks, along another axis.
-    """
+    """Refuse a node that gathers, or has blocks, along another axis, which ONNX Runtime does not run."""
     if op.gather_axis % rank or op.quantize_axis % rank != rank - 1:
-        raise UnsupportedAttributeError(
-            f"{DOMAIN}::GatherBlockQuantized: bytes are gathered along the first axis, and have blocks along the last"
-        )
+        raise refused(op, "bytes are gathered along the first axis, and have blocks along the last")
 
 
 def _steps(op: Operation, rows: Tensor, zeros: Tensor | None, blocks: int) -> Tensor:

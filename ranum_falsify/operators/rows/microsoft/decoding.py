@@ -13,11 +13,9 @@ from ranum_falsify.domain.linear.declarations import Affine
 from ranum_falsify.domain.rules.support.building import infinity_aware, moving
 from ranum_falsify.domain.site import Site
 from ranum_falsify.operators.support.families import across, rearranging
-from ranum_falsify.operators.support.microsoft_schemas import FLOATS, schema
-from ranum_falsify.operators.support.unsigned import moves_unsigned
+from ranum_falsify.operators.support.functions import moves_unsigned
+from ranum_falsify.operators.support.microsoft import ANY, FLOATS, schema
 from ranum_falsify.validity import Bounds, Condition, Operands
-
-_INTEGERS = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
 
 
 @moves_unsigned
@@ -30,7 +28,7 @@ def _unfold(op: Operation, x: Tensor) -> Tensor:
         "UnfoldTensor",
         "input:T",
         "output:T",
-        {"T": ("float", "double", "float16", "bfloat16", "bool", *_INTEGERS)},
+        {"T": ANY},
         defaults={"dim": -1, "step": 1},
         kinds={"size": "int"},
     ),

@@ -24,8 +24,7 @@ from ranum_falsify.operators.rows.normalisation import VARIANCE, above_zero
 from ranum_falsify.operators.rows.transformer_parts import angles_bounds, find_angles
 from ranum_falsify.operators.support.conditions import indices_of
 from ranum_falsify.operators.support.families import opaque
-from ranum_falsify.operators.support.microsoft_parts import bound_part, evaluate_part, part
-from ranum_falsify.operators.support.microsoft_schemas import BYTES, DOMAIN, FLOATS, schema
+from ranum_falsify.operators.support.microsoft import BYTES, FLOATS, bound_part, evaluate_part, part, refused, schema
 from ranum_falsify.validity import Operands
 
 Operand = TypeVar("Operand")
@@ -156,7 +155,7 @@ def _dequantised(op: Operation, operands: Operands) -> tuple[Tensor | None, ...]
     if operands.get("kinds") is not None and (
         operands.get("kinds_scale") is None or operands.get("kinds_zero") is None
     ):
-        raise UnsupportedAttributeError(f"{DOMAIN}::QEmbedLayerNormalization: its segment_embedding has no scale")
+        raise refused(op, "its segment_embedding has no scale")
     read = _embed(
         operands["ids"],
         operands.get("segments"),

@@ -20,12 +20,9 @@ from ranum_falsify.domain.rules.attention import bound_anything_of
 from ranum_falsify.domain.rules.matrix.matmul import matrix_product
 from ranum_falsify.domain.rules.shape import reshape
 from ranum_falsify.domain.site import Site
-from ranum_falsify.errors import UnsupportedAttributeError
-from ranum_falsify.network import spec_of
 from ranum_falsify.operators.rows.microsoft.blocks import bound_block_product, unpack
 from ranum_falsify.operators.support.families import opaque
-from ranum_falsify.operators.support.microsoft_parts import bound_part, evaluate_part, part
-from ranum_falsify.operators.support.microsoft_schemas import DOMAIN, FLOATS, schema
+from ranum_falsify.operators.support.microsoft import FLOATS, bound_part, evaluate_part, part, refused, schema
 
 _ACTIVATIONS = {
     "relu": ("Relu", {}),
@@ -37,27 +34,17 @@ _GATED = "swiglu"
 
 
 def _check(op: Operation, other: object, count: int) -> None:
-    """Refuse forms that ONNX Runtime's kernel for the CPU does not run, or not as it is defined.
-
-    Raises:
-        UnsupportedAttributeError: The node has one of these forms.
-    """
+    """Refuse forms that ONNX Runtime's kernel for the CPU does not run, or not as it is defined."""
     limit = math.inf if op.swiglu_limit is None else op.swiglu_limit
     gated = op.activation_type == _GATED
     if other is not None or op.use_sparse_mixer or op.k > count or not limit > 0:
-        raise UnsupportedAttributeError(
-            f"{DOMAIN}::{spec_of(op).op_type}: weights fc3, use_sparse_mixer, a swiglu_limit of 0, and a k beyond the "
-            "number of experts are not supported"
-        )
+        forms = "weights fc3, use_sparse_mixer, a swiglu_limit of 0, and a k beyond the number of experts"
+        raise refused(op, f"{forms} are not supported")
     if not math.isfinite(op.activation_alpha + op.activation_beta):
-        raise UnsupportedAttributeError(
-            f"{DOMAIN}::{spec_of(op).op_type}: activation_alpha and activation_beta are to be finite numbers"
-        )
+        raise refused(op, "activation_alpha and activation_beta are to be finite numbers")
     if op.swiglu_fusion != gated or not (gated or op.activation_type in _ACTIVATIONS):
-        raise UnsupportedAttributeError(
-            f"{DOMAIN}::{spec_of(op).op_type}: activation_type {op.activation_type!r} with swiglu_fusion "
-            f"{op.swiglu_fusion} is not supported"
-        )
+        form = f"activation_type {op.activation_type!r} with swiglu_fusion {op.swiglu_fusion}"
+        raise refused(op, f"{form} is not supported")
 
 
 # values ---------------------------------------------------------------------------------------------------------
@@ -83,19 +70,10 @@ def _weigh(op: Operation, router: Tensor) -> Tensor:
     return weights / weights.sum(-1, keepdim=True) if normalises else weights
 
 
-def _experts(
-    op: Operation,
-    x: Tensor,
-    router: Tensor,
-    w1: Tensor,
-    b1: Tensor | None,
-    w2: Tensor,
-    b2: Tensor | None,
-    w3: Tensor | None,
-    b3: Tensor | None,
-) -> Tensor:
-    _check(op, w3, len(w1))
-    return _mix_values(op, x, router, w1, b1, w2, b2)
+def _experts(op: Operation, x: Tensor, router: Tensor, *layers: Any) -> Tensor:
+    *two, third, _ = layers
+    _check(op, third, len(layers[0]))
+    return _mix_values(op, x, router, *two)
 
 
 def _mix_values(
@@ -148,17 +126,8 @@ def _may_choose(router: Interval, count: int) -> Tensor:
     return (above < count).T[..., None]
 
 
-def _bounds(
-    site: Site,
-    x: Interval,
-    router: Interval,
-    w1: Interval,
-    b1: Interval | None,
-    w2: Interval,
-    b2: Interval | None,
-    w3: Interval | None,
-    b3: Interval | None,
-) -> Interval:
+def _bounds(site: Site, x: Interval, router: Interval, *layers: Any) -> Interval:
+    w1, b1, w2, b2, w3, _ = layers
     _check(site.op, w3, w1.shape[0])
     if isinstance(site.op.x, Operation) and not isinstance(site.op.x, Input):
         # ONNX Runtime may have the kernel write over what it still reads, if nothing else reads it later.
@@ -271,24 +240,16 @@ _FORMAL = (
 
 
 def _check_quantised(op: Operation, given: Mapping[str, Any]) -> None:
-    """Refuse forms that ONNX Runtime's kernel for the CPU does not run, or not as they are defined.
-
-    Raises:
-        UnsupportedAttributeError: The node has one of these forms.
-    """
+    """Refuse forms that ONNX Runtime's kernel for the CPU does not run, or not as they are defined."""
     _check(op, None, given["w1"].shape[0])
     if {len(given[name].shape) for name in ("w1", "w2")} != {3}:
-        raise UnsupportedAttributeError(f"{DOMAIN}::QMoE: weights of other than 3 dimensions are not supported")
+        raise refused(op, "weights of other than 3 dimensions are not supported")
     mixed = {getattr(op, f"fc{i}_expert_weight_bits") for i in (1, 2, 3)} - {None, op.expert_weight_bits}
     missing = any(given[name] is None for name in ("s1", "s2"))
     if mixed or missing or op.quant_type != "int" or any(given[name] is not None for name in _BESIDE):
-        raise UnsupportedAttributeError(
-            f"{DOMAIN}::QMoE: other operands than two layers of integers of one width, with scales, are not supported"
-        )
+        raise refused(op, "other operands than two layers of integers of one width, with scales, are not supported")
     if {len(given[name].shape) for name in ("s1", "s2")} != {3 if op.block_size else 2}:
-        raise UnsupportedAttributeError(
-            f"{DOMAIN}::QMoE: only scales by column, or by block of a column, are supported"
-        )
+        raise refused(op, "only scales by column, or by block of a column, are supported")
 
 
 def _read_layer(op: Operation, weights: Tensor, scales: Tensor, zeros: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:

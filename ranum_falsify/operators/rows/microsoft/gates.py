@@ -27,10 +27,17 @@ from ranum_falsify.domain.site import IntervalRule, Site
 from ranum_falsify.errors import UnsupportedAttributeError
 from ranum_falsify.operators.rows.activation import ABOVE_MINUS_INFINITY, SCALED_ABOVE_MINUS_INFINITY
 from ranum_falsify.operators.rows.microsoft.normalisation import stays_defined
-from ranum_falsify.operators.rows.normalisation import above_zero
+from ranum_falsify.operators.rows.normalisation import MEAN_SQUARE, above_zero
 from ranum_falsify.operators.support.families import opaque, pointwise, total
-from ranum_falsify.operators.support.microsoft_parts import add_inner_faults, bound_part, evaluate_part, part
-from ranum_falsify.operators.support.microsoft_schemas import DOMAIN, FLOATS, schema
+from ranum_falsify.operators.support.microsoft import (
+    FLOATS,
+    add_inner_faults,
+    bound_part,
+    evaluate_part,
+    part,
+    refused,
+    schema,
+)
 from ranum_falsify.validity import Condition, NotInfinite, Operands
 
 _FLOATS = {"T": ("float", "float16")}
@@ -79,13 +86,13 @@ def _wide(x: Tensor) -> Tensor:
 def _gate(op: Operation) -> Operation:
     name = {"silu": "Swish", "swish": "Swish", "sigmoid": "Sigmoid"}.get(op.activation)
     if name is None:
-        raise UnsupportedAttributeError(f"{DOMAIN}::GatedRMSNorm: activation {op.activation!r} is not supported")
+        raise refused(op, f"activation {op.activation!r} is not supported")
     return part(op, name, {})
 
 
 def _gated_norm(op: Operation, x: Tensor, scale: Tensor, gate: Tensor) -> Tensor:
     if scale.ndim != 1:
-        raise UnsupportedAttributeError(f"{DOMAIN}::GatedRMSNorm: a scale of {scale.ndim} dimensions is not supported")
+        raise refused(op, f"a scale of {scale.ndim} dimensions is not supported")
     rows = _rows(_wide(x), len(scale))
     normal = rows / (rows.square().mean(-1, keepdim=True) + float(op.epsilon)).sqrt() * _wide(scale)
     return (normal.reshape(x.shape) * evaluate_part(_gate(op), _wide(gate))).to(x.dtype)
@@ -132,11 +139,7 @@ def _widen(x: Interval) -> Interval:
     torch=_gated_norm,
     interval=_gated_norm_bounds,
     kernel=("Sigmoid", "Swish"),
-    valid=[
-        above_zero(
-            "mean square + epsilon > 0", "division by the root of a non-positive mean square", _square, stays_defined
-        )
-    ],
+    valid=[above_zero("mean square + epsilon > 0", MEAN_SQUARE, _square, stays_defined)],
     operands=("x", "scale", "gate"),
 )
 class GatedRMSNorm(Operation):

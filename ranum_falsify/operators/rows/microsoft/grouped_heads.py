@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from functools import partial
-from itertools import pairwise
 
 import numpy as np
 import torch
@@ -13,36 +12,30 @@ from dnnv.nn import Operation
 from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval
-from ranum_falsify.domain.rules.attention import attention_bounds, bound_anything_of
-from ranum_falsify.domain.rules.shape import collapse, cut, join
+from ranum_falsify.domain.rules.attention import bound_anything_of
+from ranum_falsify.domain.rules.shape import collapse, join
 from ranum_falsify.domain.rules.support.building import infinity_aware
 from ranum_falsify.domain.site import Site
-from ranum_falsify.errors import UnsupportedAttributeError
 from ranum_falsify.operators.rows.attention import attend, split_heads
-from ranum_falsify.operators.rows.microsoft.heads import INTS, check_present, join_heads, scale_of
+from ranum_falsify.operators.rows.microsoft.heads import INTS, bound_heads, check_present, cut_last, join_heads
 from ranum_falsify.operators.rows.transformer_parts import (
     angles_bounds,
     find_angles,
     reads_outside,
     rotate,
     rotated_bounds,
+    scale_of,
 )
-from ranum_falsify.operators.support.families import opaque
-from ranum_falsify.operators.support.microsoft_schemas import DOMAIN, FLOATS, schema
+from ranum_falsify.operators.support.families import plain
+from ranum_falsify.operators.support.microsoft import FLOATS, refused, schema
 
 
 def _check(op: Operation) -> None:
-    """Refuse a softmax of another kind, and windows that kernels read otherwise.
-
-    Raises:
-        UnsupportedAttributeError: The node has one.
-    """
+    """Refuse a softmax of another kind, and windows that kernels read otherwise."""
     if not -1 <= op.local_window_size < 2**31:
-        raise UnsupportedAttributeError(
-            f"{DOMAIN}::GroupQueryAttention: local_window_size {op.local_window_size} is none"
-        )
+        raise refused(op, f"local_window_size {op.local_window_size} is none")
     if op.smooth_softmax > 0:
-        raise UnsupportedAttributeError(f"{DOMAIN}::GroupQueryAttention: smooth_softmax is not supported; leave it out")
+        raise refused(op, "smooth_softmax is not supported; leave it out")
 
 
 def _unpack(op: Operation, query: Tensor, key: Tensor | None, value: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
@@ -143,10 +136,7 @@ def _grouped_bounds(
         return anything
     q, k = turned
     keys, values = (x if old is None else join([old, x], 2) for x, old in ((k, past_key), (v, past_value)))
-    means, _, _ = attention_bounds(
-        site, q, keys, values, None, scale=scale_of(op, q.shape[3]), cap=op.softcap, all_seen=False
-    )
-    y = replace(means.move(join_heads), nan=means.nan, overflows=means.overflows)
+    y = bound_heads(site, q, keys, values, None, cap=op.softcap, all_seen=False)
     # Behind the last token, memory may hold anything.
     filled = bool((places[:, -1] == max(past, length) - 1).all())
     kept = (
@@ -180,7 +170,7 @@ def _unpacked_bounds(
     if key is None or value is None:
         sizes = [count * (query.shape[2] // sum(counts)) for count in counts]
         ends = [0, sizes[0], sizes[0] + sizes[1], sum(sizes)]
-        parts = [cut(query, [*map(range, query.shape[:2]), range(a, b)]) for a, b in pairwise(ends)]
+        parts = cut_last(query, ends)
     else:
         parts = [query, key, value]
     q, k, v = (x.move(partial(split_heads, count=count)) for x, count in zip(parts, counts, strict=True))
@@ -191,7 +181,7 @@ def _anywhere(x: Interval, shape: tuple[int, ...]) -> Interval:
     return replace(collapse(x, 2), shape=shape)
 
 
-@opaque(
+@plain(
     schema=schema(
         "GroupQueryAttention",
         "query:T key:T? value:T? past_key:T? past_value:T? seqlens_k:M total_sequence_length:M"
@@ -209,9 +199,7 @@ def _anywhere(x: Interval, shape: tuple[int, ...]) -> Interval:
     ),
     torch=_grouped,
     interval=_grouped_bounds,
-    kernel=None,
-    valid=(),
-    operands=(*("query", "key", "value", "past_key", "past_value", "lengths", "total", "cos_cache", "sin_cache"),),
+    operands=("query", "key", "value", "past_key", "past_value", "lengths", "total", "cos_cache", "sin_cache"),
     renamed={"seqlens_k": "lengths", "total_sequence_length": "total"},
     static=("total",),
 )

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import reduce
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,8 +20,6 @@ from ranum_falsify.domain.rules.attention import Bias, attention_bounds, bound_a
 from ranum_falsify.domain.rules.shape import cut, join
 from ranum_falsify.domain.rules.support.building import infinity_aware
 from ranum_falsify.domain.site import Site
-from ranum_falsify.errors import UnsupportedAttributeError
-from ranum_falsify.network.registry import spec_of
 from ranum_falsify.operators.rows.attention import attend, split_heads
 from ranum_falsify.operators.rows.transformer_parts import (
     angles_bounds,
@@ -27,9 +28,10 @@ from ranum_falsify.operators.rows.transformer_parts import (
     reads_outside,
     rotate,
     rotated_bounds,
+    scale_of,
 )
-from ranum_falsify.operators.support.families import opaque
-from ranum_falsify.operators.support.microsoft_schemas import DOMAIN, FLOATS, schema
+from ranum_falsify.operators.support.families import opaque, plain
+from ranum_falsify.operators.support.microsoft import FLOATS, refused, schema
 
 INTS = ("int32",)
 
@@ -39,9 +41,16 @@ def join_heads(y: Tensor) -> Tensor:
     return y.transpose(1, 2).flatten(2)
 
 
-def scale_of(op: Operation, size: int) -> float:
-    """Return the factor of the scores: 1 / sqrt(head size) unless another is given."""
-    return float(op.scale) if op.scale else 1 / math.sqrt(size)
+def cut_last(x: Interval, ends: Sequence[int]) -> list[Interval]:
+    """Return the parts of the last dimension from each end to the next."""
+    before = [*map(range, x.shape[:-1])]
+    return [cut(x, [*before, range(a, b)]) for a, b in pairwise(ends)]
+
+
+def bound_heads(site: Site, q: Interval, k: Interval, v: Interval, bias: Bias | None, **how: Any) -> Interval:
+    """Return bounds of attention by head, with the heads side by side; see :func:`attention_bounds`."""
+    means, _, _ = attention_bounds(site, q, k, v, bias, scale=scale_of(site.op, q.shape[3]), **how)
+    return replace(means.move(join_heads), nan=means.nan, overflows=means.overflows)
 
 
 # all heads ------------------------------------------------------------------------------------------------------
@@ -50,43 +59,24 @@ def scale_of(op: Operation, size: int) -> float:
 def _check(
     op: Operation, key: Tensor | Interval | None, value: object, bias: object, mask: Tensor | Interval | None
 ) -> None:
-    """Refuse forms that ONNX Runtime's kernels for the CPU do not run.
-
-    Raises:
-        UnsupportedAttributeError: The node has one of these forms.
-    """
+    """Refuse forms that ONNX Runtime's kernels for the CPU do not run."""
     if key is None or value is None or len(key.shape) == 5:
-        raise UnsupportedAttributeError(f"{DOMAIN}::MultiHeadAttention: packed operands are not supported; split them")
+        raise refused(op, "packed operands are not supported; split them")
     if len(key.shape) == 4 and bias is not None:
-        raise UnsupportedAttributeError(
-            f"{DOMAIN}::MultiHeadAttention: a bias beside keys of four dimensions is not supported; add it before"
-        )
+        raise refused(op, "a bias beside keys of four dimensions is not supported; add it before")
     check_mask(op, mask, key.shape[0])
 
 
 def check_mask(op: Operation, mask: Tensor | Interval | None, batch: int) -> None:
-    """Refuse masks in forms that the optimiser does not write.
-
-    Raises:
-        UnsupportedAttributeError: The mask has another form.
-    """
+    """Refuse masks in forms that the optimiser does not write."""
     if mask is not None and (len(mask.shape) > 3 or (len(mask.shape) == 1 and mask.shape[0] != batch)):
-        raise UnsupportedAttributeError(
-            f"{DOMAIN}::{spec_of(op).op_type}: a mask of shape {tuple(mask.shape)} is not supported; "
-            "use (batch, sequence)"
-        )
+        raise refused(op, f"a mask of shape {tuple(mask.shape)} is not supported; use (batch, sequence)")
 
 
 def check_present(op: Operation, past: Tensor | None) -> None:
-    """Refuse a past of which a node does not write what it becomes: kernels then attend to something else.
-
-    Raises:
-        UnsupportedAttributeError: The node has one.
-    """
+    """Refuse a past of which a node does not write what it becomes: kernels then attend to something else."""
     if past is not None and not all([*op.output_names[1:], "", ""][:2]):
-        raise UnsupportedAttributeError(
-            f"{DOMAIN}::{spec_of(op).op_type}: a past without present outputs is not supported"
-        )
+        raise refused(op, "a past without present outputs is not supported")
 
 
 def _mask(mask: Tensor, keys: int) -> Tensor:
@@ -101,13 +91,8 @@ def add_masks(
 ) -> Tensor | None:
     """Return what is added to the scores of queries and keys; None for nothing.
 
-    Args:
-        op: The node: `mask_filter_value` hides keys of the mask, `unidirectional` those that come later.
-        q: Queries by head.
-        k: Keys by head.
-        mask: Lengths, or where keys are seen.
-        attention_bias: What is added besides.
-        past: Number of keys before those of the first query.
+    `mask_filter_value` hides keys of the mask, which holds lengths, or where keys are seen; `unidirectional` those that
+    come later.
     """
     parts = [] if attention_bias is None else [attention_bias]
     if mask is not None:
@@ -147,13 +132,9 @@ def _multi_head(
 def masks_bounds(
     op: Operation, mask: Interval | None, attention_bias: Interval | None, past: int, shape: tuple[int, int]
 ) -> Bias | None:
-    """Return bounds of :func:`add_masks`; kernels differ in the number that hides later keys.
-
-    Raises:
-        UnsupportedAttributeError: That number is NaN.
-    """
+    """Return bounds of :func:`add_masks`; kernels differ in the number that hides later keys."""
     if math.isnan(op.mask_filter_value):
-        raise UnsupportedAttributeError(f"{DOMAIN}::{spec_of(op).op_type}: mask_filter_value is to be a number")
+        raise refused(op, "mask_filter_value is to be a number")
     queries, keys = shape
     found = [] if attention_bias is None else [Bias.between(*attention_bias.doubles())]
     value = float(np.float32(op.mask_filter_value))
@@ -165,12 +146,7 @@ def masks_bounds(
         # With more keys than queries, ONNX Runtime shows the last query those that come later, too.
         hidden = 0.0 if queries + past < keys else value
         found.append(Bias.between(torch.where(seen, 0.0, -math.inf), torch.where(seen, 0.0, hidden)))
-    if not found:
-        return None
-    bias = found[0]
-    for other in found[1:]:
-        bias = bias.add(other)
-    return bias
+    return reduce(Bias.add, found) if found else None
 
 
 @infinity_aware
@@ -191,15 +167,13 @@ def _multi_head_bounds(
     parts = [query, key, value]
     if bias is not None:
         ends = np.cumsum([0, *(x.shape[2] for x in parts)])
-        shares = [cut(bias, [range(int(a), int(b))]) for a, b in pairwise(ends)]
-        parts = [add(site, x, share) for x, share in zip(parts, shares, strict=True)]
+        parts = [add(site, x, share) for x, share in zip(parts, cut_last(bias, ends.tolist()), strict=True)]
     q, k, v = (x.move(lambda bound: split_heads(bound, op.num_heads)) for x in parts)
     past = 0 if past_key is None else past_key.shape[2]
     k = k if past_key is None else join([past_key, k], 2)
     v = v if past_value is None else join([past_value, v], 2)
     bias_bounds = masks_bounds(op, mask, attention_bias, past, (q.shape[2], k.shape[2]))
-    means, _, _ = attention_bounds(site, q, k, v, bias_bounds, scale=scale_of(op, q.shape[3]))
-    y = replace(means.move(join_heads), nan=means.nan, overflows=means.overflows)
+    y = bound_heads(site, q, k, v, bias_bounds)
     faults = any(x.nan for x in parts), any(x.overflows for x in parts)
     kept = (replace(x, nan=x.nan or faults[0], overflows=x.overflows or faults[1]) for x in (k, v))
     return (replace(y, nan=y.nan or faults[0]), *kept)[: len(site.details)]
@@ -244,14 +218,10 @@ def _sequence(x: Tensor | Interval) -> int:
 
 
 def _check_rotation(op: Operation) -> None:
-    """Refuse layouts and scales that ONNX Runtime's kernels for the CPU do not know.
-
-    Raises:
-        UnsupportedAttributeError: The node has one of these.
-    """
+    """Refuse layouts and scales that ONNX Runtime's kernels for the CPU do not know."""
     for name, value in (("is_packed_batching", 0), ("scale", 1.0)):
         if getattr(op, name) != value:
-            raise UnsupportedAttributeError(f"{DOMAIN}::RotaryEmbedding: {name} is not supported; leave it out")
+            raise refused(op, f"{name} is not supported; leave it out")
 
 
 def _rotary(op: Operation, x: Tensor, position_ids: Tensor, cos_cache: Tensor, sin_cache: Tensor) -> Tensor:
@@ -276,7 +246,7 @@ def _rotary_bounds(
     return rotated_bounds(x, cos, sin, _heads_of(site.op, x, cos), bool(site.op.interleaved))
 
 
-@opaque(
+@plain(
     schema=schema(
         "RotaryEmbedding",
         "input:T position_ids:M cos_cache:T sin_cache:T",
@@ -286,8 +256,6 @@ def _rotary_bounds(
     ),
     torch=_rotary,
     interval=_rotary_bounds,
-    kernel=None,
-    valid=(),
     operands=("x", "position_ids", "cos_cache", "sin_cache"),
     renamed={"input": "x"},
 )

@@ -14,19 +14,16 @@ from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.rounding import round_outward
 from ranum_falsify.domain.rules.matrix.elimination import inverse
 from ranum_falsify.domain.site import Site
-from ranum_falsify.errors import UnsupportedAttributeError
 from ranum_falsify.operators.support.families import opaque, plain
-from ranum_falsify.operators.support.microsoft_schemas import DOMAIN, schema
-from ranum_falsify.validity import Bounds, Condition, NotZero, Operands
+from ranum_falsify.operators.support.microsoft import refused, schema
+from ranum_falsify.validity import Condition, NotZero, Operands
 
 _METRICS = ("euclidean", "sqeuclidean")
 
 
 def _is_squared(op: Operation) -> bool:
     if op.metric not in _METRICS:
-        raise UnsupportedAttributeError(
-            f"{DOMAIN}::CDist: metric {op.metric!r} is not supported; {' and '.join(_METRICS)} are"
-        )
+        raise refused(op, f"metric {op.metric!r} is not supported; {' and '.join(_METRICS)} are")
     return bool(op.metric == "sqeuclidean")
 
 
@@ -85,17 +82,19 @@ def _margin(op: Operation, operands: Operands) -> Tensor:
     return _NOT_ZERO.margin(op, {"determinant": _determinant(op, operands)})
 
 
-def _is_regular(op: Operation, bounds: Bounds) -> bool:
-    return not bounds["output"].nan
-
-
 @opaque(
     schema=schema("Inverse", "X:T", "Y:T", {"T": ("float", "double", "float16")}),
     torch=_inverse,
     interval=inverse,
     kernel=None,
     valid=[
-        Condition("det(x) != 0", "a matrix without an inverse", _margin, crossing_of=_determinant, holds_of=_is_regular)
+        Condition(
+            "det(x) != 0",
+            "a matrix without an inverse",
+            _margin,
+            crossing_of=_determinant,
+            holds_of=lambda op, bounds: not bounds["output"].nan,
+        )
     ],
 )
 class Inverse(Operation):

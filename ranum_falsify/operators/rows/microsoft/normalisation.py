@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import partial
 
 import torch
 from dnnv.nn import Operation
@@ -26,25 +27,23 @@ from ranum_falsify.domain.rules.support.sections import sections
 from ranum_falsify.domain.site import Site
 from ranum_falsify.errors import UnsupportedAttributeError
 from ranum_falsify.operators.rows.normalisation import (
+    MEAN_SQUARE,
     VARIANCE,
+    RMSNormalization,
     above_zero,
-    from_axis,
-    rms_normalization,
-    row_square,
     scale_elements,
     standardised,
 )
-from ranum_falsify.operators.support.families import across
-from ranum_falsify.operators.support.microsoft_parts import add_inner_faults
-from ranum_falsify.operators.support.microsoft_schemas import DOMAIN, schema
+from ranum_falsify.operators.support.families import summing
+from ranum_falsify.operators.support.microsoft import DOMAIN, add_inner_faults, doing_as, schema
 from ranum_falsify.validity import Bounds, Operands
 
 _FLOATS = {"T": ("float", "double", "float16"), "U": ("float",)}
-_MEAN_SQUARE = "division by the root of a non-positive mean square"
 
 
-@across(
-    schema=schema(
+@doing_as(
+    RMSNormalization,
+    schema(
         "SimplifiedLayerNormalization",
         "X:T scale:T",
         "Y:T",
@@ -52,17 +51,8 @@ _MEAN_SQUARE = "division by the root of a non-positive mean square"
         defaults={"axis": -1, "epsilon": 1e-5, "stash_type": 1},
         domain="",
     ),
-    torch=rms_normalization,
-    interval=rules.rms_normalisation(from_axis),
-    linear=standardised(from_axis, scale_elements, centred=False),
-    batch="vmap",
-    kernel=None,
-    valid=[
-        above_zero("mean(x^2) + epsilon > 0", _MEAN_SQUARE, row_square, rules.squares_stay_positive(from_axis)),
-    ],
-    operands=("x", "scale"),
 )
-class SimplifiedLayerNormalization(Operation):
+class SimplifiedLayerNormalization(RMSNormalization):
     """`RMSNormalization` as ONNX Runtime calls it, in the domain of ONNX, which does not know the name."""
 
 
@@ -70,11 +60,7 @@ class SimplifiedLayerNormalization(Operation):
 
 
 def add_up(x: Tensor, skip: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Return the sum of two or three operands.
-
-    Raises:
-        UnsupportedAttributeError: It is not of the shape of the first one, which is that of what kernels write.
-    """
+    """Return the sum of two or three operands, of the shape of the first one, which is that of what kernels write."""
     total = x + skip if bias is None else x + skip + bias
     if total.shape != x.shape:
         raise UnsupportedAttributeError(
@@ -140,8 +126,7 @@ def normalise_sum(
 ) -> Tensor:
     """Return the normalised sum of two or three operands, scaled and shifted."""
     total = add_up(x, skip, bias)
-    normal: Tensor = functional.layer_norm(total, total.shape[-1:], eps=op.epsilon) * gamma
-    return normal if beta is None else normal + beta
+    return scale_elements(op, functional.layer_norm(total, total.shape[-1:], eps=op.epsilon), gamma, beta)
 
 
 def _widen_sum(operands: Operands) -> Tensor:
@@ -185,6 +170,7 @@ def _add_output_bounds(site: Site, y: Interval, total: Interval, *, centred: boo
 
 
 _WRITTEN = "output:T mean:U? inv_std_var:U? input_skip_bias_sum:T?"
+_normalising = partial(summing, batch="vmap", renamed={"input": "x"})
 
 
 def _skip_layer(
@@ -202,7 +188,7 @@ def _skip_bounds(
     return _add_output_bounds(site, y, total_bounds(site, x, skip, bias), centred=True)
 
 
-@across(
+@_normalising(
     schema=schema(
         "SkipLayerNormalization",
         "input:T skip:T gamma:T beta:T? bias:T?",
@@ -213,11 +199,8 @@ def _skip_bounds(
     torch=_skip_layer,
     interval=_skip_bounds,
     linear=_of_sum(centred=True),
-    batch="vmap",
-    kernel=None,
     valid=[above_zero("variance + epsilon > 0", VARIANCE, _variance, stays_defined)],
     operands=("x", "skip", "gamma", "beta", "bias"),
-    renamed={"input": "x"},
 )
 class SkipLayerNormalization(Operation):
     """`LayerNormalization` of a sum over its last axis."""
@@ -242,7 +225,7 @@ def _skip_simplified_bounds(
     return _add_output_bounds(site, y, total_bounds(site, x, skip, bias), centred=False)
 
 
-@across(
+@_normalising(
     schema=schema(
         "SkipSimplifiedLayerNormalization",
         "input:T skip:T gamma:T bias:T?",
@@ -253,11 +236,8 @@ def _skip_simplified_bounds(
     torch=_skip_simplified,
     interval=_skip_simplified_bounds,
     linear=_of_sum(centred=False),
-    batch="vmap",
-    kernel=None,
-    valid=[above_zero("mean square + epsilon > 0", _MEAN_SQUARE, _mean_square, stays_defined)],
+    valid=[above_zero("mean square + epsilon > 0", MEAN_SQUARE, _mean_square, stays_defined)],
     operands=("x", "skip", "gamma", "bias"),
-    renamed={"input": "x"},
 )
 class SkipSimplifiedLayerNormalization(Operation):
     """`RMSNormalization` of a sum over its last axis."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 
 import torch
@@ -20,19 +20,19 @@ from ranum_falsify.domain.rules.support.building import infinity_aware
 from ranum_falsify.domain.site import IntervalRule, Site
 from ranum_falsify.errors import UnsupportedAttributeError
 from ranum_falsify.operators.relations.fused import is_beside_quantised
-from ranum_falsify.operators.relations.norm_bounds import product_of_rows
+from ranum_falsify.operators.relations.norm_bounds import product_of_rows, weighted_means
 from ranum_falsify.operators.relations.patterns import refined
-from ranum_falsify.operators.relations.shares import weighted_means
-from ranum_falsify.operators.support.families import across
-from ranum_falsify.operators.support.microsoft_parts import (
+from ranum_falsify.operators.support.families import summing
+from ranum_falsify.operators.support.microsoft import (
+    FLOATS,
     activate,
     activation,
     add_inner_faults,
     bound_part,
     evaluate_part,
     part,
+    schema,
 )
-from ranum_falsify.operators.support.microsoft_schemas import FLOATS, schema
 
 
 def _activate(op: Operation, y: Tensor) -> Tensor:
@@ -110,14 +110,12 @@ _CONV = schema(
 )
 
 
-@across(
+@summing(
     schema=_CONV,
     torch=lambda op, *operands: _activate(op, _conv(op, *operands)),
     interval=_activate_bounds(_conv_bounds),
     linear=lambda op: _linear(op, _CONVOLUTION, _conv_bounds),
     batch="vmap",
-    kernel=None,
-    valid=(),
 )
 class FusedConv(Operation):
     """`Conv`, a sum and an activation: `activation(Conv(X, W, B) + Z)`."""
@@ -152,14 +150,12 @@ _GEMM = schema(
 )
 
 
-@across(
+@summing(
     schema=_GEMM,
     torch=lambda op, *operands: _activate(op, _gemm(op, *operands)),
     interval=_activate_bounds(_gemm_bounds),
     linear=lambda op: _linear(op, _LAYER, _gemm_bounds),
     batch="vmap",
-    kernel=None,
-    valid=(),
     renamed={"transA": "transpose_a", "transB": "transpose_b"},
 )
 class FusedGemm(Operation):
@@ -214,11 +210,7 @@ def _fused_matmul_bounds(site: Site, a: Interval, b: Interval) -> Interval:
     return replace(y, nan=y.nan or product.nan or (alpha == 0 and product.may_be_infinite), overflows=overflows)
 
 
-def _terms(op: Operation, shapes: Sequence[tuple[int, ...]], output: tuple[int, ...]) -> int:
-    return max(shapes[1], default=1) + 4
-
-
-_PRODUCT = Affine(factors=("a", "b"), terms=_terms)
+_PRODUCT = Affine(factors=("a", "b"), terms=lambda op, shapes, output: max(shapes[1], default=1) + 4)
 
 _MATMUL = schema(
     "FusedMatMul",
@@ -229,14 +221,12 @@ _MATMUL = schema(
 )
 
 
-@across(
+@summing(
     schema=_MATMUL,
     torch=_fused_matmul,
     interval=refined(_fused_matmul_bounds, product_of_rows, weighted_means),
     linear=lambda op: _PRODUCT,
     batch="vmap",
-    kernel=None,
-    valid=(),
     renamed={
         "transA": "transpose_a",
         "transB": "transpose_b",

@@ -6,7 +6,9 @@ table of 256 results that is made when the model is loaded (`requantising` says 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
 
 import onnx
 import torch
@@ -32,8 +34,7 @@ from ranum_falsify.errors import UnsupportedAttributeError
 from ranum_falsify.network.tensorise import Surroundings, lowering, refuse
 from ranum_falsify.operators.rows import quantisation
 from ranum_falsify.operators.support.families import exact, making
-from ranum_falsify.operators.support.microsoft_parts import doing_as
-from ranum_falsify.operators.support.microsoft_schemas import BYTES, DOMAIN, FLOATS, schema
+from ranum_falsify.operators.support.microsoft import BYTES, DOMAIN, FLOATS, doing_as, schema
 
 
 def dequantise(x: Tensor, scale: Tensor, zero: Tensor | None) -> Tensor:
@@ -57,19 +58,10 @@ def _quantise(x: Tensor, scale: Tensor, zero: Tensor | None, dtype: torch.dtype)
 def _combining(function: Callable[[Tensor, Tensor], Tensor]) -> Callable[..., Tensor]:
     """Return the row function of a function of two operands."""
 
-    def evaluate(
-        op: Operation,
-        a: Tensor,
-        a_scale: Tensor,
-        a_zero: Tensor | None,
-        b: Tensor,
-        b_scale: Tensor,
-        b_zero: Tensor | None,
-        c_scale: Tensor,
-        c_zero: Tensor | None,
-    ) -> Tensor:
-        y = function(dequantise(a, a_scale, a_zero), dequantise(b, b_scale, b_zero))
-        return _quantise(y, c_scale, c_zero, a.dtype)
+    def evaluate(op: Operation, *operands: Any) -> Tensor:
+        *parts, scale, zero = operands
+        a, b = (dequantise(*part) for part in _triples(parts))
+        return _quantise(function(a, b), scale, zero, parts[0].dtype)
 
     return evaluate
 
@@ -80,6 +72,16 @@ def _grid(scale: Interval, zero: Interval | None, dtype: torch.dtype) -> Grid | 
     return Grid.from_constants(scale, zero, dtype) if is_one else None
 
 
+def _triples(values: Sequence[Any]) -> list[tuple[Any, Any, Any]]:
+    """Return tensors, each with its scale and its zero point."""
+    return list(zip(values[::3], values[1::3], values[2::3], strict=True))
+
+
+def _read_parts(values: Sequence[Any]) -> list[tuple[Interval, Grid | None]]:
+    """Return bounds of tensors, each with its grid, if that is known."""
+    return [(x, _grid(scale, zero, x.dtype)) for x, scale, zero in _triples(values)]
+
+
 _OnGrids = Callable[[Interval, Grid, Interval, Grid, Grid], Interval | None]
 """Bounds the result on a third grid, given two operands on theirs; None if the result may be anything."""
 
@@ -87,20 +89,10 @@ _OnGrids = Callable[[Interval, Grid, Interval, Grid, Grid], Interval | None]
 def _on_grids(bounds: _OnGrids) -> Callable[..., Interval]:
     """Return the rule of a function of two operands."""
 
-    def rule(
-        site: Site,
-        a: Interval,
-        a_scale: Interval,
-        a_zero: Interval | None,
-        b: Interval,
-        b_scale: Interval,
-        b_zero: Interval | None,
-        c_scale: Interval,
-        c_zero: Interval | None,
-    ) -> Interval:
-        first, second = _grid(a_scale, a_zero, a.dtype), _grid(b_scale, b_zero, b.dtype)
-        grid = _grid(c_scale, c_zero, a.dtype)
-        found = None
+    def rule(site: Site, *operands: Any) -> Interval:
+        *parts, scale, zero = operands
+        (a, first), (b, second) = _read_parts(parts)
+        grid, found = _grid(scale, zero, a.dtype), None
         if first is not None and second is not None and grid is not None:
             found = bounds(a, first, b, second, grid)
         return anything(result_shape(a, b), a.dtype) if found is None else found
@@ -209,56 +201,28 @@ def _leaky_bounds(site: Site, x: Tensor) -> tuple[Tensor, Tensor]:
 # choice ---------------------------------------------------------------------------------------------------------
 
 
-def _where(
-    op: Operation,
-    condition: Tensor,
-    x: Tensor,
-    x_scale: Tensor,
-    x_zero: Tensor,
-    y: Tensor,
-    y_scale: Tensor,
-    y_zero: Tensor,
-    z_scale: Tensor,
-    z_zero: Tensor,
-) -> Tensor:
+def _where(op: Operation, condition: Tensor, *operands: Tensor) -> Tensor:
     if isinstance(op.x_zero_point, Operation) or isinstance(op.y_zero_point, Operation):
         raise UnsupportedAttributeError("zero points of X and Y that are computed are not supported; store them")
-    taken = torch.where(condition, dequantise(x, x_scale, x_zero), dequantise(y, y_scale, y_zero))
-    return _quantise(taken, z_scale, z_zero, x.dtype)
+    *parts, scale, zero = operands
+    x, y = (dequantise(*part) for part in _triples(parts))
+    return _quantise(torch.where(condition, x, y), scale, zero, parts[0].dtype)
 
 
-def _where_bounds(
-    site: Site,
-    condition: Interval,
-    x: Interval,
-    x_scale: Interval,
-    x_zero: Interval,
-    y: Interval,
-    y_scale: Interval,
-    y_zero: Interval,
-    z_scale: Interval,
-    z_zero: Interval,
-) -> Interval:
-    grid = _grid(z_scale, z_zero, x.dtype)
-    parts = (
-        _move(part, _grid(scale, zero, part.dtype), grid)
-        for part, scale, zero in ((x, x_scale, x_zero), (y, y_scale, y_zero))
-    )
-    return choose(condition, *parts)
-
-
-def _triples(values: tuple[Interval, ...]) -> list[tuple[Interval, Interval, Interval]]:
-    return list(zip(values[::3], values[1::3], values[2::3], strict=True))
+def _where_bounds(site: Site, condition: Interval, *operands: Interval) -> Interval:
+    *parts, scale, zero = operands
+    grid = _grid(scale, zero, parts[0].dtype)
+    return choose(condition, *(_move(x, own, grid) for x, own in _read_parts(parts)))
 
 
 def _concat(op: Operation, y_scale: Tensor, y_zero: Tensor, *parts: Tensor) -> Tensor:
-    numbers = [dequantise(*parts[i : i + 3]) for i in range(0, len(parts), 3)]
+    numbers = [dequantise(*part) for part in _triples(parts)]
     return _quantise(torch.cat(numbers, op.axis), y_scale, y_zero, y_zero.dtype)
 
 
 def _concat_bounds(site: Site, y_scale: Interval, y_zero: Interval, *parts: Interval) -> Interval:
     grid = _grid(y_scale, y_zero, y_zero.dtype)
-    moved = [_move(x, _grid(scale, zero, x.dtype), grid) for x, scale, zero in _triples(parts)]
+    moved = [_move(x, own, grid) for x, own in _read_parts(parts)]
     return join(moved, site.op.axis % len(moved[0].shape))
 
 
@@ -268,23 +232,16 @@ _TWO = "A:T A_scale:F A_zero_point:T? B:T B_scale:F B_zero_point:T? C_scale:F C_
 _ONE = "X:T X_scale:F X_zero_point:T? Y_scale:F Y_zero_point:T?"
 _TYPES = {"T": BYTES, "F": FLOATS}
 _LOOKED_AT = 5
+_quantised = partial(exact, batch="vmap")
 
 
-@exact(
-    schema=schema("QLinearAdd", _TWO, "C:T", _TYPES),
-    torch=_combining(torch.add),
-    interval=_on_grids(_add),
-    batch="vmap",
-)
+@_quantised(schema=schema("QLinearAdd", _TWO, "C:T", _TYPES), torch=_combining(torch.add), interval=_on_grids(_add))
 class QLinearAdd(Operation):
     """Sum of two quantised tensors."""
 
 
-@exact(
-    schema=schema("QLinearMul", _TWO, "C:T", _TYPES),
-    torch=_combining(torch.mul),
-    interval=_on_grids(_multiply),
-    batch="vmap",
+@_quantised(
+    schema=schema("QLinearMul", _TWO, "C:T", _TYPES), torch=_combining(torch.mul), interval=_on_grids(_multiply)
 )
 class QLinearMul(Operation):
     """Product of two quantised tensors."""
@@ -297,28 +254,26 @@ def check_inputs(around: Surroundings, node: onnx.NodeProto) -> None:
     raise refuse(node, f"it has fewer than {_LOOKED_AT} inputs, and ONNX Runtime looks beyond them; name Y_zero_point")
 
 
-@exact(
+@_quantised(
     schema=schema("QLinearSigmoid", _ONE, "Y:T", _TYPES),
     torch=_mapping(lambda op, x: sigmoid(x)),
     interval=_looked_up(_sigmoid_bounds),
-    batch="vmap",
     kernel="Sigmoid",
 )
 class QLinearSigmoid(Operation):
     """Logistic function of a quantised tensor."""
 
 
-@exact(
+@_quantised(
     schema=schema("QLinearLeakyRelu", _ONE, "Y:T", _TYPES, defaults={"alpha": 0.01}),
     torch=_mapping(_leaky),
     interval=_looked_up(_leaky_bounds),
-    batch="vmap",
 )
 class QLinearLeakyRelu(Operation):
     """x, or alpha * x below 0, of a quantised tensor."""
 
 
-@exact(
+@_quantised(
     schema=schema(
         "QLinearWhere",
         "condition:B X:T x_scale:F x_zero_point:T Y:T y_scale:F y_zero_point:T z_scale:F z_zero_point:T",
@@ -327,7 +282,6 @@ class QLinearLeakyRelu(Operation):
     ),
     torch=_where,
     interval=_where_bounds,
-    batch="vmap",
 )
 class QLinearWhere(Operation):
     """Choice between two quantised tensors."""

@@ -10,7 +10,7 @@ from dnnv.nn import Operation
 from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval, dtype_range
-from ranum_falsify.domain.rules.quantisation import Grid, Represented, anything, represent, round_to_steps, scale_sums
+from ranum_falsify.domain.rules.quantisation import Represented, anything, represent, round_to_steps, scale_sums
 from ranum_falsify.domain.rules.support.building import unknown
 from ranum_falsify.domain.site import Site
 from ranum_falsify.errors import UnsupportedAttributeError
@@ -20,29 +20,20 @@ from ranum_falsify.operators.rows.pooling import max_pool, max_pool_bounds
 from ranum_falsify.operators.rows.quantised_layers import (
     convolution_bounds,
     convolution_of_integers,
+    find_grids,
     matrix_of_integers,
-    quantise_dynamically,
+    quantise_over_range,
     rescale,
     steps_above,
 )
 from ranum_falsify.operators.support.families import making, plain
-from ranum_falsify.operators.support.microsoft_schemas import BYTES, FLOATS, schema
+from ranum_falsify.operators.support.microsoft import BYTES, FLOATS, schema
 
 # values ---------------------------------------------------------------------------------------------------------
 
 
-def _gemm(
-    op: Operation,
-    a: Tensor,
-    a_scale: Tensor,
-    a_zero: Tensor,
-    b: Tensor,
-    b_scale: Tensor,
-    b_zero: Tensor,
-    c: Tensor | None,
-    y_scale: Tensor | None,
-    y_zero: Tensor | None,
-) -> Tensor:
+def _gemm(op: Operation, *operands: Any) -> Tensor:
+    a, a_scale, a_zero, b, b_scale, b_zero, c, y_scale, y_zero = operands
     if (y_scale is None) != (y_zero is None):
         raise UnsupportedAttributeError("y_scale without y_zero_point is not supported; give both or none")
     a = a.mT if op.transpose_a else a
@@ -82,25 +73,15 @@ def multiply_integers(
 def _dynamic(
     op: Operation, a: Tensor, b: Tensor, b_scale: Tensor, b_zero: Tensor | None, bias: Tensor | None
 ) -> Tensor:
-    steps, scale, zero = quantise_dynamically(op, a)
+    steps, scale, zero = quantise_over_range(a)
     return multiply_integers(op, steps, b, scale, b_scale, zero, b_zero, bias)
 
 
 # bounds ---------------------------------------------------------------------------------------------------------
 
 
-def _gemm_bounds(
-    site: Site,
-    a: Interval,
-    a_scale: Interval,
-    a_zero: Interval,
-    b: Interval,
-    b_scale: Interval,
-    b_zero: Interval,
-    c: Interval | None,
-    y_scale: Interval | None,
-    y_zero: Interval | None,
-) -> Interval:
+def _gemm_bounds(site: Site, *operands: Any) -> Interval:
+    a, a_scale, a_zero, b, b_scale, b_zero, c, y_scale, y_zero = operands
     op = site.op
     a = a.move(lambda t: t.mT) if op.transpose_a else a
     b = b.move(lambda t: t.mT) if op.transpose_b else b
@@ -108,10 +89,10 @@ def _gemm_bounds(
     if y_zero is None:
         scaled = scale_sums(sums, [a_scale, b_scale], None, op.alpha) if a.size and b.size else None
         return scaled or unknown(site)[0]
-    first, second = Grid.from_constants(a_scale, a_zero, a.dtype), Grid.from_constants(b_scale, b_zero, b.dtype)
-    grid = Grid.from_constants(y_scale, y_zero, site.dtype)
-    if first is None or second is None or grid is None:
+    grids = find_grids(site, a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero)
+    if grids is None:
         return anything(site.shape, site.dtype)
+    first, second, grid = grids
     return rescale(sums, None, (torch.tensor(op.alpha, dtype=torch.float64), first.scale, second.scale), grid)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from dnnv.nn import Operation
@@ -17,7 +18,7 @@ from ranum_falsify.domain.site import Site
 from ranum_falsify.operators.rows.quantised_layers import quantise_over_range
 from ranum_falsify.operators.rows.recurrent import WITHIN_TIME, Direction, lstm, lstm_step_of
 from ranum_falsify.operators.support.families import plain
-from ranum_falsify.operators.support.microsoft_schemas import BYTES, FLOATS, schema
+from ranum_falsify.operators.support.microsoft import BYTES, FLOATS, schema
 
 _STEP, _LEAST = 1.02 / 255, 2.0**-117
 """How far a number lies from what stands for it, as a share of the range: half a step for its own rounding, half for
@@ -59,23 +60,10 @@ def _weights(x: Tensor, scale: Tensor, zero: Tensor) -> Tensor:
     return ((x.to(torch.int32) - _of_columns(zero.to(torch.int32))) * _of_columns(scale)).mT
 
 
-def _lstm(
-    op: Operation,
-    x: Tensor,
-    w: Tensor,
-    r: Tensor,
-    b: Tensor | None,
-    sequence_lens: Tensor | None,
-    initial_h: Tensor | None,
-    initial_c: Tensor | None,
-    p: Tensor | None,
-    w_scale: Tensor,
-    w_zero: Tensor,
-    r_scale: Tensor,
-    r_zero: Tensor,
-) -> tuple[Tensor, ...]:
+def _lstm(op: Operation, x: Tensor, w: Tensor, r: Tensor, *others: Any) -> tuple[Tensor, ...]:
+    b, lengths, initial_h, initial_c, peepholes, w_scale, w_zero, r_scale, r_zero = others
     weights = _weights(w, w_scale, w_zero), _weights(r, r_scale, r_zero)
-    return lstm(op, x, *weights, b, sequence_lens, initial_h, initial_c, p, _QuantisedDirection)
+    return lstm(op, x, *weights, b, lengths, initial_h, initial_c, peepholes, _QuantisedDirection)
 
 
 # bounds ---------------------------------------------------------------------------------------------------------
@@ -85,10 +73,8 @@ def _lstm(
 class _Steps:
     """What quantised weights do to products with them.
 
-    Attributes:
-        less: By how much saturating kernels may stray downwards, in steps of the other factor.
-        more: By how much they may stray upwards.
-        scale: The largest magnitude of the weights' scales.
+    Saturating kernels may stray by `less` downwards and `more` upwards, in steps of the other factor; `scale` is the
+    largest magnitude of the weights' scales.
     """
 
     less: float
@@ -98,12 +84,7 @@ class _Steps:
 
 @dataclass(frozen=True, kw_only=True)
 class _QuantisedFlow(Flow):
-    """Arithmetic that quantises what it multiplies with weights.
-
-    Attributes:
-        input_steps: Steps of the input weights.
-        weight_steps: Steps of the recurrence weights.
-    """
+    """Arithmetic that quantises what it multiplies with input weights and recurrence weights, which have steps each."""
 
     input_steps: _Steps
     weight_steps: _Steps

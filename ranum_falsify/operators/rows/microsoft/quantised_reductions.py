@@ -19,7 +19,7 @@ from ranum_falsify.operators.rows.microsoft.quantised_elements import between_gr
 from ranum_falsify.operators.rows.pooling import average_pool
 from ranum_falsify.operators.support.families import making
 from ranum_falsify.operators.support.functions import ints
-from ranum_falsify.operators.support.microsoft_schemas import BYTES, FLOATS, schema
+from ranum_falsify.operators.support.microsoft import BYTES, FLOATS, schema
 
 _EXACT_TERMS = 16
 """Sums of up to this many numbers err no more than bounds allow for anyway."""

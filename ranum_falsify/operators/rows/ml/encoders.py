@@ -21,9 +21,8 @@ from ranum_falsify.errors import UnsupportedAttributeError
 from ranum_falsify.lazy import cached_property
 from ranum_falsify.network.tensorise import Surroundings, lowering, refuse, strings
 from ranum_falsify.network.tensors import to_torch
-from ranum_falsify.operators.support import batching
-from ranum_falsify.operators.support.families import across, exact
-from ranum_falsify.operators.support.ml import DOMAIN, check_finite
+from ranum_falsify.operators.support.families import exact
+from ranum_falsify.operators.support.ml import DOMAIN, check_finite, learned
 from ranum_falsify.validity import Bounds, Constraint, Operands
 
 _BLOCK = 1 << 20
@@ -224,16 +223,7 @@ class _KnownCategory(Constraint):
         return "x is a category, unless zeros = 1"
 
 
-@across(
-    domain=DOMAIN,
-    torch=_one_hot,
-    interval=_one_hot_bounds,
-    linear=None,
-    batch=batching.by_rows,
-    kernel=None,
-    valid=[_KnownCategory()],
-    overflow=False,
-)
+@learned(torch=_one_hot, interval=_one_hot_bounds, valid=[_KnownCategory()], overflow=False)
 class OneHotEncoder(Operation):
     """https://onnx.ai/onnx/operators/onnx_aionnxml_OneHotEncoder.html."""
 

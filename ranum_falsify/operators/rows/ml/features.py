@@ -17,10 +17,9 @@ from ranum_falsify.domain.rules.learned.scores import normalise
 from ranum_falsify.domain.rules.shape import collapse, take
 from ranum_falsify.domain.rules.support.building import infinity_aware
 from ranum_falsify.domain.site import Site
-from ranum_falsify.operators.support import batching
 from ranum_falsify.operators.support.conditions import indices_of
-from ranum_falsify.operators.support.families import across, exact, rearranging
-from ranum_falsify.operators.support.ml import DOMAIN, as_rows, as_single, check_finite
+from ranum_falsify.operators.support.families import exact
+from ranum_falsify.operators.support.ml import DOMAIN, as_rows, as_single, check_finite, learned
 
 
 def _by_feature(values: tuple[float, ...], shape: tuple[int, ...]) -> Tensor:
@@ -77,15 +76,7 @@ def _overflow(x: Tensor) -> Tensor:
     return torch.where(x.abs() > torch.finfo(torch.float32).max, x.sign() * math.inf, x)
 
 
-@across(
-    domain=DOMAIN,
-    torch=_scale,
-    interval=_scale_bounds,
-    linear=Affine(function=_move_and_stretch),
-    batch=batching.by_rows,
-    kernel=None,
-    valid=(),
-)
+@learned(torch=_scale, interval=_scale_bounds, linear=Affine(function=_move_and_stretch))
 class Scaler(Operation):
     """https://onnx.ai/onnx/operators/onnx_aionnxml_Scaler.html."""
 
@@ -117,15 +108,7 @@ def _normalise_bounds(site: Site, x: Interval) -> Interval:
     return replace(y.move(lambda end: end[0]), nan=y.nan, overflows=y.overflows)
 
 
-@across(
-    domain=DOMAIN,
-    torch=_normalise,
-    interval=_normalise_bounds,
-    linear=None,
-    batch=batching.by_rows,
-    kernel=None,
-    valid=(),
-)
+@learned(torch=_normalise, interval=_normalise_bounds)
 class Normalizer(Operation):
     """https://onnx.ai/onnx/operators/onnx_aionnxml_Normalizer.html."""
 
@@ -173,16 +156,7 @@ def _impute_bounds(site: Site, x: Interval) -> Interval:
     return Interval.of(low, high, x.shape)
 
 
-@across(
-    domain=DOMAIN,
-    torch=_impute,
-    interval=_impute_bounds,
-    linear=None,
-    batch=batching.by_rows,
-    kernel=None,
-    valid=(),
-    overflow=False,
-)
+@learned(torch=_impute, interval=_impute_bounds, overflow=False)
 class Imputer(Operation):
     """https://onnx.ai/onnx/operators/onnx_aionnxml_Imputer.html."""
 
@@ -225,12 +199,11 @@ def _extract_bounds(site: Site, x: Interval, indices: Interval) -> Interval:
     return replace(collapse(replace(chosen, shape=(*rows.shape[:-1], len(window))), axis), shape=shape)
 
 
-@rearranging(
-    domain=DOMAIN,
+@learned(
     torch=_extract,
     interval=_extract_bounds,
     linear=Affine(operands=("x",)),
-    batch=batching.by_rows,
+    overflow=False,
     valid=[indices_of("indices", "x", lambda op: -1, wraps=False)],
     operands=("x", "indices"),
     renamed={"X": "x", "Y": "indices"},
@@ -258,14 +231,11 @@ def _join_bounds(site: Site, *columns: Interval) -> Interval:
     return Interval.of(low, high)
 
 
-@across(
-    domain=DOMAIN,
+@learned(
     torch=_join,
     interval=_join_bounds,
     linear=Affine(function=_pad_and_join),
     batch="vmap",
-    kernel=None,
-    valid=(),
     operands=("columns",),
     variadic=True,
 )

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import torch
 from dnnv.nn import Operation
@@ -22,16 +23,14 @@ from ranum_falsify.domain.rules.support.building import infinity_aware
 from ranum_falsify.domain.site import Site
 from ranum_falsify.errors import UnsupportedAttributeError
 from ranum_falsify.lazy import cached_property
-from ranum_falsify.operators.support import batching
-from ranum_falsify.operators.support.families import across
 from ranum_falsify.operators.support.forests import find_leaves, forest_of_leaves, forest_of_nodes
 from ranum_falsify.operators.support.ml import (
-    DOMAIN,
     as_rows,
     check_finite,
     class_labels,
     expand_binary,
     labels_between,
+    scoring,
     transform_scores,
 )
 
@@ -96,6 +95,10 @@ def _between(reached: Reached, how: str) -> tuple[Tensor, Tensor]:
     may_be_empty = ~surely.any(1)
     low = torch.where(may_be_empty, low.clamp(max=0), low)
     return low, torch.where(may_be_empty, high.clamp(min=0), high)
+
+
+_growing = partial(scoring, thresholds=lambda op: op.forest.thresholds)
+"""Rows of ensembles."""
 
 
 # classifier -----------------------------------------------------------------------------------------------------
@@ -209,16 +212,7 @@ def _columns(y: Interval, *columns: int) -> Interval:
     return replace(y, lower=low, upper=high, shape=(y.shape[0], len(columns)))
 
 
-@across(
-    domain=DOMAIN,
-    torch=_classify,
-    interval=infinity_aware(_classify_bounds),
-    linear=None,
-    batch=batching.by_rows,
-    kernel=("Sigmoid", "Exp"),
-    valid=(),
-    thresholds=lambda op: op.forest.thresholds,
-)
+@_growing(torch=_classify, interval=infinity_aware(_classify_bounds))
 class TreeEnsembleClassifier(Operation):
     """https://onnx.ai/onnx/operators/onnx_aionnxml_TreeEnsembleClassifier.html."""
 
@@ -260,16 +254,7 @@ def _regress_bounds(site: Site, x: Interval) -> Interval:
     return _finish_bounds(site, replace(scores, lower=ends[0], upper=ends[1]), op.post_transform)
 
 
-@across(
-    domain=DOMAIN,
-    torch=_regress,
-    interval=infinity_aware(_regress_bounds),
-    linear=None,
-    batch=batching.by_rows,
-    kernel=("Sigmoid", "Exp"),
-    valid=(),
-    thresholds=lambda op: op.forest.thresholds,
-)
+@_growing(torch=_regress, interval=infinity_aware(_regress_bounds))
 class TreeEnsembleRegressor(Operation):
     """https://onnx.ai/onnx/operators/onnx_aionnxml_TreeEnsembleRegressor.html."""
 
@@ -299,16 +284,7 @@ def _sum_up_bounds(site: Site, x: Interval) -> Interval:
     return y if y.dtype is x.dtype else replace(y, lower=y.lower.to(x.dtype), upper=y.upper.to(x.dtype))
 
 
-@across(
-    domain=DOMAIN,
-    torch=_sum_up,
-    interval=infinity_aware(_sum_up_bounds),
-    linear=None,
-    batch=batching.by_rows,
-    kernel=("Sigmoid", "Exp"),
-    valid=(),
-    thresholds=lambda op: op.forest.thresholds,
-)
+@_growing(torch=_sum_up, interval=infinity_aware(_sum_up_bounds))
 class TreeEnsemble(Operation):
     """https://onnx.ai/onnx/operators/onnx_aionnxml_TreeEnsemble.html."""
 

@@ -1,9 +1,13 @@
-"""The ONNX operators whose work a fused operator does: their rows evaluate and bound it, part by part."""
+"""What rows of ONNX Runtime's own operators are made of: schemas, which ONNX lacks, and the rows of other operators.
+
+Source: https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md.  Only what its CPU kernels can run
+is declared.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from inspect import signature
 from typing import Any
@@ -21,6 +25,77 @@ from ranum_falsify.errors import UnsupportedAttributeError
 from ranum_falsify.network.fields import attribute_values
 from ranum_falsify.network.registry import find, make_node, operator, opsets_of, schema_of, spec_of
 
+DOMAIN = "com.microsoft"
+BYTES = ("uint8", "int8")
+FLOATS = ("float",)
+INTEGERS = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
+ANY = ("float", "double", "float16", "bfloat16", "bool", *INTEGERS)
+
+_OpSchema = onnx.defs.OpSchema
+_OPTIONS = {"?": _OpSchema.FormalParameterOption.Optional, "*": _OpSchema.FormalParameterOption.Variadic}
+_TYPES = onnx.AttributeProto.AttributeType
+_KINDS: Mapping[str, Any] = {
+    "int": _TYPES.INT,
+    "float": _TYPES.FLOAT,
+    "string": _TYPES.STRING,
+    "ints": _TYPES.INTS,
+    "floats": _TYPES.FLOATS,
+    "strings": _TYPES.STRINGS,
+}
+
+
+def schema(
+    name: str,
+    inputs: str,
+    output: str,
+    types: Mapping[str, Sequence[str]],
+    *,
+    defaults: Mapping[str, int | float | str] | None = None,
+    kinds: Mapping[str, str] | None = None,
+    domain: str = DOMAIN,
+) -> onnx.defs.OpSchema:
+    """Return the schema of an operator, of the first opset of its domain.
+
+    Inputs and outputs are `name:type` for each, separated by spaces; `?` marks an optional one, `*` one that takes the
+    rest.  `types` says which element types each type stands for, `kinds` of which kind attributes without a default
+    value are; `?` marks optional ones.
+    """
+    return _OpSchema(
+        name,
+        domain,
+        1,
+        inputs=[_parameter(text) for text in inputs.split()],
+        outputs=[_parameter(text) for text in output.split()],
+        type_constraints=[(kind, [f"tensor({type_})" for type_ in allowed], "") for kind, allowed in types.items()],
+        attributes=[
+            *(
+                _OpSchema.Attribute(key, onnx.helper.make_attribute(key, value))
+                for key, value in (defaults or {}).items()
+            ),
+            *(_attribute(key, kind) for key, kind in (kinds or {}).items()),
+        ],
+    )
+
+
+def _parameter(text: str) -> onnx.defs.OpSchema.FormalParameter:
+    option = _OPTIONS.get(text[-1])
+    name, kind = (text if option is None else text[:-1]).split(":")
+    if option is None:
+        return _OpSchema.FormalParameter(name, kind)
+    return _OpSchema.FormalParameter(name, kind, param_option=option, is_homogeneous=option is _OPTIONS["?"])
+
+
+def _attribute(name: str, kind: str) -> onnx.defs.OpSchema.Attribute:
+    return _OpSchema.Attribute(name, _KINDS[kind.removesuffix("?")], required=not kind.endswith("?"))
+
+
+def refused(op: Operation, why: str) -> UnsupportedAttributeError:
+    """Return the error of a node in a form that ONNX Runtime's kernels for the CPU do not run, or not as is defined."""
+    return UnsupportedAttributeError(f"{DOMAIN}::{spec_of(op).op_type}: {why}")
+
+
+# rows of other operators ----------------------------------------------------------------------------------------
+
 _SAID = frozenset(signature(operator).parameters) - {"domain", "schema"}
 """What a row says besides the name of its operator."""
 
@@ -28,15 +103,10 @@ _SAID = frozenset(signature(operator).parameters) - {"domain", "schema"}
 def doing_as(
     other: type[Operation], own: onnx.defs.OpSchema, **changes: Any
 ) -> Callable[[type[Operation]], type[Operation]]:
-    """Return the decorator of a class whose row is that of another one under the name of its own schema.
+    """Return the decorator of a class whose row is that of another, but for changes, under the name of its own schema.
 
     Operands have the places of the other's.  The class, which is derived from the other's, holds the values of
     attributes that its schema lacks.
-
-    Args:
-        other: The class of the other row.
-        own: The operator's schema.
-        changes: What its row says otherwise.
     """
     spec = spec_of(object.__new__(other))
     said = {name: getattr(spec, name) for name in _SAID}
@@ -69,13 +139,7 @@ def evaluate_part(node: Operation, *operands: Tensor | None) -> Tensor:
 
 
 def bound_part(site: Site, node: Operation, *operands: Interval | None) -> Interval:
-    """Return the bounds of a part by its own row; NaN is possible where the row has conditions on infinities.
-
-    Args:
-        site: The fused node.
-        node: Its part.
-        operands: Bounds of what the part reads.
-    """
+    """Return the bounds of a part by its own row; NaN is possible where the row has conditions on infinities."""
     spec = spec_of(node)
     infinite = any(x is not None and x.may_be_infinite for x in operands)
     if infinite and not is_infinity_aware(spec.interval):
@@ -89,10 +153,7 @@ def bound_part(site: Site, node: Operation, *operands: Interval | None) -> Inter
 def add_inner_faults(y: Interval, inner: Interval, *operands: Interval | None) -> Interval:
     """Return bounds of a result that also tell of faults inside its node: an overflow that the rest may hide.
 
-    Args:
-        y: Bounds of the result.
-        inner: Bounds of what it is computed from.
-        operands: What the node reads.
+    The result is computed from what is inside, and that from the node's operands.
     """
     given = any(x is not None and x.may_be_infinite for x in operands)
     overflows = y.overflows or inner.overflows or (inner.may_be_infinite and not given)
@@ -118,11 +179,7 @@ _PARAMETERS: Mapping[str, tuple[str, ...]] = {
 
 
 def activation(op: Operation) -> tuple[Operation, tuple[np.ndarray, ...]] | None:
-    """Return the function that a node applies last, and its operands besides the first; None if there is none.
-
-    Raises:
-        UnsupportedAttributeError: ONNX Runtime does not fuse this function.
-    """
+    """Return the function that a node applies last, and its operands besides the first; None if there is none."""
     name = op.activation
     if not name:
         return None
@@ -143,13 +200,7 @@ def activation(op: Operation) -> tuple[Operation, tuple[np.ndarray, ...]] | None
 
 
 def activate(site: Site, inner: Interval, *operands: Interval | None) -> Interval:
-    """Return bounds of a node's activation, applied to a result.
-
-    Args:
-        site: The node.
-        inner: Bounds of the result.
-        operands: What the node reads.
-    """
+    """Return bounds of a node's activation, applied to a result of its operands."""
     found = activation(site.op)
     if found is None:
         return inner
