@@ -54,12 +54,7 @@ def native(model: bytes, optimised: bool) -> Session:
 
 
 def native_torch(model: bytes, strided: bool, device: str = "cpu") -> Session:
-    """Load a model of one node as its PyTorch form, in this process.
-
-    Args:
-        model: The model.
-        strided: Whether operands are not contiguous.
-        device: Where PyTorch computes.
+    """Load a model of one node as its PyTorch form, in this process; `strided` operands are not contiguous.
 
     Raises:
         RuntimeError: PyTorch has no kernel for the type.
@@ -105,14 +100,9 @@ def _model(subject: Subject, dtype: torch.dtype, rank: int) -> onnx.ModelProto:
 def ways_to_run(
     subject: Subject, dtype: torch.dtype, runtime: str, *, rank: int = 1, session_of: SessionOf | None = None
 ) -> Ways:
-    """Return the ways to run a function in a runtime; none, if the runtime has no kernel for the type.
+    """Return the ways to run a function in a runtime, in this process if no other way to load a model is given.
 
-    Args:
-        subject: The function.
-        dtype: Element type of the operand.
-        runtime: A runtime of either library.
-        rank: Number of axes of the operand.
-        session_of: How to load a model; in this process if not given.
+    There are none if the runtime has no kernel for the type.
     """
     is_torch = library_of(runtime) == "torch"
     if is_torch and subject.op_domain:

@@ -288,16 +288,8 @@ def _refine(
 ) -> None:
     """Prove more of those operators for which the search has found nothing so far.
 
-    If the property is violated already, this takes no longer than the run has taken so far.
-
-    Args:
-        context: The search.
-        search: What it has found.
-        prover: The proofs.
-        times: How many times as long as the settings say.
-        least: Seconds, if that is less than these and not 0.
-        most: Seconds, if that is more than these.
-        cuts: Whether boxes are cut.
+    That takes `times` as long as the settings say, but not less than the `least` nor more than the `most` seconds; no
+    time where the settings give none.  If the property is violated already, it takes no longer than the run has so far.
     """
     now, violated = time.monotonic(), search.found.keys() if isinstance(search, OperatorSearch) else ()
     if context.problem.is_pure_validity and not _is_worthwhile(context.proof, violated):
@@ -318,12 +310,7 @@ def _refine(
 
 
 class _DepartureError(Exception):
-    """ONNX Runtime shows other than what is proved, or does not run it; then, nothing else would replay either.
-
-    Attributes:
-        inputs: The inputs, by variable.
-        runs: Whether it runs.
-    """
+    """ONNX Runtime shows other than what is proved, or does not run it; nothing else would replay either."""
 
     def __init__(self, inputs: Mapping[str, np.ndarray], *, runs: bool) -> None:
         super().__init__()

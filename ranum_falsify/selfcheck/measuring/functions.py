@@ -122,13 +122,7 @@ class Ends:
 
 
 def saturation(function: Subject, ways: Ways, step: int = 1) -> tuple[float, float]:
-    """Measure one kernel in float32.
-
-    Args:
-        function: The function.
-        ways: The ways to run it, on vectors, or on matrices for Softmax.
-        step: Run each `step`-th value of magnitude 1/2 to 1024 only.
-    """
+    """Measure one kernel in float32, on each `step`-th value of magnitude 1/2 to 1024; Softmax takes matrices."""
     rng = np.random.default_rng(0)
     if function.key == "Softmax":
         return _of_softmax(ways, step, rng).thresholds()

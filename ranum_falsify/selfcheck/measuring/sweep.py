@@ -122,12 +122,7 @@ EVERYTHING: tuple[ElementFunction | MatrixFunction, ...] = (*FUNCTIONS, *ROW_FUN
 
 @dataclass(frozen=True, kw_only=True)
 class Sweep:
-    """Which float32 values are run.
-
-    Attributes:
-        inner: Each `inner`-th value of the critical range,
-        every: and each `every`-th elsewhere.
-    """
+    """Which float32 values are run: each `inner`-th value of the critical range, and each `every`-th elsewhere."""
 
     inner: int
     every: int
@@ -168,14 +163,7 @@ class Measurement:
 def measure(
     function: ElementFunction | MatrixFunction, runtime: str, sweep: Sweep, *, session_of: SessionOf | None = None
 ) -> Measurement:
-    """Measure one function in every element type.
-
-    Args:
-        function: The function.
-        runtime: A runtime of either library.
-        sweep: Which float32 values to run.
-        session_of: How to load a model; in this process if not given.
-    """
+    """Measure one function in every element type; models are loaded in this process if nothing else is given."""
     start = time.perf_counter()
     if isinstance(function, ElementFunction):
         errors, rank = _measure_elements(function, runtime, sweep, session_of), 1
@@ -196,16 +184,7 @@ def make_record(
     found: Iterable[tuple[ElementFunction | MatrixFunction, Measurement]],
     facts: Mapping[str, bool],
 ) -> Record:
-    """Return the record of measurements.
-
-    Args:
-        runtime: The runtime,
-        family: the family of processors,
-        versions: the version, with how it was measured.
-        sweep: Which float32 values were run.
-        found: The measurements, each of a function; several functions of one name count as one.
-        facts: See `measure_facts`.
-    """
+    """Return the record of measurements; several functions of one name count as one."""
     errors: dict[str, dict[torch.dtype, Errors]] = {}
     swept, saturates = dict[str, str](), dict[str, tuple[float, float]]()
     for function, measured in found:

@@ -30,11 +30,7 @@ Parts = Mapping[str, tuple[Tensor, Tensor]]
 
 
 class LinearBatches:
-    """Linear bounds of the outputs of the only application of a problem, over many parts of a box.
-
-    Args:
-        known: What interval analysis knows over the box.
-    """
+    """Linear bounds of the outputs of the only application of a problem, over many parts of a box."""
 
     def __init__(self, known: Applications) -> None:
         self._known = known

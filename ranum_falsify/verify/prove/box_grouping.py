@@ -48,16 +48,9 @@ Where it does, without validity goals or for another reason than these, nothing 
 
 
 def decide_together(problem: Problem, apply: Callable[[Box], Applications]) -> list[Decided | None]:
-    """Decide the problem's boxes in groups.
+    """Decide the problem's boxes in groups, at worst by an eighth more analyses than there are boxes.
 
-    At worst this takes an eighth more analyses than there are boxes.
-
-    Args:
-        problem: The problem.
-        apply: Returns what is known about the applications over a box.
-
-    Returns:
-        What is known about each region; None if they are too few, too large, or too different to gain by that.
+    None stands for each region where they are too few, too large, or too different to gain by that.
     """
     boxes = [variables for case in problem.each_case for variables in case.regions]
     one_by_one: list[Decided | None] = [None] * len(boxes)
@@ -145,14 +138,7 @@ class _RegionBoxes:
 
 
 class _HullSearch:
-    """The search for groups that one analysis decides.
-
-    Args:
-        boxes: The boxes.
-        conditions: Their conditions.
-        apply: Returns what is known about the applications over a box.
-        goals: The validity goals.
-    """
+    """The search for groups that one analysis decides."""
 
     def __init__(
         self,

@@ -35,11 +35,7 @@ _UNITS = 4.0
 
 
 def list_bounds(analysis: IntervalAnalysis) -> Iterator[tuple[Operation, str, Interval]]:
-    """Yield tensors of the latest run that are known and kept, in topological order, after the constants that are made.
-
-    Args:
-        analysis: The analysis that was run.
-    """
+    """Yield the constants that are made, then what is known and kept of the latest run, in topological order."""
     for op, arrays in analysis.graph.folded:
         made = any(field is not None for field in spec_of(op).operands_of(op))
         for name, array in zip(op.output_names, arrays, strict=False) if made else ():
@@ -64,9 +60,7 @@ def find_departure(
 ) -> tuple[int, str] | None:
     """Return on which point the first tensor of the first level leaves its bounds, and how.
 
-    Args:
-        bounds: Those of the written graph, and of what its optimiser makes of it if that is another.
-        shown: What was computed; the default level, of which only outputs are known, computes what the last has.
+    The default level, of which only outputs are known, computes what the last level that has bounds does.
     """
     levels: list[tuple[Level, Tensors]] = [(level, tensors) for level, tensors in bounds.items() if level in shown]
     levels += [("default", tensors) for tensors in list(bounds.values())[-1:]]

@@ -23,17 +23,11 @@ def find_before(
     failed: Mapping[int, Collection[int]],
     constants: Mapping[int, Sequence[str]],
 ) -> Mapping[int, Mapping[int, tuple[str, ...]]]:
-    """Return, for each operator, the open ones that its operands depend on, in topological order.
+    """Return, for each operator, the names of the first open ones that its operands depend on, in topological order.
 
-    Args:
-        problem: Its applications are walked in their order; arguments apply earlier ones.
-        graphs: The graph analysed for each application, by `id` of the application.
-        failed: By `id` of the application, the operators with open conditions, by `id`.
-        constants: By `id` of the application, names of operators with open conditions that make constants; all
-            operators of the graph count as depending on them.
-
-    Returns:
-        By `id` of the application and of the operator, the names of the first open operators before it.
+    Applications and operators go by their `id`.  `failed` are the operators with open conditions; `constants` name
+    those that make constants, on which all operators of the graph count as depending.  Arguments apply earlier
+    applications.
     """
     names: list[str] = []
     several = len({call.network for call in problem.calls}) > 1

@@ -34,14 +34,9 @@ def _asked(prover: Prover) -> dict[Runtime, Runtime]:
 
 
 def prove_elsewhere(prover: Prover, seconds: float) -> Mapping[Runtime, str]:
-    """Prove for ARM64 what is proved for x86-64.
+    """Prove for ARM64 what is proved for x86-64; linear bounds and cutting may take some seconds for each library.
 
-    Args:
-        prover: What has proved it.
-        seconds: How long linear bounds and cutting may take for each library.
-
-    Returns:
-        Why there is no proof, in a few words, or "" where there is one; by library that was measured there.
+    The result says why there is no proof, or "" where there is one; by library that was measured there.
     """
     asked = _asked(prover)
     covered = (*prover.runtimes, *prover.further)

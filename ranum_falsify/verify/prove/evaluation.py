@@ -141,7 +141,10 @@ class WatchedRuns:
 
 
 class Evaluation:
-    """Runs all networks of a case at the default level."""
+    """Runs all networks of a case at the default level on points.
+
+    The graphs go by `id` of the application, what runs them by `id` of the graph.
+    """
 
     def __init__(
         self,
@@ -150,14 +153,6 @@ class Evaluation:
         runners: Mapping[int, ModelRunner],
         points: Sequence[Point],
     ) -> None:
-        """Prepare.
-
-        Args:
-            case: The case.
-            graphs: The graphs that run, by `id` of the application.
-            runners: What runs each, by `id` of the graph.
-            points: The inputs, by variable.
-        """
         self._points, self._found = points, WatchedRuns(points, len(points))
         self._case, self._graphs, self._runners = case, graphs, runners
         self._seconds = self._patience = math.inf
@@ -187,11 +182,10 @@ class Evaluation:
         return self._found
 
     def run(self, seconds: float = math.inf, patience: float = math.inf) -> WatchedRuns:
-        """Run all networks on the points.
+        """Run all networks on the points, each for some seconds at most.
 
-        Args:
-            seconds: How long each may run; that this, or memory, does not suffice is no fault then.
-            patience: After how much processor time no further point is begun.
+        That such a limit, or memory, does not suffice is no fault.  After `patience` seconds of processor time no
+        further point is begun.
         """
         self._seconds, self._patience = seconds, patience
         self.find_refusals()

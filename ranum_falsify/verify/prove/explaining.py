@@ -54,13 +54,7 @@ class NodeSurroundings:
 def histories(problem: Problem, node: str, config: ProveConfig) -> Mapping[str, tuple[OperandHistory, ...]]:
     """Return the history of each operand of a node, over the first of the property's boxes.
 
-    Args:
-        problem: The property.
-        node: Name of the node.
-        config: The runtimes that the bounds cover.
-
-    Returns:
-        The histories by `<network>: <node> (<operator>)`, one entry for each application of a network with this node.
+    They go by `<network>: <node> (<operator>)`, one entry for each application of a network with this node.
 
     Raises:
         PropertyError: No network has this node, or it comes after a tensor whose shape depends on the input.
@@ -96,14 +90,10 @@ def list_varying(problem: Problem, node: str, config: ProveConfig) -> list[str]:
 def surroundings(
     problem: Problem, nodes: Collection[tuple[str, str]], config: ProveConfig, *, deadline: Deadline = NEVER
 ) -> list[NodeSurroundings]:
-    """Return what bounds over the first of the property's boxes say around nodes.
+    """Return what bounds over the first of the property's boxes say around nodes, which go by network and name.
 
-    Args:
-        problem: The property.
-        nodes: Network and name of each node; those that stand in no network themselves, or after a tensor whose shape
-            depends on the input, are left out.
-        config: The runtimes that the bounds cover.
-        deadline: When to end; what is not known by then is left out.
+    What is not known at the deadline is left out, and so are nodes of subgraphs, and those after a tensor whose shape
+    depends on the input.
     """
     wanted = set(nodes)
     found: dict[tuple[str, str], NodeSurroundings] = {}

@@ -19,11 +19,7 @@ from ranum_falsify.validity import Constraint
 
 
 class _Early(IntervalAnalysis):
-    """An analysis that shows the operands of one operation before its rule is run.
-
-    Attributes:
-        look: Called with these operands.
-    """
+    """An analysis that shows the operands of one operation, to `look`, before its rule is run."""
 
     def __init__(self, graph: Graph, op: Operation, runtimes: Sequence[Runtime]) -> None:
         # Constants are bounded at once, by `generic_visit` too.
@@ -52,11 +48,6 @@ def analysis_up_to(graph: Graph, op: Operation, *, runtimes: Sequence[Runtime] =
     """Return an analysis of everything that an operation of a graph depends on, for :func:`surely_fails` on many boxes.
 
     It takes all inputs of the graph, but spends no time on operations that the given one does not depend on.
-
-    Args:
-        graph: The graph.
-        op: One of its operations.
-        runtimes: Runtimes on which the operation must fail.
     """
     return _Early(graph, op, runtimes)
 
@@ -68,20 +59,11 @@ def surely_fails(
     conditions: Sequence[Constraint],
     tick: Callable[[], None] = lambda: None,
 ) -> bool:
-    """Tell whether every point of a box gives an operator invalid input, and none before it.
+    """Tell whether every point of a box surely gives an operator invalid input, and none before it.
 
-    On each runtime of the analysis, one of the conditions is violated at one element, whatever the operator can
-    receive, and every operator that it depends on is proved to be valid.
-
-    Args:
-        analysis: An analysis of a graph that contains the operator; nothing after the operator is looked at.
-        inputs: Bounds of each input of the graph, freed weights among them.
-        op: The operator.
-        conditions: The conditions to look at: of its validity, or of its derivative.
-        tick: Called at every operator; may raise to end the analysis.
-
-    Returns:
-        False if that cannot be told.
+    On each runtime of the analysis, one of the conditions (of its validity, or of its derivative) is violated at one
+    element, whatever the operator can receive, and every operator that it depends on is proved to be valid.  Nothing
+    after the operator is looked at.
     """
     way = {id(inner) for inner in topological_order([op])} - {id(op)}
     waiting = {id(inner) for inner in analysis.graph.nodes if id(inner) in way}

@@ -38,10 +38,7 @@ _MOST_ROWS = 4096
 class MarginProof:
     """Decides a problem whose clauses are about the outputs of one application to its variables.
 
-    Args:
-        problem: The problem.
-        analysis: The analysis of the application's graph, run over the box.
-        valid: Whether each validity goal is proved there.
+    The analysis was run over the box; `valid` tells of validity goals, by `id`, whether they are proved there.
     """
 
     def __init__(self, problem: Problem, analysis: LinearAnalysis, valid: Mapping[int, bool]) -> None:
@@ -87,12 +84,7 @@ class MarginProof:
         return self._analysis.graph.input_names
 
     def run(self, deadline: Deadline, *, cuts: bool = True) -> SplitResult:
-        """Choose slopes, then cut the box, until every part of it is decided or time is up; the next run goes on.
-
-        Args:
-            deadline: When to stop.
-            cuts: Whether the box is cut.
-        """
+        """Choose slopes, then cut the box, until every part of it is decided or time is up; the next run goes on."""
         return self._search.run(deadline, cuts=cuts)
 
     @cached_property
@@ -101,12 +93,7 @@ class MarginProof:
         return BranchAndBound(self._analysis, ops, self._rows, self._decide, self._find_open)
 
     def centres(self, result: SplitResult, whole: Box) -> list[Tensor]:
-        """Return the centres of some boxes that remained open, one tensor `(boxes, *shape)` per input variable.
-
-        Args:
-            result: What `run` returned.
-            whole: The box that was cut.
-        """
+        """Return the centres of some boxes that a run left open, one tensor `(boxes, *shape)` per input variable."""
         (call,) = self._problem.calls
         boxes = dict(zip(self.input_names, result.open_boxes, strict=True))
         count = max((len(box[0]) for box in boxes.values() if box is not None), default=0)

@@ -43,13 +43,7 @@ OperandBounds = Mapping[tuple[str, str], OperandRanges]
 
 
 def operand_bounds(problem: Problem, config: ProveConfig, *, deadline: Deadline = NEVER) -> OperandBounds:
-    """Return the operand bounds of one interval analysis of each network as written, over the whole box.
-
-    Args:
-        problem: The property.
-        config: The runtimes that the bounds cover.
-        deadline: When to end; what is not known by then is left out.
-    """
+    """Return the operand bounds of each network as written over the box, as far as known at the deadline."""
     found: dict[tuple[str, str], OperandRanges] = {}
 
     def observe(network: str, analysis: IntervalAnalysis, visited: Visited) -> None:

@@ -29,11 +29,7 @@ _PLAIN_CAST = "InsertedPrecisionFreeCast_"
 
 @dataclass(frozen=True)
 class ValidWhenOptimised(Finite):
-    """The operator that ONNX Runtime runs in place of another is valid.
-
-    Attributes:
-        rewritten: The operator that it runs, or what is known instead.
-    """
+    """The operator that ONNX Runtime runs in place of another is valid: `rewritten`, or what is known of it."""
 
     rewritten: str = ""
     reason: str = "ONNX Runtime's graph optimisations may make an invalid operator of it"
@@ -49,11 +45,7 @@ class ValidWhenOptimised(Finite):
 
 @dataclass(frozen=True)
 class Uncovered(Finite):
-    """The operator is valid on processors of whose kernels no bounds are known.
-
-    Attributes:
-        where: The processors, and the kernels.
-    """
+    """The operator is valid where processors have kernels of which no bounds are known."""
 
     where: str = ""
     reason: str = "no bounds are known of kernels that the network runs there"
@@ -68,11 +60,7 @@ class Uncovered(Finite):
 
 
 class OptimisedGraph:
-    """The graph that runs in place of a written one.
-
-    Attributes:
-        graph: The graph; None if it is not known, so that nothing is proved for it.
-    """
+    """The graph that runs in place of a written one; None if it is not known, so that nothing is proved for it."""
 
     def __init__(self, written: Graph, optimised: Optimised, uncovered: str = "") -> None:
         self.graph = optimised.graph
@@ -88,12 +76,7 @@ class OptimisedGraph:
             self._broken = frozenset(_find_made_infinite(written, self.graph, self._parts))
 
     def inputs(self, graph: Graph, written: Sequence[Interval]) -> list[Interval]:
-        """Return bounds of the inputs of the graph that runs.
-
-        Args:
-            graph: The graph that runs.
-            written: Bounds of the inputs of the written graph.
-        """
+        """Return bounds of the inputs of the graph that runs, given those of the written one."""
         boxes = dict(zip(self._inputs, written, strict=True))
         return [boxes[name] for name in graph.input_names]
 
@@ -102,12 +85,7 @@ class OptimisedGraph:
         return frozenset(key for key, part in self._parts.items() if not written.isdisjoint(part))
 
     def narrow(self, written: Checked, executed: Checked | None) -> Checked:
-        """Return what holds for the written graph if it must also hold as it is run.
-
-        Args:
-            written: What holds as written.
-            executed: What holds for the graph that runs; None if that is not known.
-        """
+        """Return what holds for the written graph if it must also hold as it is run, of which nothing may be known."""
         found = {key: list(conditions) for key, conditions in written.open.items()}
         for key, condition in self._faults(executed):
             found.setdefault(key, []).append(condition)
@@ -223,10 +201,7 @@ def _names(op: Operation) -> tuple[str, ...]:
 def _find_made_infinite(written: Graph, graph: Graph, parts: Mapping[int, frozenset[int]]) -> Iterator[int]:
     """Yield the operators of a graph, by `id`, that read a constant that is not finite and was not written so.
 
-    Args:
-        written: The graph as written.
-        graph: The other one.
-        parts: By `id` of each of its operators, the written ones that it computes; only these may have such constants.
+    Only the written operators that one computes, its part, may have such constants.
     """
     known = {id(op): {_pattern(x) for x in _constants(op)} for op in written.nodes}
     for op in graph.nodes:

@@ -20,9 +20,7 @@ _MOST_NAMED = 4
 def describe_constants(graph: Graph, doubtful: Collection[str]) -> Iterator[str]:
     """Yield which constants a network makes infinite, where that keeps anything from being proved.
 
-    Args:
-        graph: The network.
-        doubtful: The names of the operators with open conditions that make constants.
+    `doubtful` names the operators with open conditions that make constants.
     """
     infinite = [
         f"{op.name} ({spec_of(op).op_type})"
@@ -38,13 +36,7 @@ def describe_constants(graph: Graph, doubtful: Collection[str]) -> Iterator[str]
 
 
 def describe_outputs(network: str, graph: Graph, bounds: Sequence[Sequence[Interval | None]]) -> Iterator[str]:
-    """Yield which outputs may be NaN or infinite although all operators are valid.
-
-    Args:
-        network: The network's name.
-        graph: The network.
-        bounds: On each box, the bounds of each output; None where there are none.
-    """
+    """Yield which outputs may be NaN or infinite although all operators are valid, given their bounds on each box."""
     carriers = reach_of_nan(graph).carriers
     columns = zip(*bounds, strict=True)
     for name, end, several in zip(graph.output_names, graph.output_operations, columns, strict=bool(bounds)):
@@ -67,11 +59,7 @@ def list_steep(
 ) -> tuple[str, ...]:
     """Return the titles of operators whose derivatives may not be finite; none where more is asked than validity.
 
-    Args:
-        problem: The problem.
-        graphs: The graph of each application, by `id` of the application.
-        tests: Of each box, what tells whether the derivative of an operator may not be finite, where a goal does not
-            ask about it.
+    Each box has a test that tells so of an operator, where the goal does not ask about it.
     """
     if not problem.is_pure_validity:
         return ()

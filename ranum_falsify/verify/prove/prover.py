@@ -178,12 +178,9 @@ class Prover:
         self._regions.clear()
 
     def refine(self, deadline: Deadline, violated: Collection[tuple[int, str]] = (), *, cuts: bool = True) -> Proof:
-        """Try harder on what `analyse` left open.
+        """Try harder on what `analyse` left open, until a deadline; `cuts` is about boxes for properties of outputs.
 
-        Args:
-            deadline: When to stop.
-            violated: Operators that are known to fail, by position of the validity goal and name of the node.
-            cuts: Whether boxes are cut for properties of outputs.
+        Operators that are known to fail go by position of the validity goal and name of the node.
         """
         try:
             with torch.no_grad():
@@ -241,15 +238,10 @@ class Prover:
         slopes: SlopeRecord | None = None,
         passes: float = 0.0,
     ) -> Analyses:
-        """Return analyses with backward linear bounds.
+        """Return analyses with backward linear bounds of all operands, or of those of the operators `towards`, by `id`.
 
-        Args:
-            call: The application.
-            deadline: When to stop.
-            towards: The operators, by `id`, whose operands are narrowed; all if not given.
-            slopes: What was chosen before for the same box; if given, operands get the best bounds that there is time
-                for, in place of those of one pass.
-            passes: Seconds that those of one pass took before, where that is known.
+        With slopes that were chosen before for the same box, operands get the best bounds that there is time for, in
+        place of those of one pass, which took some seconds before where that is known.
         """
         plain, speed = self.analyses_of(call), _WORK_PER_SECOND
         count, ascents = len(plain.all), 1 + FOLLOWING * (len(plain.all) - 1)

@@ -21,9 +21,7 @@ _MOST = 3
 def find_varying(graph: Graph, analysed: Collection[int]) -> tuple[Operation, ...]:
     """Return the operators whose results have no shape of their own, without those that come after one.
 
-    Args:
-        graph: The graph.
-        analysed: The operators that bounds are known of, by `id`.
+    `analysed` are the operators that bounds are known of, by `id`.
     """
     blocked, found = set[int](), list[Operation]()
     for op in graph.order:
@@ -40,15 +38,7 @@ def find_varying(graph: Graph, analysed: Collection[int]) -> tuple[Operation, ..
 def describe_varying(
     problem: Problem, call: NetworkCall, graph: Graph, varying: Collection[Operation], box: Collection[InputVariable]
 ) -> Iterator[str]:
-    """Yield what users should know of shapes that vary, a sentence for each operator that begins them.
-
-    Args:
-        problem: The property.
-        call: One of its applications.
-        graph: The graph that runs for it.
-        varying: Operators of that graph, from :func:`find_varying`.
-        box: What the property's inputs range over.
-    """
+    """Yield what users should know of shapes that vary on a box, a sentence for each operator that begins them."""
     if not varying:
         return
     several = len({other.network for other in problem.calls}) > 1
@@ -89,14 +79,7 @@ def _steering_operands(op: Operation) -> list[Operation]:
 
 
 def _describe(op: Operation, inputs: list[str], network: str, more: int) -> str:
-    """Return the sentence about one operator.
-
-    Args:
-        op: The operator.
-        inputs: The inputs that steer it.
-        network: The network to name; "" for none.
-        more: How many operators there are that nothing is said of.
-    """
+    """Return the sentence about one operator, the inputs that steer it, and how many more operators there are."""
     title = f"{network}: {op.name}" if network else op.name
     others = f" (and so for {more} other operators)" if more else ""
     whole = f"the shape of what {title} ({spec_of(op).op_type}) gives is not the same for all inputs{others}"

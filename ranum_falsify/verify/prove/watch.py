@@ -132,17 +132,8 @@ def watch(
 ) -> Observed | None:
     """Run all applications on inputs that meet the property's conditions, if some are found, and look at all tensors.
 
-    That they run on the first point is needed; on the others, time or memory may not suffice.
-
-    Args:
-        problem: The problem.
-        graphs: The graph that runs for each application, by `id` of the application.
-        analyses_of: The analyses of each.
-        bounds: What is proved.
-        drive: Finds points besides, for a network that is small.
-
-    Returns:
-        None where the property allows no inputs at all.
+    That they run on the first point is needed; on the others, time or memory may not suffice.  `drive` finds points
+    besides for a network that is small.  None is returned where the property allows no inputs at all.
     """
     ends = Deadline.after(_FLOOR + _SHARE * bounds.seconds, time.thread_time)
     with ExitStack() as stack:
@@ -231,15 +222,7 @@ def _computes_sizes(graph: Graph) -> bool:
 
 
 class _TensorComparison:
-    """Compares what ONNX Runtime computes with what is proved.
-
-    Args:
-        problem: The problem.
-        tried: What it computed at the default level.
-        runners: What runs each network, by `id` of the graph.
-        bounds: What is proved.
-        clock: The time for it.
-    """
+    """Compares what ONNX Runtime computes, also beyond the runs that were tried, with what is proved."""
 
     def __init__(
         self,

@@ -32,15 +32,10 @@ class Accepted(Finite):
 
 
 def find_broken(op: Operation, finding: Finding) -> Constraint | None:
-    """Return the condition that an operator breaks, as ONNX Runtime shows it.
+    """Return the condition that an operator breaks, as ONNX Runtime shows it; None where that cannot be told.
 
-    Args:
-        op: The operator.
-        finding: What is known of it.  If the operands are those of another operator that ONNX Runtime's optimiser put
-            in its place, none of its own conditions is broken but that the output is finite.
-
-    Returns:
-        None where that cannot be told, because the finding does not hold all operands.
+    That is so where the finding does not hold all operands.  If they are those of another operator that ONNX Runtime's
+    optimiser put in place of this one, none of its own conditions is broken but that the output is finite.
     """
     spec = spec_of(op)
     refusals = list_refusals(op, integers=True) if finding.kind in ("error", "crash") else ()
@@ -63,13 +58,7 @@ def _reads_nan(finding: Finding) -> bool:
 
 
 def find_broken_at(op: Operation, operands: Sequence[Value], results: Sequence[Tensor] = ()) -> Constraint:
-    """Return the first condition that the row of an invalid operator states and that is broken, or that it overflows.
-
-    Args:
-        op: The operator.
-        operands: What it reads, in the order of its row.
-        results: What it writes, if that is known.
-    """
+    """Return the first condition of an invalid operator's row that is broken, or that its output is finite."""
     named: dict[str, Tensor] = {
         name: to_torch(value) if isinstance(value, np.ndarray) else value
         for name, value in spec_of(op).name_values(operands).items()

@@ -30,12 +30,8 @@ _STEERING = frozenset({"If", "Loop", "Scan"})
 class Confirmer:
     """Replays candidates on the networks of a problem; one child process per network, started at once.
 
-    A context manager; leaving it ends the child processes.
-
-    Args:
-        graphs: The networks.
-        threads: ONNX Runtime's intra-operator threads.
-        flush: Whether it replaces denormal numbers by 0, as many devices do.
+    A context manager; leaving it ends the child processes.  With `flush`, they replace denormal numbers by 0, as many
+    devices do.
     """
 
     def __init__(self, graphs: Sequence[Graph], *, threads: int = 1, flush: bool = False) -> None:
@@ -88,14 +84,9 @@ class Confirmer:
         """Run an application's original model; report the operators in its subgraphs that fail under their own names.
 
         What runs in a subgraph shows in a model without subgraphs, of the same operators, and only if that gives the
-        same outputs.
-
-        Args:
-            call: The application.
-            feeds: One array per input of its network.
-            inside: How many nodes loops may unroll to so that they are looked into although an input decides their
-                length and the model as a whole shows nothing: a later operator may swallow what fails.
-            follow: Whether to look into what an input decides at all; else its node is reported.
+        same outputs.  Loops whose length an input decides may unroll to `inside` nodes, so that they are looked into
+        although the model as a whole shows nothing: a later operator may swallow what fails.  Without `follow`, what an
+        input decides is not looked into at all; its node is reported.
         """
         found = self.run(call.graph, feeds).findings
         graph = self._inlined.get(id(call), call.graph)
@@ -112,11 +103,8 @@ class Confirmer:
     ) -> tuple[Finding, ...]:
         """Return the operators of a graph that fail, those that its model has outside of subgraphs left out.
 
-        Args:
-            whole: The graph of the model.
-            graph: The same, of which some subgraphs are unrolled and some inputs constants.
-            feeds: One array per input of the whole graph.
-            shown: Whether the model shows that some subgraph fails.
+        Some of its subgraphs are unrolled, and some inputs constants; `shown` says that the model shows that a subgraph
+        fails.
         """
         if not any(op.name in graph.origins for op in graph.nodes):
             return ()
@@ -170,11 +158,7 @@ class Confirmer:
     def outputs_between(self, graph: Graph, source: Operation, op: Operation, x: np.ndarray) -> list[np.ndarray]:
         """Run the part of a graph from one operation to another, elementwise, without optimisations and with them.
 
-        Args:
-            graph: The graph.
-            source: What the part reads.
-            op: What it computes.
-            x: The result of the source, whose first dimension may have another size.
+        The result of the first, on which it runs, may have another size in its first dimension.
 
         Raises:
             ReplayError: ONNX Runtime refuses, crashes or takes too long.

@@ -37,11 +37,7 @@ def steep_point(
 ) -> SteepPoint | None:
     """Return an operator's operands on ONNX Runtime if its derivative is not finite at them.
 
-    Args:
-        confirmer: Runs the network, first with denormal numbers as they are, then with them flushed to 0.
-        graph: The network.
-        op: One of its operators.
-        feeds: One array per input.
+    Denormal numbers are first as they are, then flushed to 0.
 
     Raises:
         ReplayError: ONNX Runtime refuses, crashes or takes too long.
@@ -54,13 +50,7 @@ def steep_point(
 
 
 def steep_in_torch(graph: Graph, op: Operation, feeds: Mapping[str, np.ndarray]) -> Sequence[np.ndarray | None] | None:
-    """Return an operator's operands on PyTorch if its derivative is not finite at them.
-
-    Args:
-        graph: The network.
-        op: One of its operators.
-        feeds: One array per input.
-    """
+    """Return an operator's operands on PyTorch if its derivative is not finite at them."""
     read: list[np.ndarray | None] = []
 
     def watch(node: Operation, operands: Sequence[Value], results: tuple[torch.Tensor, ...]) -> None:
@@ -75,9 +65,7 @@ def steep_in_torch(graph: Graph, op: Operation, feeds: Mapping[str, np.ndarray])
 def has_finite_derivative(op: Operation, operands: Sequence[np.ndarray | None]) -> bool:
     """Tell whether autograd finds finite derivatives of an operator's first output in all of its operands.
 
-    Args:
-        op: The operator.
-        operands: What it reads, in the order of its row. If that holds NaN, an earlier operator is to blame: true.
+    Where an operand holds NaN, an earlier operator is to blame: true.
     """
     spec = spec_of(op)
     names = (*spec.operands, *([""] * len(operands)))

@@ -220,9 +220,7 @@ class Replayer:
     def run(self, inputs: Mapping[str, np.ndarray]) -> Replay:
         """Run the model with every intermediate exposed, and at the default level.
 
-        Args:
-            inputs: one array for each input, by name, in the model's types and shapes;
-                initializers that are also inputs may be left out.
+        Inputs go by name, in the model's types and shapes; initializers that are also inputs may be left out.
 
         Raises:
             ReplayError: ONNX Runtime refuses the model or the inputs.
@@ -243,14 +241,11 @@ class Replayer:
         return outputs
 
     def find_revealing(self, samples: Mapping[str, np.ndarray], seconds: float) -> list[int]:
-        """Run many inputs, one after the other; return the positions of a few that are worth a `run`.
+        """Run inputs `(count, *shape)`, one after the other; return the positions of a few that are worth a `run`.
 
         Half of them run as users run the model, which tells of outputs that are not finite; the others without
-        optimisations, which tells of any tensor that is not.  Of inputs that show the same, few are returned.
-
-        Args:
-            samples: the inputs by name, `(count, *shape)`.
-            seconds: after this time no further input is run.
+        optimisations, which tells of any tensor that is not.  Of inputs that show the same, few are returned.  After
+        some seconds no further input is run.
 
         Raises:
             ReplayError: see `run`.

@@ -55,24 +55,15 @@ class BatchedModel:
         return [x for name, x in zip(graph.input_names, arguments, strict=True) if name in read]
 
     def run(self, inputs: Sequence[Tensor], *, outputs: bool = True) -> tuple[tuple[Tensor, ...], Tensor | None]:
-        """Evaluate a batch.
+        """Evaluate a batch, `(batch, *input_shape)` or of 1 to be repeated, per input.
 
-        Args:
-            inputs: Tensors `(batch, *input_shape)`; those with a batch of 1 are repeated.
-            outputs: Whether the outputs are wanted.
-
-        Returns:
-            Outputs `(batch, *output_shape)`, and margins `(batch, targets)` in the order of `positions`, None where
-            nothing is observed.
+        Returned are outputs `(batch, *output_shape)`, if wanted, and margins `(batch, targets)` in the order of
+        `positions`, None where nothing is observed.
         """
         return self._batch(inputs, self._probes, outputs=outputs)
 
     def observe(self, inputs: Sequence[Tensor], probes: Mapping[int, Probe]) -> Tensor | None:
-        """Return what probes (by `id` of the operation) observe on a batch, `(batch, values)`.
-
-        Returns:
-            None where samples give different numbers of values, because inputs decide shapes.
-        """
+        """Return what probes see, `(batch, values)`; None where inputs decide shapes, and so the number of values."""
         return self._batch(inputs, probes, outputs=False)[1]
 
     def _batch(

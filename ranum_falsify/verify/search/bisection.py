@@ -102,8 +102,7 @@ class Bisection:
     def _pair(self, seen: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor] | None:
         """Pair starts on both sides of zero, given their crossings.
 
-        Returns:
-            Indices below and above, the element that crosses `(pairs, 1)`, and its crossings `(2, pairs)`.
+        Returned are indices below and above, the element that crosses `(pairs, 1)`, and its crossings `(2, pairs)`.
         """
         positive, negative = seen > 0, seen < 0
         crossing = (positive.any(0) & negative.any(0)).nonzero()[:, 0]
@@ -154,15 +153,7 @@ class Bisection:
 
 
 def bisect(context: SearchContext, target: Target, region: Region, starts: Sequence[Tensor], visit: Visit) -> None:
-    """Look for a point at which the target's crossing is exactly zero.
-
-    Args:
-        context: The search.
-        target: A target whose constraint has a crossing; others are left alone.
-        region: Where to stay.
-        starts: Points to pair up, `(batch, *shape)` per input.
-        visit: Sees margins `(batch, 1)` and inputs after each evaluation; returns whether to stop.
-    """
+    """Look between pairs of starts for a point at which the target's crossing, if it has one, is exactly zero."""
     wanted = context.problem.goals[target.goal].call
     names = [v.name for v in context.problem.inputs]
     variables = [names.index(name) for name in wanted.variables if name is not None]

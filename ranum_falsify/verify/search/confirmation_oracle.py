@@ -30,12 +30,7 @@ _MASK = 1 << 20
 
 
 class ConfirmationOracle:
-    """Says what concrete inputs show.
-
-    Args:
-        context: The search.
-        targets: What is searched for.
-    """
+    """Says what concrete inputs show, of the targets that are searched for."""
 
     def __init__(self, context: SearchContext, targets: Sequence[Target]) -> None:
         self._context = context
@@ -51,13 +46,7 @@ class ConfirmationOracle:
     def list_shown(
         self, number: int, example: Counterexample, violated: Target | None, *, inside: int = 0
     ) -> list[OperatorResult]:
-        """Return the operators in question that are invalid.
-
-        Args:
-            number: Position of the goal.
-            example: The inputs.
-            violated: What the search found there.
-            inside: How far to look into subgraphs; see `Confirmer.findings`.
+        """Return the operators in question that are invalid, where the search found some target violated.
 
         Raises:
             ReplayError: ONNX Runtime refuses, crashes or takes too long.

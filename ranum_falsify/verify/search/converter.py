@@ -37,10 +37,7 @@ class Instruction:
 def fuse(steps: Sequence[Instruction], observed: Collection[int], kept: Collection[int]) -> list[Instruction]:
     """Return steps in which a product with a constant matrix and a following sum with a constant vector are one kernel.
 
-    Args:
-        steps: In topological order.
-        observed: Operations, by `id`, whose operands and results must stay visible.
-        kept: Slots that are read after the last step.
+    Operands and results of `observed` operations, by `id`, stay visible; `kept` slots are read after the last step.
     """
     readers = Counter(slot for step in steps for slot in step.reads)
     products = {
@@ -235,16 +232,9 @@ class TorchModel(torch.nn.Module):
     def observe(
         self, inputs: Sequence[Tensor], probes: Mapping[int, Probe], *, outputs: bool = True, batch: bool = False
     ) -> tuple[tuple[Tensor, ...], list[Tensor]]:
-        """Evaluate one sample, or a batch along dimension 0, and observe operations on the way.
+        """Evaluate one sample, or a `batch` along dimension 0, and observe operations, by `id`, on the way.
 
-        Args:
-            inputs: Tensors of the inputs' shapes, dimension 0 being the batch if there is one.
-            probes: What to observe, by `id` of the operation.
-            outputs: Whether the outputs are wanted; if not, only what the probes need is evaluated.
-            batch: Whether the inputs are a batch; see :attr:`batches`.
-
-        Returns:
-            The outputs (empty if not wanted), and what the probes saw, in topological order of their operations.
+        Without outputs, only what the probes need is evaluated.  What these saw comes in topological order.
         """
         plan = self._plan(tuple(probes), outputs, batch)
         values: list[Any] = [None] * self._count + self._tail

@@ -30,11 +30,8 @@ def find_extremes(
     """Return points by variable: ends of the box where the gradient of an element of a tensor points.
 
     The gradients, two for each tensor, are those at random points, from one run of as many as memory is given for.
-
-    Args:
-        call: The application of the network; none are returned where arguments are no variables.
-        model: The network; none are returned where samples of a batch do not keep apart, or where two do not fit.
-        variables: The box.
+    There are none where arguments are no variables, where samples of a batch do not keep apart, or where two do not
+    fit.
     """
     if not model.batches or model.graph is not call.graph or None in call.variables:
         return []

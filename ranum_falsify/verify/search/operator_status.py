@@ -37,10 +37,7 @@ def describe_status(target: Target, proof: Proof) -> OperatorResult:
 def is_shadowed(target: Target, proof: Proof, found: Collection[tuple[int, str]]) -> bool:
     """Tell whether a target can fail only behind a violation already found, and ONNX Runtime enforces its condition.
 
-    Args:
-        target: The target.
-        proof: What is proved.
-        found: Operators that are known to fail, by position of the validity goal and name of the node.
+    Known violations go by position of the validity goal and name of the node.
     """
     known = proof.operators.get((target.goal, target.op.name))
     if known is None or known.open or not target.constraint.refuses:
@@ -51,13 +48,9 @@ def is_shadowed(target: Target, proof: Proof, found: Collection[tuple[int, str]]
 def describe_shown(
     finding: Finding, name: str, constraint: Constraint | None, counterexample: Counterexample | None = None
 ) -> OperatorResult:
-    """Return what a replay shows about an operator.
+    """Return what a replay shows about an operator, with the inputs if they are to be kept.
 
-    Args:
-        finding: The finding of the replay.
-        name: The operator's name.
-        constraint: The condition that fails, None where the network that was searched lacks the operator.
-        counterexample: What was replayed, if it is to be kept.
+    `constraint` is the condition that fails, None where the network that was searched lacks the operator.
     """
     return OperatorResult(
         network=_network(counterexample),

@@ -38,10 +38,7 @@ def find_runtime_only(
 ) -> Iterator[list[Tensor]]:
     """Yield points, each with a batch of 1, on which an output of ONNX Runtime is not finite.
 
-    Args:
-        context: The search.
-        region: Where to look: everywhere, and around the points of which margins are small.
-        near: These points, each one tensor with a batch of 1 per input.
+    They lie everywhere in the region, and around those points, each with a batch of 1, of which margins are small.
     """
     calls = context.problem.calls
     if len(calls) != 1 or None in calls[0].variables or not context.models[0].batches:
@@ -111,13 +108,7 @@ _SECONDS = 2.0
 
 
 def find_revealing(context: SearchContext, region: Region, near: Sequence[Sequence[Tensor]]) -> list[list[Tensor]]:
-    """Return points, each with a batch of 1, on which a tensor of ONNX Runtime is not finite.
-
-    Args:
-        context: The search.
-        region: Where to look: everywhere, and around the points of which margins are small.
-        near: These points, each one tensor with a batch of 1 per input.
-    """
+    """Return such points on which any tensor of ONNX Runtime is not finite; see `find_runtime_only`."""
     calls = context.problem.calls
     if len(calls) != 1 or None in calls[0].variables:
         return []

@@ -16,11 +16,8 @@ _Function = Callable[..., Any]
 class Estimates(TorchFunctionMode):
     """While entered, derivatives of flat functions are estimated; values are what they are without it.
 
-    Args:
-        functions: For functions of torch, those whose derivatives stand for theirs: `FLAT` or `CLIPPED`.
-
-    Attributes:
-        used: Whether a gradient came through an estimate.
+    By `FLAT` or `CLIPPED`, the derivatives of other functions stand for theirs.  `used` tells whether a gradient came
+    through an estimate.
     """
 
     def __init__(self, functions: Mapping[_Function, _Function] | None = None) -> None:

@@ -15,12 +15,7 @@ from ranum_falsify.network import Graph, spec_of
 
 @dataclass(frozen=True)
 class Box:
-    """Bounds of one input variable.
-
-    Attributes:
-        lower: Smallest values, in the variable's shape and dtype.
-        upper: Largest values.
-    """
+    """Bounds of one input variable, in its shape and dtype."""
 
     lower: Tensor
     upper: Tensor
@@ -135,19 +130,10 @@ _PORTFOLIO: tuple[tuple[Sampler, float], ...] = (
 
 
 def sample_starts(boxes: Sequence[Box], count: int, generator: torch.Generator, *, first: bool = True) -> list[Tensor]:
-    """Return starting points.
+    """Return starting points, `(count, *shape)` per box, all on the CPU whatever the device of the search.
 
     The kind of point is drawn independently for each input, so that a special value of one meets ordinary ones of
-    another.
-
-    Args:
-        boxes: One per input variable, on the CPU.
-        count: Number of points.
-        generator: Source of randomness, on the CPU whatever the device of the search.
-        first: Whether to include the fixed points: zero, centre, all lower bounds, all upper bounds.
-
-    Returns:
-        One tensor of shape `(count, *shape)` per box.
+    another.  The `first` ones include the fixed points: zero, centre, all lower bounds, all upper bounds.
     """
     return [_sample(box, count, generator, first=first, shuffle=len(boxes) > 1) for box in boxes]
 
@@ -185,12 +171,7 @@ Crossings = dict[int, list[float]]
 
 
 def find_crossings(graph: Graph, boxes: Sequence[Box]) -> Crossings:
-    """Return where inputs stand when the features of the graph's operators meet their thresholds.
-
-    Args:
-        graph: The network.
-        boxes: Bounds of its inputs, in order.
-    """
+    """Return where inputs stand when the features of the graph's operators meet their thresholds."""
     total = sum(box.lower.numel() for box in boxes)
     found: Crossings = {}
     for op in graph.nodes:
@@ -231,12 +212,9 @@ def _meet(feature: Tensor, values: Sequence[float]) -> list[float]:
 def sample_crossings(
     crossings: Crossings, boxes: Sequence[Box], count: int, generator: torch.Generator
 ) -> list[Tensor]:
-    """Return points whose elements stand half way between neighbouring thresholds, or at one.
+    """Return points, `(count, *shape)` per box, whose elements stand half way between thresholds, or at one.
 
     Between its thresholds an operator is constant, so each of its values is taken at such points.
-
-    Returns:
-        One tensor of shape `(count, *shape)` per box.
     """
     sizes = [box.lower.numel() for box in boxes]
     shares = torch.rand((count, sum(sizes)), generator=generator, dtype=torch.float64)

@@ -17,10 +17,7 @@ def element_at(x: np.ndarray, index: tuple[int, ...]) -> np.ndarray:
 def find_invalid(y: np.ndarray, operands: Iterable[np.ndarray], *, overflow: bool) -> tuple[str, np.ndarray] | None:
     """Return kind and places of the elements that are invalid although the operands' elements there are good.
 
-    Args:
-        y: what the operator wrote.
-        operands: those of the tensors that it read that hold NaN or infinity; they broadcast to ``y``.
-        overflow: whether an infinity is invalid at all.
+    Only operands that hold NaN or infinity are needed; an infinity is invalid only if it may be an `overflow`.
     """
     clean, finite = np.ones(y.shape, bool), np.ones(y.shape, bool)
     for x in operands:

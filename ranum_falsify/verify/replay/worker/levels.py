@@ -44,12 +44,7 @@ def _severity(status: Status) -> int:
 
 
 class Levels:
-    """A model as it is written, every tensor inspected, and what ONNX Runtime's optimiser makes of it.
-
-    Args:
-        path: the ONNX file.
-        setting: how to run it.
-    """
+    """A model as it is written, every tensor inspected, and what ONNX Runtime's optimiser makes of it."""
 
     def __init__(self, path: str, setting: Setting) -> None:
         self._written = InspectedModel(path, setting)
@@ -101,12 +96,7 @@ class Levels:
         return [findings[k] for k in self._written.order if k in findings] if added else list(findings.values())
 
     def find_revealing(self, samples: Mapping[str, np.ndarray], seconds: float) -> list[int]:
-        """Return a few of many inputs on which an output, or without optimisations any tensor, is not finite.
-
-        Args:
-            samples: the inputs by name, `(count, *shape)`.
-            seconds: after this time no further input is run.
-        """
+        """Return a few of many inputs on which an output, or without optimisations any tensor, is not finite."""
         return find_revealing(samples, (self._find_bad_ends, self._written.find_bad), seconds)
 
     def _find_bad_ends(self, feeds: Mapping[str, np.ndarray]) -> dict[str, Status]:

@@ -63,10 +63,6 @@ class Look:
 class InspectedModel:
     """A model run without optimisations, with those facts about it that do not depend on the input.
 
-    Args:
-        path: the ONNX file.
-        setting: how to run it.
-
     Attributes:
         proto: the content of the file, without external data.
         order: positions of its nodes in topological order.

@@ -18,13 +18,8 @@ _BY_ZERO = " by zero"  # in its message about an integer division or remainder
 class Stops:
     """Finds the nodes at which runs of a model stop.
 
-    Args:
-        proto: the model.
-        order: positions of its nodes in topological order.
-        reads: the names of what each node reads.
-        read_constant: returns a stored tensor by name, None for a name that is none.
-        types: ONNX Runtime's name of each tensor's type, by name.
-        setting: how to run it.
+    What each node ``reads`` goes by its position, ``types`` by the tensor's name; ``read_constant`` returns a stored
+    tensor, None for a name that is none.
     """
 
     def __init__(
@@ -95,12 +90,8 @@ class Stops:
     def _find_first(self, feeds: Mapping[str, np.ndarray], stops: Sequence[int], *, by_zero: bool) -> int | None:
         """Return the first node that is refused, None where it is none of those whose operands may be the reason.
 
-        The message need not identify a node, so that it is found by leaving out those from some on.
-
-        Args:
-            feeds: the inputs.
-            stops: nodes known to be refused.
-            by_zero: whether the message is about integers divided by 0.
+        The message, which may be about integers divided by 0, need not identify a node, so that it is found by leaving
+        out those from some on.  The nodes of ``stops`` are known to be refused.
         """
         left = [k for k in (self._dividing if by_zero else self._refusing) if k not in stops]
 

@@ -20,10 +20,7 @@ Show = Callable[[Mapping[str, np.ndarray]], Mapping[str, Status]]
 def find_revealing(samples: Mapping[str, np.ndarray], runs: Sequence[Show], seconds: float) -> list[int]:
     """Return the positions of the inputs on which a tensor is not finite, a few of those that show the same.
 
-    Args:
-        samples: the inputs by name, `(count, *shape)`.
-        runs: ways to run one input, which take turns.
-        seconds: after this time no further input is run.
+    The ways to run one input `(count, *shape)` take turns; after some seconds no further input is run.
     """
     until = time.monotonic() + seconds
     seen: Counter[tuple[int, frozenset[tuple[str, Status]]]] = Counter()
