@@ -20,7 +20,7 @@ from ranum_falsify.properties.formula.terms import NetworkCall
 from ranum_falsify.properties.problem.problem import Problem
 from ranum_falsify.rewrite.model import name_nodes
 from ranum_falsify.validity import Constraint
-from ranum_falsify.verify.prove.operand_bounds import open_inside, operand_intervals
+from ranum_falsify.verify.prove.explaining import open_inside, operand_intervals
 from ranum_falsify.verify.prove.optimised_graph import ValidWhenOptimised
 from ranum_falsify.verify.prove.proof import Proof
 from ranum_falsify.verify.prove.prover import Prover

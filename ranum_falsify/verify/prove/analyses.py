@@ -20,10 +20,9 @@ from ranum_falsify.network.optimised import Optimised, optimise
 from ranum_falsify.operators.relations.halves import describe_unknown_halves, find_half
 from ranum_falsify.operators.relations.rewrites import is_rewritten
 from ranum_falsify.operators.relations.unpublished import describe_unchecked, describe_unpublished
-from ranum_falsify.verify.prove.checked import Checked, check
+from ranum_falsify.verify.prove.checked import Checked, check, find_varying
 from ranum_falsify.verify.prove.chosen_sizes import MOST_SIZES, join_readings, list_sizes, read_sized
 from ranum_falsify.verify.prove.optimised_graph import OptimisedGraph
-from ranum_falsify.verify.prove.varying import find_varying
 
 REWRITING: Runtime = "onnxruntime"
 """The runtime that does not run a network as it is written."""

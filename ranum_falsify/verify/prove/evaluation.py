@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,7 +17,8 @@ from ranum_falsify.network.runs import ModelRunner, RunError
 from ranum_falsify.network.tensors import stored_once, to_numpy, to_torch
 from ranum_falsify.properties.formula.terms import Frame, NetworkCall, ValidityGoal
 from ranum_falsify.properties.problem.problem import InputVariable, Problem
-from ranum_falsify.verify.prove.departures import REPORT, Stack, restore
+
+REPORT = "a fault of ranum-falsify, please report it"
 
 _MOST = 64
 """Points of a box that is more than a point."""
@@ -26,6 +28,9 @@ _SPARSE = 3
 
 _SPECIAL = (0.0, 1.0, -1.0, 0.5, -0.5, 2.0, -2.0)
 """Where functions have kinks, zeros and poles; with the neighbours of the ends, and of 0."""
+
+Stack = Any
+"""A tensor on several points, `(count, *shape)`; a list of them where shapes differ."""
 
 Point = Mapping[str, np.ndarray]
 Choice = Callable[[np.ndarray, np.ndarray, tuple[int, ...]], np.ndarray]
@@ -254,6 +259,11 @@ class Evaluation:
     def validity(self, goal: ValidityGoal, arguments: tuple[Tensor, ...]) -> Tensor:
         """See `Evaluator.validity`: outputs do not tell."""
         return torch.tensor([torch.nan])
+
+
+def restore(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """Return an array that came as its bits, where NumPy itself lacks the type, in that type."""
+    return array.view(dtype) if dtype.kind == "V" and array.dtype.kind == "u" else array
 
 
 def _share(array: np.ndarray) -> Tensor:

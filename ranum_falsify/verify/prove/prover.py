@@ -33,11 +33,10 @@ from ranum_falsify.verify.prove.applications import Applications, Box, box_of, s
 from ranum_falsify.verify.prove.bisection import cut, is_narrow
 from ranum_falsify.verify.prove.box_grouping import Decided, decide_together
 from ranum_falsify.verify.prove.margins import MarginProof
-from ranum_falsify.verify.prove.outputs import describe_constants, describe_outputs, list_steep
+from ranum_falsify.verify.prove.notices import describe_constants, describe_outputs, describe_varying, list_steep
 from ranum_falsify.verify.prove.proof import OperatorProof, Proof, join_operators
 from ranum_falsify.verify.prove.term_bounds import margin_bounds
 from ranum_falsify.verify.prove.unconditional import keeps_outputs_finite
-from ranum_falsify.verify.prove.varying import describe_varying
 from ranum_falsify.verify.prove.watch import Drive, Observed, ProvedBounds, watch
 
 _WORK_PER_SECOND = 6e8

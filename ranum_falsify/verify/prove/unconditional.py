@@ -28,8 +28,7 @@ from ranum_falsify.operators.relations.discarded import list_doubtful, takes_no_
 from ranum_falsify.operators.support.conditions import conditions_of, name_bounds
 from ranum_falsify.validity import Finite
 from ranum_falsify.verify.prove.analyses import Analyses
-from ranum_falsify.verify.prove.stored_nan import reach_of_nan
-from ranum_falsify.verify.prove.varying import find_varying
+from ranum_falsify.verify.prove.checked import find_varying, reach_of_nan
 
 
 def keeps_outputs_finite(

@@ -16,7 +16,7 @@ from ranum_falsify.network import Graph, spec_of
 from ranum_falsify.network.order import topological_order
 from ranum_falsify.properties.problem.targets import Target
 from ranum_falsify.validity import Constraint
-from ranum_falsify.verify.prove.dependencies import find_before
+from ranum_falsify.verify.prove.applications import find_before
 from ranum_falsify.verify.replay.broken import find_broken
 from ranum_falsify.verify.replay.confirmer import is_in_question
 from ranum_falsify.verify.replay.gradients import steep_in_torch, steep_point

@@ -1,38 +1,28 @@
-"""Shapes that vary over a box: what comes after such a tensor stays open, and users are told what varies, and where."""
+"""What users are told about a proof beyond its operators.
+
+Shapes may vary over a box: what comes after such a tensor stays open.  Outputs may not be finite although no operator
+caused it (stored constants), and neither may derivatives.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
+import numpy as np
 from dnnv.nn import Operation
-from dnnv.nn.operations import Input, OutputSelect
 
+from ranum_falsify.domain import Interval
 from ranum_falsify.network import Graph, spec_of
 from ranum_falsify.network.blackbox import BlackBox
 from ranum_falsify.network.order import topological_order
 from ranum_falsify.network.subgraphs import hands_on_condition
-from ranum_falsify.properties.formula.terms import NetworkCall
+from ranum_falsify.properties.formula.terms import NetworkCall, ValidityGoal
 from ranum_falsify.properties.problem.problem import InputVariable, Problem
+from ranum_falsify.verify.prove.applications import select_operators
+from ranum_falsify.verify.prove.checked import reach_of_nan
 
 _MOST = 3
 """Number of operators, and of inputs, that are named."""
-
-
-def find_varying(graph: Graph, analysed: Collection[int]) -> tuple[Operation, ...]:
-    """Return the operators whose results have no shape of their own, without those that come after one.
-
-    `analysed` are the operators that bounds are known of, by `id`.
-    """
-    blocked, found = set[int](), list[Operation]()
-    for op in graph.order:
-        if isinstance(op, Input) or id(op) in analysed:
-            continue
-        is_after = any(read in blocked for read in graph.reads[id(op)])
-        if is_after or not isinstance(op, OutputSelect):
-            blocked.add(id(op))
-        if not is_after and not isinstance(op, OutputSelect):
-            found.append(op)
-    return tuple(found)
 
 
 def describe_varying(
@@ -91,3 +81,76 @@ def _describe(op: Operation, inputs: list[str], network: str, more: int) -> str:
         f"{whole}, it varies with {listed}: {after}; ask about one shape in a run, by a box that gives {listed} one "
         f"value (--box {inputs[0]}=VALUE, or box={{{inputs[0]!r}: VALUE}})"
     )
+
+
+_MOST_NAMED = 4
+"""Number of constants that are named."""
+
+
+def describe_constants(graph: Graph, doubtful: Collection[str]) -> Iterator[str]:
+    """Yield which constants a network makes infinite, where that keeps anything from being proved.
+
+    `doubtful` names the operators with open conditions that make constants.
+    """
+    infinite = [
+        f"{op.name} ({spec_of(op).op_type})"
+        for op, arrays in graph.folded
+        if op.name in doubtful and any(x.dtype.kind == "f" and np.isinf(x).any() for x in arrays)
+    ]
+    if infinite:
+        yield (
+            f"whatever the inputs are, {name_some(infinite, _MOST_NAMED)} gives infinity: that is no violation, "
+            "as it may be meant as a mask, and no proof either; store the infinity itself if it is"
+        )
+
+
+def describe_outputs(network: str, graph: Graph, bounds: Sequence[Sequence[Interval | None]]) -> Iterator[str]:
+    """Yield which outputs may be NaN or infinite although all operators are valid, given their bounds on each box."""
+    carriers = reach_of_nan(graph).carriers
+    columns = zip(*bounds, strict=True)
+    for name, end, several in zip(graph.output_names, graph.output_operations, columns, strict=bool(bounds)):
+        kind = (
+            "NaN"
+            if id(end) in carriers and any(map(_is_floating, several))
+            else "infinite"
+            if any(map(_may_be_infinite, several))
+            else ""
+        )
+        if kind:
+            yield (
+                f"output {name!r} may be {kind} although no operator makes it so; "
+                f"finite_outputs({network}(...)) in a property asks about that"
+            )
+
+
+def list_steep(
+    problem: Problem, graphs: Mapping[int, Graph], tests: Sequence[Callable[[ValidityGoal, Operation], bool]]
+) -> tuple[str, ...]:
+    """Return the titles of operators whose derivatives may not be finite; none where more is asked than validity.
+
+    Each box has a test that tells so of an operator, where the goal does not ask about it.
+    """
+    if not problem.is_pure_validity:
+        return ()
+    several = len({call.network for call in problem.calls}) > 1
+    titles = (
+        f"{f'{goal.call.network}: ' if several else ''}{op.name} ({spec_of(op).op_type})"
+        for goal in problem.goals
+        for op in select_operators(goal, graphs[id(goal.call)])
+        if any(is_steep(goal, op) for is_steep in tests)
+    )
+    return tuple(dict.fromkeys(titles))
+
+
+def name_some(names: Sequence[str], most: int) -> str:
+    """Return the first names, and how many more there are."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
+def _is_floating(bounds: Interval | None) -> bool:
+    return bounds is None or bounds.is_floating
+
+
+def _may_be_infinite(bounds: Interval | None) -> bool:
+    return bounds is not None and bounds.is_floating and bounds.may_be_infinite
