@@ -17,9 +17,8 @@ from ranum_falsify.network.order import topological_order
 from ranum_falsify.properties.problem.targets import Target
 from ranum_falsify.validity import Constraint
 from ranum_falsify.verify.prove.applications import find_before
-from ranum_falsify.verify.replay.broken import find_broken
+from ranum_falsify.verify.replay.broken import find_broken, steep_in_torch, steep_point
 from ranum_falsify.verify.replay.confirmer import is_in_question
-from ranum_falsify.verify.replay.gradients import steep_in_torch, steep_point
 from ranum_falsify.verify.replay.replayer import Finding
 from ranum_falsify.verify.search.operator_status import describe_failing, describe_shown, describe_steep
 from ranum_falsify.verify.search.result import KIND_NAMES, Counterexample, OperatorResult, Oracle

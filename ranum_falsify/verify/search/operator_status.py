@@ -11,7 +11,7 @@ from ranum_falsify.config import Runtime
 from ranum_falsify.properties.problem.targets import Target
 from ranum_falsify.validity import Constraint
 from ranum_falsify.verify.prove.proof import Proof
-from ranum_falsify.verify.replay.gradients import operand_ranges
+from ranum_falsify.verify.replay.broken import operand_ranges
 from ranum_falsify.verify.replay.replayer import Finding
 from ranum_falsify.verify.search.result import Counterexample, OperatorResult, Oracle
 from ranum_falsify.verify.search.torch_replay import TorchFailure

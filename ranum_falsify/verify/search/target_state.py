@@ -15,7 +15,7 @@ from ranum_falsify.network import OperatorSpec, spec_of
 from ranum_falsify.network.evaluate import Value
 from ranum_falsify.properties.problem.targets import Target
 from ranum_falsify.validity import Constraint
-from ranum_falsify.verify.replay.gradients import DENORMAL
+from ranum_falsify.verify.replay.broken import DENORMAL
 from ranum_falsify.verify.search.converter import Probe
 
 _REFUSALS = 16

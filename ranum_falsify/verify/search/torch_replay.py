@@ -19,8 +19,7 @@ from ranum_falsify.network.nesting import is_evaluated_outside
 from ranum_falsify.network.tensors import to_numpy, to_torch
 from ranum_falsify.operators.support.conditions import list_refusals, list_stated_conditions, originates_nonfinite
 from ranum_falsify.validity import Constraint
-from ranum_falsify.verify.replay.broken import find_broken_at
-from ranum_falsify.verify.replay.gradients import operand_ranges
+from ranum_falsify.verify.replay.broken import find_broken_at, operand_ranges
 from ranum_falsify.verify.search.result import Counterexample, OperatorResult, Oracle
 from ranum_falsify.verify.search.target_state import least_margins
 

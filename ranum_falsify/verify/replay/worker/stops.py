@@ -1,4 +1,9 @@
-"""Stops of a run: ONNX Runtime refuses to go on, or the process would end."""
+"""Stops of a run: ONNX Runtime refuses to go on, or the process would end.
+
+Integers divided by zero, and the least integer divided by -1, have no result.  ONNX Runtime refuses the first with an
+error; at the second the processor may end the process (SIGFPE), so it must be found before it is run.  Where an operand
+asks for both, ONNX Runtime refuses: it looks for zeros first.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +12,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 import numpy as np
 import onnx
 
-from .divisions import find_impossible, may_trap
 from .graph import Value
 from .session import Session, Setting
 
@@ -50,7 +54,7 @@ class Stops:
     def find_trapping(self, feeds: Mapping[str, np.ndarray]) -> list[int]:
         """Return the divisions that may end the process, judging by what is known before anything is run."""
         operands = {k: self._operands(k, feeds, {}) for k in self._trapping}
-        return [k for k, values in operands.items() if may_trap(self._nodes[k], *values)]
+        return [k for k, values in operands.items() if _may_trap(self._nodes[k], *values)]
 
     def find_divisions(self, feeds: Mapping[str, np.ndarray]) -> tuple[dict[str, Value], list[int]]:
         """Return the values computed without integer divisions that have no result, and these divisions.
@@ -155,3 +159,38 @@ class Stops:
     def _operands(self, k: int, feeds: Mapping[str, np.ndarray], values: Mapping[str, Value]) -> list[Value]:
         known = {**values, **feeds}
         return [known[name] if name in known else self._read_constant(name) for name in self._nodes[k].input]
+
+
+# divisions ------------------------------------------------------------------------------------------------------------
+
+_TRAPPING = (np.dtype(np.int32), np.dtype(np.int64))  # C computes shorter ones in 32 bits, where the quotient fits
+
+
+def find_impossible(node: onnx.NodeProto, dividend: Value, divisor: Value) -> tuple[str, np.ndarray] | None:
+    """Return the kind of the finding where a division of integers has no result, and the places in its output."""
+    if divisor.dtype.kind not in "iu":
+        return None
+    shape = np.broadcast_shapes(np.shape(dividend), np.shape(divisor))
+    kinds = [("error", divisor == 0)]
+    if _overflows(node, divisor):
+        kinds.append(("crash", (divisor == -1) & (dividend == np.iinfo(divisor.dtype).min)))
+    places = ((kind, np.broadcast_to(bad, shape)) for kind, bad in kinds)
+    return next(((kind, bad) for kind, bad in places if bad.any()), None)
+
+
+def _may_trap(node: onnx.NodeProto, dividend: Value, divisor: Value) -> bool:
+    """Tell whether a division may end the process, given those of its operands that are known (None if not)."""
+    for value, fatal in ((dividend, None), (divisor, -1)):
+        if value is None:
+            continue
+        if not _overflows(node, value):
+            return False
+        if not (value == (np.iinfo(value.dtype).min if fatal is None else fatal)).any():
+            return False
+    return True
+
+
+def _overflows(node: onnx.NodeProto, value: Value) -> bool:
+    # When the remainder takes the dividend's sign, it is computed in floating point.
+    by_value = any(a.name == "fmod" and a.i for a in node.attribute)
+    return value.dtype in _TRAPPING and not by_value
