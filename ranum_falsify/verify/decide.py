@@ -135,13 +135,6 @@ def _decide_watched(context: SearchContext, search: OperatorSearch | ClauseSearc
             _decide(context, search, proves=False)
 
 
-def _conclude(context: SearchContext, search: OperatorSearch | ClauseSearch, interrupted: str) -> Answer:
-    budget = context.budget
-    if budget.expired and not interrupted and not context.proof.holds:
-        interrupted = "timeout"
-    return _result(context, search, interrupted, _seconds(budget))
-
-
 def _prove_elsewhere(context: SearchContext, prover: Prover) -> None:
     """Prove for ARM64 what holds, in about the time that the proof took; without time, the proof is what it was."""
     late = {library: "there was no time" for library in ARM64 if library in context.proof.runtimes}
@@ -346,21 +339,11 @@ def _resolve_branches(problem: Problem, call: NetworkCall, model: TorchModel) ->
     return convert(call.graph.fix(fixed))
 
 
-def _seconds(budget: Budget) -> Mapping[str, float]:
-    others = budget.replay_seconds + budget.prove_seconds
-    return {
-        "prove": budget.prove_seconds,
-        "search": time.monotonic() - budget.began - others,
-        "replay": budget.replay_seconds,
-    }
-
-
-def _result(
-    context: SearchContext,
-    search: OperatorSearch | ClauseSearch,
-    interrupted: str,
-    seconds: Mapping[str, float],
-) -> Answer:
+def _conclude(context: SearchContext, search: OperatorSearch | ClauseSearch, interrupted: str) -> Answer:
+    budget = context.budget
+    if budget.expired and not interrupted and not context.proof.holds:
+        interrupted = "timeout"
+    searched = time.monotonic() - budget.began - budget.replay_seconds - budget.prove_seconds
     results: tuple[OperatorResult, ...] = ()
     notices: list[str] = []
     if isinstance(search, OperatorSearch):
@@ -378,10 +361,10 @@ def _result(
         counterexample=found,
         unconfirmed=unconfirmed,
         notices=tuple(dict.fromkeys(notices)),
-        seconds=seconds,
+        seconds={"prove": budget.prove_seconds, "search": searched, "replay": budget.replay_seconds},
         seed=context.config.seed,
-        starts=context.budget.starts,
-        steps=context.budget.steps,
+        starts=budget.starts,
+        steps=budget.steps,
         interrupted=interrupted,
         runtimes=context.proof.runtimes,
         steep=context.proof.steep,

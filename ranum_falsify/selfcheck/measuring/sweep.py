@@ -20,10 +20,9 @@ import torch
 from torch import Tensor
 
 from ranum_falsify.domain.kernels.records import Record, dtype_name
-from ranum_falsify.selfcheck.facts import rounds_half_sums, updates_statistics
 from ranum_falsify.selfcheck.measuring.errors import Errors
 from ranum_falsify.selfcheck.measuring.functions import FUNCTIONS, SATURATING, ElementFunction, bits_of, saturation
-from ranum_falsify.selfcheck.running import SessionOf, Ways, ways_to_run
+from ranum_falsify.selfcheck.running import SessionOf, Ways, rounds_half_sums, updates_statistics, ways_to_run
 from ranum_falsify.selfcheck.subjects import ROW_SUBJECTS, Subject
 
 _ROUNDS = 400

@@ -173,14 +173,19 @@ def _leave_undecided(
 
 
 @dataclass(frozen=True)
-class _InSubgraph(Finite):
-    """The derivatives of the operators in a subgraph are finite, about which the bounds outside say nothing."""
-
-    reason: str = "a derivative in a subgraph that may not be finite"
+class Unprovable(Finite):
+    """A condition of which bounds of the operator as written say nothing."""
 
     def holds(self, op: Operation, operands: Bounds) -> bool:
         """See :meth:`Constraint.holds`."""
         return False
+
+
+@dataclass(frozen=True)
+class _InSubgraph(Unprovable):
+    """The derivatives of the operators in a subgraph are finite, about which the bounds outside say nothing."""
+
+    reason: str = "a derivative in a subgraph that may not be finite"
 
     def describe(self) -> str:
         """See :meth:`Constraint.describe`."""

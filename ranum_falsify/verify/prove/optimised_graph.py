@@ -20,23 +20,19 @@ from ranum_falsify.network import Graph, spec_of
 from ranum_falsify.network.optimised import Optimised
 from ranum_falsify.network.order import maker_of, operands_in
 from ranum_falsify.operators.relations.rewrites import pair_operands
-from ranum_falsify.validity import Bounds, Constraint, Finite
-from ranum_falsify.verify.prove.checked import Checked
+from ranum_falsify.validity import Constraint
+from ranum_falsify.verify.prove.checked import Checked, Unprovable
 
 _PLAIN_CAST = "InsertedPrecisionFreeCast_"
 """Prefix that ONNX Runtime gives the name of a tensor that it holds in float32 instead of float16."""
 
 
 @dataclass(frozen=True)
-class ValidWhenOptimised(Finite):
+class ValidWhenOptimised(Unprovable):
     """The operator that ONNX Runtime runs in place of another is valid: `rewritten`, or what is known of it."""
 
     rewritten: str = ""
     reason: str = "ONNX Runtime's graph optimisations may make an invalid operator of it"
-
-    def holds(self, op: Operation, operands: Bounds) -> bool:
-        """See :meth:`Constraint.holds`; bounds of the operator as written say nothing about it."""
-        return False
 
     def describe(self) -> str:
         """See :meth:`Constraint.describe`."""
@@ -44,15 +40,11 @@ class ValidWhenOptimised(Finite):
 
 
 @dataclass(frozen=True)
-class Uncovered(Finite):
+class Uncovered(Unprovable):
     """The operator is valid where processors have kernels of which no bounds are known."""
 
     where: str = ""
     reason: str = "no bounds are known of kernels that the network runs there"
-
-    def holds(self, op: Operation, operands: Bounds) -> bool:
-        """See :meth:`Constraint.holds`; no bounds are about those kernels."""
-        return False
 
     def describe(self) -> str:
         """See :meth:`Constraint.describe`."""

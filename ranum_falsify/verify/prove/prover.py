@@ -12,7 +12,7 @@ from dnnv.nn import Operation
 from torch import Tensor
 
 from ranum_falsify.config import ProveConfig, Runtime
-from ranum_falsify.domain import Interval, IntervalAnalysis
+from ranum_falsify.domain import IntervalAnalysis
 from ranum_falsify.domain.linear.slope_optimisation import SlopeRecord
 from ranum_falsify.lazy import cached_property
 from ranum_falsify.network import Graph, spec_of
@@ -320,7 +320,8 @@ class Prover:
         for region in () if holds else self._regions:
             yield from region.describe_open()
         for call in self.problem.calls if holds and self.problem.is_pure_validity else ():
-            yield from describe_outputs(call.network, self.graphs[id(call)], [r.outputs(call) for r in self._regions])
+            bounds = [region.known.check(call).outputs for region in self._regions]
+            yield from describe_outputs(call.network, self.graphs[id(call)], bounds)
 
 
 class _Region:
@@ -381,10 +382,6 @@ class _Region:
             for number, goal in enumerate(self._problem.goals)
             for op in select_operators(goal, self._prover.graphs[id(goal.call)])
         }
-
-    def outputs(self, call: NetworkCall) -> Sequence[Interval | None]:
-        """Return bounds of the outputs of an application."""
-        return self.known.check(call).outputs
 
     def describe_open(self) -> Iterator[str]:
         """Yield what users should know of constants, and of shapes that vary over the box; leave open what follows."""

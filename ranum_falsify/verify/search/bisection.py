@@ -10,11 +10,10 @@ import torch
 from torch import Tensor
 
 from ranum_falsify.properties.problem.targets import Target
-from ranum_falsify.verify.search.batching import BatchedModel
+from ranum_falsify.verify.search.batching import BatchedModel, margin_and_crossing_of
 from ranum_falsify.verify.search.device import chunks
 from ranum_falsify.verify.search.search import Region, SearchContext
 from ranum_falsify.verify.search.starts import Box
-from ranum_falsify.verify.search.target_state import margin_and_crossing_of
 
 _HALVINGS = 70
 """Enough to bring the ends of any segment to neighbouring floats (52 bits and some exponents)."""

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
 from dnnv.nn import Operation
 from dnnv.nn.operations import Input
 
-from ranum_falsify.config import Runtime
 from ranum_falsify.errors import ReplayError
 from ranum_falsify.network import Graph, spec_of
 from ranum_falsify.network.order import topological_order
@@ -23,7 +22,7 @@ from ranum_falsify.verify.replay.replayer import Finding
 from ranum_falsify.verify.search.operator_status import describe_failing, describe_shown, describe_steep
 from ranum_falsify.verify.search.result import KIND_NAMES, Counterexample, OperatorResult, Oracle
 from ranum_falsify.verify.search.search import SearchContext
-from ranum_falsify.verify.search.torch_replay import TorchFailure, find_failing_in_torch
+from ranum_falsify.verify.search.torch_replay import find_failing_in_torch, runtimes_of
 
 _MASK = 1 << 20
 
@@ -65,7 +64,9 @@ class ConfirmationOracle:
         for name in findings.keys() - failing.keys():
             self._note_elsewhere(number, name, findings[name])
         for target in self._list_targets(number, failing):
-            found = self._describe_failing(target, failing[target.op.name], findings, example)
+            name = target.op.name
+            oracle = findings[name].oracle if name in findings else None
+            found = describe_failing(failing[name], name, example, runtimes_of(name, oracle, failing))
             refuted = self._context.refute(found)
             if refuted is None:
                 yield found
@@ -130,20 +131,6 @@ class ConfirmationOracle:
         targets = [t for t in self._targets if t.goal == number and t.op.name == name]
         targets.sort(key=lambda target: (target.is_remote, target is not violated))
         return targets[0].constraint if targets else None
-
-    def _describe_failing(
-        self,
-        target: Target,
-        failure: TorchFailure,
-        findings: Mapping[str, Finding],
-        example: Counterexample,
-    ) -> OperatorResult:
-        name = target.op.name
-        beside = findings.get(name)
-        runtimes: tuple[Runtime, ...] = ("torch",)
-        if beside is not None and beside.oracle == "onnxruntime":
-            runtimes = ("onnxruntime", "torch")
-        return describe_failing(failure, name, example, runtimes)
 
     def differentiate(self, target: Target, example: Counterexample) -> OperatorResult | None:
         """Return the operator of a target if its derivative is not finite on inputs."""

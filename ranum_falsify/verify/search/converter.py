@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -259,7 +259,7 @@ class TorchModel(torch.nn.Module):
             wanted = set(probed)
             goals: list[Operation] = [op for op in self.graph.order if id(op) in wanted]
             ends = list(self.graph.output_operations) if outputs else []
-            needed = _find_needed([*goals, *ends])
+            needed = {id(op) for op in topological_order([*goals, *ends])}
             steps = [self._steps[id(op)] for op in self.graph.order if id(op) in needed and not isinstance(op, Input)]
             if batch and self._alongside is not None:
                 calls = self._alongside
@@ -295,10 +295,6 @@ def _as_operand(graph: Graph, value: Operation | np.ndarray | None) -> Operand |
     if isinstance(value, np.ndarray):
         return Operand(value.shape, batched=False)
     return Operand(tuple(graph.details_of(value).shape), batched=True)
-
-
-def _find_needed(goals: Iterable[Operation]) -> set[int]:
-    return {id(op) for op in topological_order(goals)}
 
 
 def _plan(steps: Sequence[Instruction], observed: Collection[int], kept: Collection[int]) -> list[_Planned]:

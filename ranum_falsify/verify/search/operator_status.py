@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from typing import Any
 
 import numpy as np
 from dnnv.nn import Operation
@@ -52,13 +53,11 @@ def describe_shown(
 
     `constraint` is the condition that fails, None where the network that was searched lacks the operator.
     """
-    return OperatorResult(
-        network=_network(counterexample),
-        node=name,
-        op_type=finding.op_type,
-        verdict="violated",
-        constraint="" if constraint is None else constraint.describe(),
-        reason="" if constraint is None else constraint.reason,
+    return _describe_violated(
+        name,
+        finding.op_type,
+        constraint,
+        counterexample,
         kind=finding.kind,
         reach=finding.reach,
         optimisations=finding.optimisations,
@@ -66,7 +65,6 @@ def describe_shown(
         oracle=finding.oracle,
         operands=finding.operands,
         returned=finding.returned,
-        counterexample=counterexample,
     )
 
 
@@ -77,19 +75,16 @@ def describe_failing(
     runtimes: tuple[Runtime, ...] = ("torch",),
 ) -> OperatorResult:
     """Return what PyTorch shows about an operator, on the runtimes that fail; see `describe_shown`."""
-    return OperatorResult(
-        network=_network(counterexample),
-        node=name,
-        op_type=failure.op_type,
-        verdict="violated",
-        constraint=failure.broken.describe(),
-        reason=failure.broken.reason,
+    return _describe_violated(
+        name,
+        failure.op_type,
+        failure.broken,
+        counterexample,
         kind=failure.kind,
         reach=failure.reach,
         runtimes=runtimes,
         oracle="torch",
         operands=failure.operands,
-        counterexample=counterexample,
     )
 
 
@@ -101,19 +96,22 @@ def describe_steep(
     counterexample: Counterexample | None = None,
 ) -> OperatorResult:
     """Return an operator whose derivative is not finite at some operands; see `describe_shown`."""
-    return OperatorResult(
-        network=_network(counterexample),
-        node=op.name,
-        op_type=type(op).__name__,
-        verdict="violated",
-        constraint="" if constraint is None else constraint.describe(),
-        reason="" if constraint is None else constraint.reason,
-        kind="gradient",
-        oracle=oracle,
-        operands=operand_ranges(op, operands),
-        counterexample=counterexample,
+    ranges, op_type = operand_ranges(op, operands), type(op).__name__
+    return _describe_violated(
+        op.name, op_type, constraint, counterexample, kind="gradient", oracle=oracle, operands=ranges
     )
 
 
-def _network(counterexample: Counterexample | None) -> str:
-    return "" if counterexample is None else counterexample.network
+def _describe_violated(
+    name: str, op_type: str, broken: Constraint | None, counterexample: Counterexample | None, **facts: Any
+) -> OperatorResult:
+    return OperatorResult(
+        network="" if counterexample is None else counterexample.network,
+        node=name,
+        op_type=op_type,
+        verdict="violated",
+        constraint="" if broken is None else broken.describe(),
+        reason="" if broken is None else broken.reason,
+        counterexample=counterexample,
+        **facts,
+    )

@@ -20,8 +20,8 @@ from ranum_falsify.network.tensors import to_numpy, to_torch
 from ranum_falsify.operators.support.conditions import list_refusals, list_stated_conditions, originates_nonfinite
 from ranum_falsify.validity import Constraint
 from ranum_falsify.verify.replay.broken import find_broken_at, operand_ranges
+from ranum_falsify.verify.search.batching import least_margins
 from ranum_falsify.verify.search.result import Counterexample, OperatorResult, Oracle
-from ranum_falsify.verify.search.target_state import least_margins
 
 Key = tuple[int, str]
 
