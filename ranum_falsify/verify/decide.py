@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -156,7 +157,7 @@ def _decide(
     prover = None
     if config.prove and proves:
         graphs = {id(call): model.graph for call, model in zip(context.problem.calls, context.models, strict=True)}
-        drive = _drive(context)
+        drive = partial(_drive, context)
         outputs_alone = not config.counts("masked")
         prover = Prover(context.problem, config, graphs, tick=budget.check, drive=drive, outputs_alone=outputs_alone)
         context.report(Progress(stage="prove", done=0.0, text="interval analysis"))
@@ -232,21 +233,17 @@ def _pace(context: SearchContext, search: ClauseSearch, prover: Prover | None) -
             return
 
 
-def _drive(context: SearchContext) -> Callable[[Sequence[InputVariable]], Sequence[Mapping[str, np.ndarray]]]:
-    """Return what finds points at which tensors are near their extremes, on the gradients of the search."""
-
-    def drive(box: Sequence[InputVariable]) -> Sequence[Mapping[str, np.ndarray]]:
-        calls = context.problem.calls
-        if len(calls) != 1 or context.device.type != "cpu":
-            return ()
-        try:
-            return find_extremes(calls[0], context.models[0], box)
-        except (RuntimeError, ValueError, IndexError) as error:
-            if is_interruption(error) or is_out_of_memory(error):
-                raise
-            return ()  # what torch cannot run, or differentiate, is proved without it
-
-    return drive
+def _drive(context: SearchContext, box: Sequence[InputVariable]) -> Sequence[Mapping[str, np.ndarray]]:
+    """Return points at which tensors are near their extremes, on the gradients of the search."""
+    calls = context.problem.calls
+    if len(calls) != 1 or context.device.type != "cpu":
+        return ()
+    try:
+        return find_extremes(calls[0], context.models[0], box)
+    except (RuntimeError, ValueError, IndexError) as error:
+        if is_interruption(error) or is_out_of_memory(error):
+            raise
+        return ()  # what torch cannot run, or differentiate, is proved without it
 
 
 def _take_turns(context: SearchContext, search: OperatorSearch | ClauseSearch, prover: Prover | None) -> None:

@@ -82,7 +82,7 @@ class Applications:
     @cached_property
     def given(self) -> BoundsFrame:
         """Bounds of terms that hold as long as no operator is invalid."""
-        return BoundsFrame(self._env, self._outputs_given, self._nothing_is_valid)
+        return BoundsFrame(self._env, self._outputs_given, lambda goal: torch.tensor([False]))
 
     def frame_surely(self) -> BoundsFrame:
         """Return bounds of terms that hold in any case."""
@@ -180,9 +180,6 @@ class Applications:
     @cached_property
     def _env(self) -> dict[str, Enclosure]:
         return {name: _doubles(x) for name, x in self.box.items()}
-
-    def _nothing_is_valid(self, goal: ValidityGoal) -> torch.Tensor:
-        return torch.zeros(1, dtype=torch.bool)
 
     def _outputs_given(self, call: NetworkCall) -> Sequence[Enclosure]:
         ends = self.graphs[id(call)].output_operations

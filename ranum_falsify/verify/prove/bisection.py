@@ -9,8 +9,7 @@ from torch import Tensor
 
 from ranum_falsify.domain import Interval
 from ranum_falsify.process.deadline import Deadline
-
-Box = Mapping[str, Interval]
+from ranum_falsify.verify.prove.applications import Box
 
 Cut = tuple[str, int, float]
 """A variable, the position of an element of it, and the value at which it is cut."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 import torch
@@ -56,8 +57,7 @@ class MarginProof:
         self._analysis = analysis
         self._valid = valid
         circuits = [problem.clause_circuit, problem.penalty_circuit]
-        differences = list(_differences(circuits))
-        forms = [(first, second, form) for first, second, form in differences if form is not None]
+        forms = list(_list_forms(circuits))
         alone = {id(term): term for term in _bases(circuits)}
         self._bases = list((alone | {id(base): base for _, _, form in forms for base in form.bases}).values())
         self._alone = list(alone.values())
@@ -220,27 +220,26 @@ class _BoxFrame(BoundsFrame):
         return self._bounds.map(lambda end: end[:, rows].reshape(-1, *term.shape))
 
 
-def _differences(circuits: Sequence[Circuit]) -> Iterator[tuple[Term, Term, LinearForm | None]]:
-    """Yield the pairs of terms whose difference decides a leaf, with its linear form."""
-    for circuit in circuits:
-        for leaf in circuit.leaves:
-            if isinstance(leaf, ComparisonLeaf):
-                difference = leaf.difference if leaf.arg is None else leaf.arg.lead
-                if difference is not None:
-                    first, second = difference.operands
-                    yield first, second, linear_form(difference)
+def _list_comparisons(circuits: Sequence[Circuit]) -> Iterator[tuple[ComparisonLeaf, Term | None, LinearForm | None]]:
+    """Yield leaves that compare, each with the difference of terms that decides it, and the linear form of that."""
+    for leaf in chain.from_iterable(circuit.leaves for circuit in circuits):
+        if isinstance(leaf, ComparisonLeaf):
+            difference = leaf.difference if leaf.arg is None else leaf.arg.lead
+            yield leaf, difference, None if difference is None else linear_form(difference)
+
+
+def _list_forms(circuits: Sequence[Circuit]) -> Iterator[tuple[Term, Term, LinearForm]]:
+    """Yield the pairs of terms whose difference decides a leaf and is linear, with its form."""
+    for _, difference, form in _list_comparisons(circuits):
+        if difference is not None and form is not None:
+            first, second = difference.operands
+            yield first, second, form
 
 
 def _bases(circuits: Sequence[Circuit]) -> Iterator[Term]:
     """Yield the outputs and variables that leaves without a linear form read."""
-    pending: list[Term] = []
-    for circuit in circuits:
-        for leaf in circuit.leaves:
-            if not isinstance(leaf, ComparisonLeaf):
-                continue
-            difference = leaf.difference if leaf.arg is None else leaf.arg.lead
-            if difference is None or linear_form(difference) is None:
-                pending += [leaf.left, leaf.right]
+    leaves = [leaf for leaf, _, form in _list_comparisons(circuits) if form is None]
+    pending: list[Term] = [side for leaf in leaves for side in (leaf.left, leaf.right)]
     while pending:
         term = pending.pop()
         if isinstance(term, Output | Variable):

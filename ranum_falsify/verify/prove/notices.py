@@ -109,13 +109,12 @@ def describe_outputs(network: str, graph: Graph, bounds: Sequence[Sequence[Inter
     carriers = reach_of_nan(graph).carriers
     columns = zip(*bounds, strict=True)
     for name, end, several in zip(graph.output_names, graph.output_operations, columns, strict=bool(bounds)):
-        kind = (
-            "NaN"
-            if id(end) in carriers and any(map(_is_floating, several))
-            else "infinite"
-            if any(map(_may_be_infinite, several))
-            else ""
-        )
+        floating = [y for y in several if y is None or y.is_floating]
+        kind = ""
+        if id(end) in carriers and floating:
+            kind = "NaN"
+        elif any(y is not None and y.may_be_infinite for y in floating):
+            kind = "infinite"
         if kind:
             yield (
                 f"output {name!r} may be {kind} although no operator makes it so; "
@@ -146,11 +145,3 @@ def name_some(names: Sequence[str], most: int) -> str:
     """Return the first names, and how many more there are."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
-
-
-def _is_floating(bounds: Interval | None) -> bool:
-    return bounds is None or bounds.is_floating
-
-
-def _may_be_infinite(bounds: Interval | None) -> bool:
-    return bounds is not None and bounds.is_floating and bounds.may_be_infinite

@@ -57,7 +57,6 @@ _WORKER = Path(__file__).with_name("worker")
 _spare = SpareChild(_WORKER)
 _FORGETTING = 5.0  # seconds
 _LARGEST = 2**31 - 1  # bytes that protobuf can hold in one message
-_VERB = {"load": "load", "run": "run", "outputs": "run", "plain": "run", "tell": "run"}
 _ADVICE = {
     "load": "repair the model, or convert it to operators and an opset that ONNX Runtime supports",
     "run": "give each input the name, type and shape that the model declares",
@@ -316,17 +315,15 @@ class Replayer:
             return result
         if command == "load":
             self.close()
-        verb = _VERB[command]
-        kind_of_error = ReplayError if command == "load" else ReplayRefusalError
+        verb, kind_of_error = ("load", ReplayError) if command == "load" else ("run", ReplayRefusalError)
         raise kind_of_error(f"{self._label}: ONNX Runtime cannot {verb} it: {tidy_message(result)}; {_ADVICE[verb]}")
 
     def _death(self, command: str, error: ChildDeathError) -> ReplayError:
+        verb = "load" if command == "load" else "run"
         if error.late:
             limit = f"within {self._timeout:g} s"
-            return ReplayTimeoutError(
-                f"{self._label}: ONNX Runtime did not {_VERB[command]} it {limit}; allow more time"
-            )
+            return ReplayTimeoutError(f"{self._label}: ONNX Runtime did not {verb} it {limit}; allow more time")
         return ReplayCrashError(
-            f"{self._label}: ONNX Runtime crashed (exit status {error.status}) when asked to {_VERB[command]} it; "
+            f"{self._label}: ONNX Runtime crashed (exit status {error.status}) when asked to {verb} it; "
             "check the model with onnx.checker.check_model(model, full_check=True)"
         )

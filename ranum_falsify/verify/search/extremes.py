@@ -75,12 +75,9 @@ def _move(x: Tensor, low: Tensor, high: Tensor) -> Tensor:
 
 def _climbs(model: TorchModel, nodes: Sequence[Operation], starts: Sequence[Tensor]) -> bool:
     """Let the gradients of an element of each tensor, up and down, flow into samples of their own; tell if any do."""
-
-    def probe(op: Operation, operands: Sequence[Tensor], outputs: Sequence[Tensor]) -> Tensor:
-        return outputs[0]
-
+    probes = dict.fromkeys(map(id, nodes), lambda op, operands, outputs: outputs[0])
     with torch.enable_grad():
-        _, seen = model.observe(starts, {id(op): probe for op in nodes}, outputs=False, batch=True)
+        _, seen = model.observe(starts, probes, outputs=False, batch=True)
         total = torch.zeros((), dtype=torch.float64)
         for number, tensor in enumerate(seen):
             rows = tensor.flatten(1)

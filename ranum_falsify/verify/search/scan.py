@@ -13,7 +13,7 @@ from ranum_falsify.errors import ReplayError
 from ranum_falsify.network.tensors import to_numpy
 from ranum_falsify.properties.formula.terms import NetworkCall
 from ranum_falsify.verify.search.search import Region, SearchContext
-from ranum_falsify.verify.search.starts import Box, sample_starts
+from ranum_falsify.verify.search.starts import Box, sample_starts, sample_uniform
 
 NEAR = 1e-5
 """A margin below this may be one that rounding makes negative."""
@@ -52,7 +52,7 @@ def find_runtime_only(
         if context.budget.expired:
             return
         around = draw_around(context, region, near, count // 2)
-        anywhere = (box.at(_draw_shares(context, box.lower, count - count // 2)) for box in region.boxes)
+        anywhere = (sample_uniform(box, count - count // 2, context.generator) for box in region.boxes)
         points = [torch.cat(pair) for pair in zip(anywhere, around, strict=True)]
         feeds = {name: x.reshape(-1, *x.shape[2:]) for name, x in feeds_of_points(calls[0], region, points).items()}
         try:
@@ -79,10 +79,6 @@ def _move(box: Box, points: Tensor, scales: Tensor, generator: torch.Generator) 
     steps = torch.randn(points.shape, generator=generator, dtype=torch.float64)
     width = box.upper.double() - box.lower.double()
     return box.find_nearest(points.double() + scales.reshape(-1, *[1] * box.lower.dim()) * width * steps)
-
-
-def _draw_shares(context: SearchContext, like: Tensor, count: int) -> Tensor:
-    return torch.rand((count, *like.shape), generator=context.generator, dtype=torch.float64)
 
 
 def feeds_of_points(call: NetworkCall, region: Region, points: Sequence[Tensor]) -> dict[str, np.ndarray]:

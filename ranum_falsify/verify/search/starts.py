@@ -62,7 +62,8 @@ def _one_each(box: Box, count: int) -> tuple[int, ...]:
     return (count, *([1] * box.lower.dim()))
 
 
-def _uniform(box: Box, count: int, generator: torch.Generator) -> Tensor:
+def sample_uniform(box: Box, count: int, generator: torch.Generator) -> Tensor:
+    """Return points anywhere in a box."""
     return box.at(_rand(box, count, generator))
 
 
@@ -90,7 +91,7 @@ def _sparse(box: Box, count: int, generator: torch.Generator) -> Tensor:
     """All elements 0, or the nearest value to it, except a few."""
     zero = torch.zeros(_one_each(box, count), dtype=torch.float64)
     keep = torch.rand(_one_each(box, count), generator=generator, dtype=torch.float64) * 0.2
-    points = _uniform(box, count, generator).double()
+    points = sample_uniform(box, count, generator).double()
     return box.find_nearest(torch.where(_rand(box, count, generator) < keep, points, zero))
 
 
@@ -120,7 +121,7 @@ _DETERMINISTIC: tuple[Callable[[Box], Tensor], ...] = (
 )
 
 _PORTFOLIO: tuple[tuple[Sampler, float], ...] = (
-    (_uniform, 0.5),
+    (sample_uniform, 0.5),
     (_corners, 0.15),
     (_constants, 0.1),
     (_grid, 0.05),
