@@ -62,16 +62,12 @@ def falsify(
 
     First comes one interval analysis; operators that it proves are not searched.  Then a round of the search, then
     finer proofs of those that are still open, then further rounds if there are to be as many as time allows.  For a
-    property of outputs, that round is short, and most of the search comes after bounds of the whole box.  The
-    verdict is `violated` only with inputs that ONNX Runtime has confirmed on the original models, `holds` only with a
-    proof, else `unknown`.  A timeout or Ctrl-C ends the run early with the best answer so far.
+    property of outputs, that round is short, and most of the search comes after bounds of the whole box.  The verdict
+    is `violated` only with inputs that ONNX Runtime has confirmed on the original models, `holds` only with a proof,
+    else `unknown`.  A timeout or Ctrl-C ends the run early with the best answer so far.
 
-    Args:
-        problem: The reduced property.
-        config: Settings of proof and search.
-        progress: Called now and then with the run's progress.
-        elsewhere: Whether what holds is proved for processors of ARM64, too.
-        refute: Tells of an operator that PyTorch shows to be invalid why it is not counted, None if it is.
+    With `elsewhere`, what holds is proved for processors of ARM64, too.  `refute` tells of an operator that PyTorch
+    shows to be invalid why it is not counted, None if it is.
 
     Raises:
         BackendError: A back end is missing, or its settings do not fit.

@@ -146,13 +146,7 @@ def _share(step: int) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Measurement:
-    """The measurements of one function.
-
-    Attributes:
-        errors: Errors, by element type.
-        ends: Where float32 kernels saturate, if that was measured.
-        seconds: Time it took.
-    """
+    """Errors of one function by element type, where float32 kernels saturate, if measured, and the time it took."""
 
     errors: dict[torch.dtype, Errors]
     ends: tuple[float, float] | None

@@ -20,7 +20,7 @@ from ranum_falsify.network.optimised import Optimised, optimise
 from ranum_falsify.operators.relations.halves import describe_unknown_halves, find_half
 from ranum_falsify.operators.relations.rewrites import is_rewritten
 from ranum_falsify.operators.relations.unpublished import describe_unchecked, describe_unpublished
-from ranum_falsify.verify.prove.checked import Checked, check, find_varying
+from ranum_falsify.verify.prove.checked import Checked, check, find_varying_after
 from ranum_falsify.verify.prove.chosen_sizes import MOST_SIZES, join_readings, list_sizes, read_sized
 from ranum_falsify.verify.prove.optimised_graph import OptimisedGraph
 
@@ -230,8 +230,7 @@ class Analyses:
             yield analysis
 
     def _find_only_reading(self) -> Analyses | None:
-        graph = self.written.graph
-        varying = find_varying(graph, {id(op) for op in graph.order if self.written.is_bounded(op)})
+        varying = find_varying_after(self.written)
         readings = list(islice(self.read_each(self.written, varying), 2)) if varying else []
         return readings[0] if len(readings) == 1 else None
 

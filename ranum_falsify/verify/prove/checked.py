@@ -156,6 +156,12 @@ def find_varying(graph: Graph, analysed: Collection[int]) -> tuple[Operation, ..
     return tuple(found)
 
 
+def find_varying_after(analysis: IntervalAnalysis) -> tuple[Operation, ...]:
+    """Return the same after a run."""
+    graph = analysis.graph
+    return find_varying(graph, {id(op) for op in graph.order if analysis.is_bounded(op)})
+
+
 def _leave_undecided(
     analysis: IntervalAnalysis, op: Operation, conditions: tuple[Constraint, ...]
 ) -> tuple[Constraint, ...]:

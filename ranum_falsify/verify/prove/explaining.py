@@ -26,7 +26,7 @@ from ranum_falsify.properties.problem.problem import InputVariable, Problem
 from ranum_falsify.validity import Constraint, InvalidRange
 from ranum_falsify.verify.prove.analyses import Analyses
 from ranum_falsify.verify.prove.applications import Applications, box_of
-from ranum_falsify.verify.prove.checked import find_varying
+from ranum_falsify.verify.prove.checked import find_varying_after
 from ranum_falsify.verify.prove.chosen_sizes import list_sizes, read_sized
 from ranum_falsify.verify.prove.notices import describe_varying
 
@@ -43,14 +43,7 @@ class LayerBounds:
 
 @dataclass(frozen=True, kw_only=True)
 class NodeSurroundings:
-    """What bounds say around a node.
-
-    Attributes:
-        network: Name of its network.
-        node: Its name.
-        histories: How each of its operands came to its bounds.
-        neighbours: The nodes before and after it.
-    """
+    """What bounds say around a node: how each of its operands came to them, and the nodes before and after it."""
 
     network: str
     node: str
@@ -89,7 +82,7 @@ def list_varying(problem: Problem, node: str, config: ProveConfig) -> list[str]:
     found = list[str]()
     for call, analysis, op in _analysed(problem, config, lambda _, op: op.name == node):
         before = {id(one) for one in topological_order([op])}
-        varying = [one for one in _find_varying(analysis) if id(one) in before]
+        varying = [one for one in find_varying_after(analysis) if id(one) in before]
         found += describe_varying(problem, call, analysis.graph, varying, problem.regions[0])
     return found
 
@@ -162,14 +155,9 @@ def _apply_written(
     return Applications(problem, graphs, lambda call: analyses[id(call)], box_of(box), lambda: None)
 
 
-def _find_varying(analysis: IntervalAnalysis) -> tuple[Operation, ...]:
-    graph = analysis.graph
-    return find_varying(graph, {id(one) for one in graph.nodes if analysis.is_bounded(one)})
-
-
 def _read_sized(analysis: IntervalAnalysis, inputs: Sequence[Interval]) -> IntervalAnalysis:
     """Return the analysis of the network as if values chose the greatest sizes that are possible."""
-    while sizes := list_sizes(analysis, _find_varying(analysis)):
+    while sizes := list_sizes(analysis, find_varying_after(analysis)):
         again = read_sized(analysis.graph, {**analysis.graph.options.sizes, **sizes[-1]})
         if again is None:
             break

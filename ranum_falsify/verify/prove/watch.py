@@ -74,12 +74,9 @@ class Observed:
 
 @dataclass(frozen=True)
 class ProvedBounds:
-    """Who knows the bounds that are watched.
+    """Who knows the bounds that are watched, on a box of the problem, by its position, and on other boxes of a case.
 
-    Attributes:
-        region: What is proved on a box of the problem, by its position.
-        at: What is known on other boxes, of a case.
-        seconds: Processor time of the analyses.
+    The seconds are processor time of the analyses.
     """
 
     region: Callable[[int], Applications]
