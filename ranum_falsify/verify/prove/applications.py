@@ -23,7 +23,7 @@ from ranum_falsify.properties.problem.problem import InputVariable, Problem
 from ranum_falsify.properties.problem.targets import operators_of
 from ranum_falsify.validity import Constraint
 from ranum_falsify.verify.prove.analyses import Analyses
-from ranum_falsify.verify.prove.checked import Checked, reach_of_nan
+from ranum_falsify.verify.prove.checked import Checked, branches_of, reach_of_nan
 from ranum_falsify.verify.prove.term_bounds import BoundsFrame
 
 Box = Mapping[str, Interval]
@@ -42,7 +42,7 @@ def select_operators(goal: ValidityGoal, graph: Graph) -> list[Operation]:
 
 
 def _hides(op: Operation, goal: ValidityGoal) -> bool:
-    inner = [value for value in op.__dict__.values() if isinstance(value, Graph)]
+    inner = branches_of(op)
     return any(operators_of(goal, graph) or any(_hides(part, goal) for part in graph.nodes) for graph in inner)
 
 

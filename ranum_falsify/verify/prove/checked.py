@@ -199,10 +199,14 @@ class _InSubgraph(Unprovable):
 
 
 def _list_gradient_conditions(op: Operation) -> tuple[Constraint, ...]:
-    inner = (value for value in vars(op).values() if isinstance(value, Graph))
-    if any(gradient_conditions(child) for graph in inner for child in nodes_with_branches(graph)):
+    if any(gradient_conditions(child) for graph in branches_of(op) for child in nodes_with_branches(graph)):
         return (*gradient_conditions(op), _InSubgraph())
     return gradient_conditions(op)
+
+
+def branches_of(op: Operation) -> list[Graph]:
+    """Return the graphs that a node holds: branches that it chooses between, or a body that it repeats."""
+    return [value for value in vars(op).values() if isinstance(value, Graph)]
 
 
 # NaN that a model stores, which bounds leave out ----------------------------------------------------------------------

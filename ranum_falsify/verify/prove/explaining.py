@@ -26,7 +26,7 @@ from ranum_falsify.properties.problem.problem import InputVariable, Problem
 from ranum_falsify.validity import Constraint, InvalidRange
 from ranum_falsify.verify.prove.analyses import Analyses
 from ranum_falsify.verify.prove.applications import Applications, box_of
-from ranum_falsify.verify.prove.checked import find_varying_after
+from ranum_falsify.verify.prove.checked import branches_of, find_varying_after
 from ranum_falsify.verify.prove.chosen_sizes import list_sizes, read_sized
 from ranum_falsify.verify.prove.notices import describe_varying
 
@@ -244,7 +244,7 @@ def open_inside(
 ) -> Mapping[str, Mapping[str, tuple[Constraint, ...]]]:
     """Return the conditions that are not proved in branches and loops, by the name of the node that has these."""
     found: dict[str, dict[str, tuple[Constraint, ...]]] = {}
-    owners = {op.name for call in problem.calls for op in call.graph.nodes if op.name in nodes and _branches(op)}
+    owners = {op.name for call in problem.calls for op in call.graph.nodes if op.name in nodes and branches_of(op)}
 
     def collect(owner: str, analysis: IntervalAnalysis, visited: Visited) -> None:
         bounds = name_bounds(spec_of(visited.op), visited)
@@ -259,10 +259,6 @@ def open_inside(
     if owners:
         _observe(problem, config, observe)
     return found
-
-
-def _branches(op: Operation) -> list[Graph]:
-    return [value for value in vars(op).values() if isinstance(value, Graph)]
 
 
 def _visit_inside(
@@ -281,7 +277,7 @@ def _visit_inside(
 
 def _list_inside(analysis: IntervalAnalysis, visited: Visited) -> list[tuple[Graph, Sequence[Interval]]]:
     """Return the graphs that a node holds, with bounds of what they read; none where these are not known."""
-    branches = _branches(visited.op)
+    branches = branches_of(visited.op)
     if isinstance(visited.op, BlackBox):
         inputs = analysis.ask(visited.op, body_inputs_rule(visited.op)) if branches else None
         return [] if inputs is None else [(body, inputs) for body in branches]

@@ -21,7 +21,7 @@ from ranum_falsify.network.optimised import Optimised
 from ranum_falsify.network.order import maker_of, operands_in
 from ranum_falsify.operators.relations.rewrites import pair_operands
 from ranum_falsify.validity import Constraint
-from ranum_falsify.verify.prove.checked import Checked, Unprovable
+from ranum_falsify.verify.prove.checked import Checked, Unprovable, branches_of
 
 _PLAIN_CAST = "InsertedPrecisionFreeCast_"
 """Prefix that ONNX Runtime gives the name of a tensor that it holds in float32 instead of float16."""
@@ -205,7 +205,7 @@ def _find_made_infinite(written: Graph, graph: Graph, parts: Mapping[int, frozen
 def _constants(op: Operation) -> Iterator[np.ndarray]:
     """Yield the constants that an operator reads, and those that the operators of its subgraphs read."""
     yield from (x for x in spec_of(op).operands_of(op) if isinstance(x, np.ndarray))
-    for inner in (value for value in vars(op).values() if isinstance(value, Graph)):
+    for inner in branches_of(op):
         for child in inner.nodes:
             yield from _constants(child)
 

@@ -30,6 +30,7 @@ from ranum_falsify.properties.formula.terms import NetworkCall
 from ranum_falsify.properties.problem.problem import InputVariable, Problem
 from ranum_falsify.verify.prove.analyses import Analyses
 from ranum_falsify.verify.prove.applications import Applications
+from ranum_falsify.verify.prove.checked import branches_of
 from ranum_falsify.verify.prove.evaluation import REPORT, Evaluation, Point, Stack, WatchedRuns, make_points, restore
 
 Drive = Callable[[Sequence[InputVariable]], Sequence[Point]]
@@ -213,7 +214,7 @@ def _computes_sizes(graph: Graph) -> bool:
     return any(
         spec_of(op).dynamic_shape
         or any(isinstance(getattr(op, name), Operation) for name in spec_of(op).static)
-        or any(isinstance(value, Graph) for value in vars(op).values())
+        or branches_of(op)
         for op in graph.nodes
     )
 

@@ -236,7 +236,6 @@ def descend(
     assigned: Tensor | None,
     visit: Visit,
     *,
-    sizes: StepSizes | None = None,
     steps: int | None = None,
 ) -> tuple[Tensor, list[Tensor]]:
     """Descend from a batch of starts, `(batch, *shape)` per input; return margins and inputs of the last evaluation.
@@ -244,7 +243,7 @@ def descend(
     Each start has a target assigned, or descends on the least of its losses.  `visit` sees each evaluation; the number
     of steps is that of the configuration by default.
     """
-    descent = Descent(region.device_boxes, starts, sizes or StepSizes(), context.generator)
+    descent = Descent(region.device_boxes, starts, StepSizes(), context.generator)
     total = context.config.n_steps if steps is None else steps
     estimated = False
     for done in range(total + 1):
@@ -260,7 +259,7 @@ def descend(
                 found.margins, context.budget.left / max(1e-9, (time.monotonic() - began) * total)
             )
             starts, assigned = [x[kept] for x in descent.inputs], None if assigned is None else assigned[kept]
-            descent = Descent(region.device_boxes, starts, sizes or StepSizes(), context.generator)
+            descent = Descent(region.device_boxes, starts, StepSizes(), context.generator)
             found = found.keep(kept)
         descent.step(found.gradients)
         context.budget.steps += 1
