@@ -267,11 +267,7 @@ class Prover:
         return tick
 
     def tick(self) -> None:
-        """Do nothing while there is time.
-
-        Raises:
-            OutOfTime: There is none.
-        """
+        """Do nothing while there is time; else raise `OutOfTime`."""
         self._began = self._began or time.monotonic()
         self._ticks += 1
         self._tick()

@@ -391,11 +391,7 @@ class OperatorSearch:
         return True
 
     def _replay(self, target: Target | None, env: Mapping[str, np.ndarray], *, inside: int = 0) -> None:
-        """Add what concrete inputs show.
-
-        Raises:
-            ReplayError: ONNX Runtime refuses, crashes or takes too long.
-        """
+        """Add what concrete inputs show; raise `ReplayError` where ONNX Runtime does not run them."""
         for number, goal in enumerate(self.goals):
             feeds = feeds_of(self.context.problem, goal.call, env, self.context.confirmer)
             example = Counterexample(inputs=env, network=goal.call.network, feeds=feeds)

@@ -67,11 +67,7 @@ class Budget:
         return self.deadline.left
 
     def check(self) -> None:
-        """Do nothing while there is time left.
-
-        Raises:
-            OutOfTime: The timeout has passed.
-        """
+        """Do nothing while there is time left; else raise `OutOfTime`."""
         self.deadline.check()
 
     @contextmanager

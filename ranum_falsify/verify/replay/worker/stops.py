@@ -122,11 +122,7 @@ class Stops:
         return [reader for reader in self._order if not written.isdisjoint(self._reads[reader])]
 
     def _refusal(self, feeds: Mapping[str, np.ndarray], left_out: Collection[int]) -> str:
-        """Return ONNX Runtime's message where it refuses what `_run_without` runs; "" where it does not.
-
-        Raises:
-            Exception: ONNX Runtime runs out of memory.
-        """
+        """Return why ONNX Runtime refuses what `_run_without` runs; "" where it does not.  Lack of memory is raised."""
         try:
             self._run_without(feeds, left_out)
         except Exception as error:
