@@ -138,10 +138,11 @@ def watch(
     """
     ends = Deadline.after(_FLOOR + _SHARE * bounds.seconds, time.thread_time)
     with ExitStack() as stack:
-        runners = {
-            id(graphs[id(call)]): stack.enter_context(ModelRunner(graphs[id(call)], _optimised(analyses_of(call))))
-            for call in {id(graphs[id(call)]): call for call in problem.calls}.values()
-        }
+        runners: dict[int, ModelRunner] = {}
+        for call in {id(graphs[id(call)]): call for call in problem.calls}.values():
+            graph, executed = graphs[id(call)], analyses_of(call).executed
+            runner = ModelRunner(graph, None if executed is None else executed.graph)
+            runners[id(graph)] = stack.enter_context(runner)
         tried = _tried.get(problem)
         if tried is None or any(tried.graphs[call] is not graph for call, graph in graphs.items()):
             tried = _run_problem(problem, graphs, runners, ends, drive)
@@ -153,10 +154,6 @@ def watch(
             if run.faults:
                 return Observed(run.points[run.faulty], run.faults)
         return _TensorComparison(problem, tried, runners, bounds, ends).run()
-
-
-def _optimised(analyses: Analyses) -> Graph | None:
-    return None if analyses.executed is None else analyses.executed.graph
 
 
 # runs as users run it -------------------------------------------------------------------------------------------------

@@ -40,11 +40,8 @@ def find_runtime_only(
 
     They lie everywhere in the region, and around those points, each with a batch of 1, of which margins are small.
     """
-    calls = context.problem.calls
-    if len(calls) != 1 or None in calls[0].variables or not context.models[0].batches:
-        return
-    graph = context.models[0].graph
-    if graph is not calls[0].graph:
+    calls, models = context.problem.calls, context.models
+    if len(calls) != 1 or None in calls[0].variables or not models[0].batches or models[0].graph is not calls[0].graph:
         return
     size = sum(math.prod(variable.shape) for variable in region.variables)
     count = max(1, min(_ELEMENTS // max(size, 1), context.portion // _SHARE))
@@ -56,7 +53,7 @@ def find_runtime_only(
         points = [torch.cat(pair) for pair in zip(anywhere, around, strict=True)]
         feeds = {name: x.reshape(-1, *x.shape[2:]) for name, x in feeds_of_points(calls[0], region, points).items()}
         try:
-            outputs = context.confirmer.outputs_of_batch(graph, feeds)
+            outputs = context.confirmer.outputs_of_batch(calls[0].graph, feeds)
         except ReplayError:
             return  # some shape in the model is that of a single sample
         for position in _find_rows(outputs, count)[:_MOST]:
