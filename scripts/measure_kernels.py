@@ -34,13 +34,13 @@ import torch
 
 from lab.kernels.documented import write_documented
 from lab.kernels.emulator import MACHINES, emulator
+from lab.kernels.exact import write_correct_rounding
 from lab.kernels.files import path_of, update
 from ranum_falsify.config import CUDA, library_of
-from ranum_falsify.domain.kernels.records import FOLDER, Record, write_record
+from ranum_falsify.domain.kernels.records import FOLDER, Record
 from ranum_falsify.selfcheck import release_of
 from ranum_falsify.selfcheck.family import family_here, processor
 from ranum_falsify.selfcheck.measuring import EVERYTHING, Measurement, Sweep, make_record, measure, measure_facts
-from ranum_falsify.selfcheck.measuring.functions import correct_rounding
 from ranum_falsify.selfcheck.running import SessionOf, session_in
 
 VARIABLES = ("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS", "GLIBC_TUNABLES")
@@ -102,21 +102,6 @@ def _describe_how(task: Task) -> str:
             [f"on {torch.cuda.get_device_name()}, CUDA {torch.version.cuda}", *([task.note] if task.note else [])]
         )
     return ", ".join([f"natively, on {processor()}", *notes, *(variables if task.runtime == "torch" else [])])
-
-
-def write_correct_rounding(folder: Path) -> None:
-    """Write the record of correct rounding, which needs no run."""
-    ends = correct_rounding()
-    record = Record(
-        runtime="exact",
-        family="any",
-        versions={},
-        safety={},
-        swept=dict.fromkeys(ends, "computed"),
-        rows={name: {} for name in ends},
-        saturation=ends,
-    )
-    write_record(record, path_of(folder, "exact", "any"))
 
 
 def main(argv: Sequence[str] | None = None) -> int:

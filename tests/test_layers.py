@@ -68,7 +68,7 @@ STAND_ALONE = frozenset(
     {"process/child_server.py", "network/optimiser_worker.py"}
     | {
         f"verify/replay/worker/{name}.py"
-        for name in "__init__ divisions graph levels model operators recurrent session stops trials".split()
+        for name in "__init__ graph levels model operators recurrent session stops".split()
     }
 )
 

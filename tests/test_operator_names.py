@@ -20,7 +20,7 @@ HOMES = (
     "domain/kernels/",
     "domain/linear/curves.py",
     "selfcheck/measuring/",
-    "selfcheck/facts.py",
+    "selfcheck/running.py",
     "selfcheck/subjects.py",
     "checker/",
     "rewrite/passes/",

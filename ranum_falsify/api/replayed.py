@@ -22,9 +22,8 @@ from ranum_falsify.properties.formula.terms import NetworkCall, ValidityGoal
 from ranum_falsify.results.arrays import check_arrays
 from ranum_falsify.results.text import describe_iterations, describe_kind, finding_lines, group_iterations
 from ranum_falsify.validity import Constraint
-from ranum_falsify.verify.replay.broken import find_broken
+from ranum_falsify.verify.replay.broken import find_broken, steep_in_torch, steep_point
 from ranum_falsify.verify.replay.confirmer import Confirmer, is_in_question
-from ranum_falsify.verify.replay.gradients import steep_in_torch, steep_point
 from ranum_falsify.verify.replay.replayer import Finding, Replayer
 from ranum_falsify.verify.search.operator_status import describe_failing, describe_shown, describe_steep
 from ranum_falsify.verify.search.result import Oracle

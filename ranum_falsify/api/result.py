@@ -29,8 +29,16 @@ from ranum_falsify.results.plain import as_json, versions
 from ranum_falsify.results.run_report import grounds_of, make_report
 from ranum_falsify.suite.record import Instance, InstanceRecord
 from ranum_falsify.verify.prove.assumptions import Assumptions
-from ranum_falsify.verify.prove.explaining import NodeSurroundings, histories, list_layers, list_varying, surroundings
-from ranum_falsify.verify.prove.operand_bounds import OperandBounds, OperandRanges, operand_bounds
+from ranum_falsify.verify.prove.explaining import (
+    NodeSurroundings,
+    OperandBounds,
+    OperandRanges,
+    histories,
+    list_layers,
+    list_varying,
+    operand_bounds,
+    surroundings,
+)
 from ranum_falsify.verify.prove.proof_file import make_proof
 from ranum_falsify.verify.search.result import Answer, Counterexample, OperatorRecord, OperatorResult, Verdict
 

@@ -61,10 +61,7 @@ class Diagnosis:
 def find_cause(trace: Trace, reached: Sequence[int] = ()) -> Diagnosis:
     """Return what made the numbers of a step that are not finite.
 
-    Args:
-        trace: The step.
-        reached: Places of the tensors that must not hold any, such as gradients; causes that these do not depend on
-            are left out, unless that leaves none.
+    Causes that none of the tensors `reached`, such as gradients, depends on are left out, unless that leaves none.
     """
     state = [_state_of(ends) for ends in trace.ends]
     causes: list[tuple[RecordedCall, Literal["nan", "inf"]]] = []

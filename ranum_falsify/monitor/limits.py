@@ -91,13 +91,7 @@ def overflow_of(name: str, dtype: torch.dtype) -> Gauge | None:
 
 
 def value_of(gauge: Gauge, ends: Sequence[float], least_size: float) -> float:
-    """Return the number that a limit is about.
-
-    Args:
-        gauge: The limit.
-        ends: The least and the greatest element of its operand.
-        least_size: The least size of an element; read only where it is about that.
-    """
+    """Return the number that a limit is about, given the ends of its operand, and its least size if that is it."""
     low, high = ends[0] + 0.0, ends[1] + 0.0  # no -0
     sizes = {"below": high, "above": low - gauge.end, "size": max(abs(low), abs(high)), "off": least_size}
     return sizes[gauge.kind]
@@ -106,15 +100,9 @@ def value_of(gauge: Gauge, ends: Sequence[float], least_size: float) -> float:
 def position_of(gauge: Gauge, value: float, scale: float, dtype: torch.dtype) -> tuple[float, float]:
     """Return the position of a value and that of the limit, which a run of values approaches from below.
 
-    A position is not below 0: what is small, or far from a number that is rejected, is as good as any.  Numbers that
-    a subtraction made fall from one unit of rounding of their neighbours to zero at once, so a distance ends there,
-    unless it is smaller.
-
-    Args:
-        gauge: The limit.
-        value: See :func:`value_of`.
-        scale: The largest size in the operand.
-        dtype: Its type.
+    A position is not below 0: what is small, or far from a number that is rejected, is as good as any.  Numbers that a
+    subtraction made fall from one unit of rounding of their neighbours, whose largest is the scale, to zero at once, so
+    a distance ends there, unless it is smaller.
     """
     if gauge.kind == "below":
         return max(value, 0.0), gauge.end

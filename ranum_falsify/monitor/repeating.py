@@ -55,13 +55,10 @@ class Repeatable:
             yield
 
     def record(self, model: torch.nn.Module) -> tuple[Recorder, list[int]] | None:
-        """Return a record of the call made again, with its backward pass where it returns a loss.
+        """Return a record of the call made again, with a backward pass if it returns a loss; None where that fails.
 
-        Args:
-            model: The module, which is left as it is, gradients and buffers included.
-
-        Returns:
-            The record, and the places of the gradients that are not finite; None where the call cannot be made again.
+        With it come the places of the gradients that are not finite.  The module is left as it is, gradients and
+        buffers included.
         """
         buffers = [(x, x.clone()) for x in model.buffers()]
         kept = [(x, x.grad) for x in model.parameters()]
@@ -100,14 +97,9 @@ _STARTS = 100
 
 
 def find_remedies(model: torch.nn.Module, call: Repeatable | None, seconds: float) -> Iterator[str]:
-    """Yield the mended lines of a module that failed, and what `check` says of it with them.
+    """Yield the mended lines of a module that failed in a call, and what `check` says of it with them, in time.
 
     The question is about the weights as they are, and a batch whose numbers are not beyond those of this one.
-
-    Args:
-        model: The module.
-        call: The call of it that failed.
-        seconds: How long to look.
     """
     if call is None or call.function is not model or sum(x.numel() for x in model.parameters()) > _MOST_WEIGHTS:
         return

@@ -26,6 +26,7 @@ from ranum_falsify.repair.differences import OutputDifferences
 from ranum_falsify.repair.meaning import Meaning
 from ranum_falsify.repair.repair import OutputChange
 from ranum_falsify.repair.subject import RepairSubject
+from ranum_falsify.verify.prove.checked import branches_of
 from ranum_falsify.verify.replay.replayer import Replayer
 
 _SPREADS = (1.0, 0.1, 0.01, 0.001)
@@ -265,7 +266,7 @@ def count_operations(graph: Graph) -> int:
 
     Both branches of a node count.
     """
-    inner = (value for op in graph.nodes for value in vars(op).values() if isinstance(value, Graph))
+    inner = (branch for op in graph.nodes for branch in branches_of(op))
     return sum(_count(graph, op) for op in graph.nodes) + sum(map(count_operations, inner))
 
 

@@ -20,7 +20,8 @@ from ranum_falsify.properties.formula.terms import NetworkCall
 from ranum_falsify.properties.problem.problem import Problem
 from ranum_falsify.rewrite.model import name_nodes
 from ranum_falsify.validity import Constraint
-from ranum_falsify.verify.prove.operand_bounds import open_inside, operand_intervals
+from ranum_falsify.verify.prove.checked import branches_of
+from ranum_falsify.verify.prove.explaining import open_inside, operand_intervals
 from ranum_falsify.verify.prove.optimised_graph import ValidWhenOptimised
 from ranum_falsify.verify.prove.proof import Proof
 from ranum_falsify.verify.prove.prover import Prover
@@ -66,7 +67,7 @@ class GuardSites:
             yield op.name, op
             if owner is not None:
                 self._owners[op.name] = owner
-            for branch in _branches(op):
+            for branch in branches_of(op):
                 yield from self._list(branch, op.name)
 
     def site_of(self, operation: str) -> GuardSite:
@@ -104,7 +105,7 @@ class GuardSites:
         return self._before[operation]
 
     def _inside(self, operation: str) -> Iterator[str]:
-        for branch in _branches(self.operations[operation]):
+        for branch in branches_of(self.operations[operation]):
             for op in branch.nodes:
                 yield op.name
                 yield from self._inside(op.name)
@@ -115,10 +116,6 @@ class GuardSites:
             return []
         found = _dependencies(self.operations[operation], most)
         return [op.name for op in found[1 : most + 1] if op.name in self.operations]
-
-
-def _branches(op: Operation) -> Iterator[Graph]:
-    return (value for value in vars(op).values() if isinstance(value, Graph))
 
 
 def _dependencies(op: Operation, most: int | None = None) -> list[Operation]:

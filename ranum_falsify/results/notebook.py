@@ -12,8 +12,7 @@ import torch
 from ranum_falsify.errors import UsageError
 from ranum_falsify.escaping import escape
 from ranum_falsify.network.messages import show_range
-from ranum_falsify.verify.prove.explaining import LayerBounds
-from ranum_falsify.verify.prove.operand_bounds import OperandBounds, OperandRanges
+from ranum_falsify.verify.prove.explaining import LayerBounds, OperandBounds, OperandRanges
 from ranum_falsify.verify.search.result import Answer, OperatorResult
 
 _MOST_ROWS = 50

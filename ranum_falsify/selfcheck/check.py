@@ -17,9 +17,8 @@ from ranum_falsify.domain.error_bounds import tiny, unit
 from ranum_falsify.domain.kernels import Envelope, Record, find_envelope
 from ranum_falsify.domain.kernels import updates_statistics as known_updates
 from ranum_falsify.domain.kernels.records import STATISTICS, Row, dtype_name
-from ranum_falsify.selfcheck.facts import updates_statistics
 from ranum_falsify.selfcheck.family import HERE
-from ranum_falsify.selfcheck.running import Ways, session_in, ways_to_run
+from ranum_falsify.selfcheck.running import Ways, session_in, updates_statistics, ways_to_run
 from ranum_falsify.selfcheck.subjects import ROW_SUBJECTS, SUBJECTS, Subject
 
 _COUNT = 4099  # odd: the last elements fill no vector

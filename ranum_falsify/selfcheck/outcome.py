@@ -156,14 +156,9 @@ def self_check(cache_folder: Path | None, settings: Mapping[str, str] | None = N
             records = tuple(check(runtime_here(runtime), release_of(runtime)) for runtime in LIBRARIES)
         if folder is not None:
             _keep(folder, records)
-    use_here([record for record in records if record.rows or record.saturation])
-    return Outcome(
-        records=records, known=known, notices=(*list_unmeasured(), *map(_describe_widened, filter(_is_left, records)))
-    )
-
-
-def _is_left(record: Record) -> bool:
-    return bool(record.rows or record.saturation)
+    widened = [record for record in records if record.rows or record.saturation]
+    use_here(widened)
+    return Outcome(records=records, known=known, notices=(*list_unmeasured(), *map(_describe_widened, widened)))
 
 
 def _describe_widened(record: Record) -> str:

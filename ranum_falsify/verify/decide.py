@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -61,16 +62,12 @@ def falsify(
 
     First comes one interval analysis; operators that it proves are not searched.  Then a round of the search, then
     finer proofs of those that are still open, then further rounds if there are to be as many as time allows.  For a
-    property of outputs, that round is short, and most of the search comes after bounds of the whole box.  The
-    verdict is `violated` only with inputs that ONNX Runtime has confirmed on the original models, `holds` only with a
-    proof, else `unknown`.  A timeout or Ctrl-C ends the run early with the best answer so far.
+    property of outputs, that round is short, and most of the search comes after bounds of the whole box.  The verdict
+    is `violated` only with inputs that ONNX Runtime has confirmed on the original models, `holds` only with a proof,
+    else `unknown`.  A timeout or Ctrl-C ends the run early with the best answer so far.
 
-    Args:
-        problem: The reduced property.
-        config: Settings of proof and search.
-        progress: Called now and then with the run's progress.
-        elsewhere: Whether what holds is proved for processors of ARM64, too.
-        refute: Tells of an operator that PyTorch shows to be invalid why it is not counted, None if it is.
+    With `elsewhere`, what holds is proved for processors of ARM64, too.  `refute` tells of an operator that PyTorch
+    shows to be invalid why it is not counted, None if it is.
 
     Raises:
         BackendError: A back end is missing, or its settings do not fit.
@@ -135,13 +132,6 @@ def _decide_watched(context: SearchContext, search: OperatorSearch | ClauseSearc
             _decide(context, search, proves=False)
 
 
-def _conclude(context: SearchContext, search: OperatorSearch | ClauseSearch, interrupted: str) -> Answer:
-    budget = context.budget
-    if budget.expired and not interrupted and not context.proof.holds:
-        interrupted = "timeout"
-    return _result(context, search, interrupted, _seconds(budget))
-
-
 def _prove_elsewhere(context: SearchContext, prover: Prover) -> None:
     """Prove for ARM64 what holds, in about the time that the proof took; without time, the proof is what it was."""
     late = {library: "there was no time" for library in ARM64 if library in context.proof.runtimes}
@@ -163,7 +153,7 @@ def _decide(
     prover = None
     if config.prove and proves:
         graphs = {id(call): model.graph for call, model in zip(context.problem.calls, context.models, strict=True)}
-        drive = _drive(context)
+        drive = partial(_drive, context)
         outputs_alone = not config.counts("masked")
         prover = Prover(context.problem, config, graphs, tick=budget.check, drive=drive, outputs_alone=outputs_alone)
         context.report(Progress(stage="prove", done=0.0, text="interval analysis"))
@@ -239,21 +229,17 @@ def _pace(context: SearchContext, search: ClauseSearch, prover: Prover | None) -
             return
 
 
-def _drive(context: SearchContext) -> Callable[[Sequence[InputVariable]], Sequence[Mapping[str, np.ndarray]]]:
-    """Return what finds points at which tensors are near their extremes, on the gradients of the search."""
-
-    def drive(box: Sequence[InputVariable]) -> Sequence[Mapping[str, np.ndarray]]:
-        calls = context.problem.calls
-        if len(calls) != 1 or context.device.type != "cpu":
-            return ()
-        try:
-            return find_extremes(calls[0], context.models[0], box)
-        except (RuntimeError, ValueError, IndexError) as error:
-            if is_interruption(error) or is_out_of_memory(error):
-                raise
-            return ()  # what torch cannot run, or differentiate, is proved without it
-
-    return drive
+def _drive(context: SearchContext, box: Sequence[InputVariable]) -> Sequence[Mapping[str, np.ndarray]]:
+    """Return points at which tensors are near their extremes, on the gradients of the search."""
+    calls = context.problem.calls
+    if len(calls) != 1 or context.device.type != "cpu":
+        return ()
+    try:
+        return find_extremes(calls[0], context.models[0], box)
+    except (RuntimeError, ValueError, IndexError) as error:
+        if is_interruption(error) or is_out_of_memory(error):
+            raise
+        return ()  # what torch cannot run, or differentiate, is proved without it
 
 
 def _take_turns(context: SearchContext, search: OperatorSearch | ClauseSearch, prover: Prover | None) -> None:
@@ -288,16 +274,8 @@ def _refine(
 ) -> None:
     """Prove more of those operators for which the search has found nothing so far.
 
-    If the property is violated already, this takes no longer than the run has taken so far.
-
-    Args:
-        context: The search.
-        search: What it has found.
-        prover: The proofs.
-        times: How many times as long as the settings say.
-        least: Seconds, if that is less than these and not 0.
-        most: Seconds, if that is more than these.
-        cuts: Whether boxes are cut.
+    That takes `times` as long as the settings say, but not less than the `least` nor more than the `most` seconds; no
+    time where the settings give none.  If the property is violated already, it takes no longer than the run has so far.
     """
     now, violated = time.monotonic(), search.found.keys() if isinstance(search, OperatorSearch) else ()
     if context.problem.is_pure_validity and not _is_worthwhile(context.proof, violated):
@@ -318,12 +296,7 @@ def _refine(
 
 
 class _DepartureError(Exception):
-    """ONNX Runtime shows other than what is proved, or does not run it; then, nothing else would replay either.
-
-    Attributes:
-        inputs: The inputs, by variable.
-        runs: Whether it runs.
-    """
+    """ONNX Runtime shows other than what is proved, or does not run it; nothing else would replay either."""
 
     def __init__(self, inputs: Mapping[str, np.ndarray], *, runs: bool) -> None:
         super().__init__()
@@ -359,21 +332,11 @@ def _resolve_branches(problem: Problem, call: NetworkCall, model: TorchModel) ->
     return convert(call.graph.fix(fixed))
 
 
-def _seconds(budget: Budget) -> Mapping[str, float]:
-    others = budget.replay_seconds + budget.prove_seconds
-    return {
-        "prove": budget.prove_seconds,
-        "search": time.monotonic() - budget.began - others,
-        "replay": budget.replay_seconds,
-    }
-
-
-def _result(
-    context: SearchContext,
-    search: OperatorSearch | ClauseSearch,
-    interrupted: str,
-    seconds: Mapping[str, float],
-) -> Answer:
+def _conclude(context: SearchContext, search: OperatorSearch | ClauseSearch, interrupted: str) -> Answer:
+    budget = context.budget
+    if budget.expired and not interrupted and not context.proof.holds:
+        interrupted = "timeout"
+    searched = time.monotonic() - budget.began - budget.replay_seconds - budget.prove_seconds
     results: tuple[OperatorResult, ...] = ()
     notices: list[str] = []
     if isinstance(search, OperatorSearch):
@@ -391,10 +354,10 @@ def _result(
         counterexample=found,
         unconfirmed=unconfirmed,
         notices=tuple(dict.fromkeys(notices)),
-        seconds=seconds,
+        seconds={"prove": budget.prove_seconds, "search": searched, "replay": budget.replay_seconds},
         seed=context.config.seed,
-        starts=context.budget.starts,
-        steps=context.budget.steps,
+        starts=budget.starts,
+        steps=budget.steps,
         interrupted=interrupted,
         runtimes=context.proof.runtimes,
         steep=context.proof.steep,

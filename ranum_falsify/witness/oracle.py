@@ -16,8 +16,8 @@ from ranum_falsify.network.naming import tensor_name
 from ranum_falsify.properties.formula.terms import NetworkCall
 from ranum_falsify.properties.problem.problem import Problem
 from ranum_falsify.properties.problem.targets import Target
+from ranum_falsify.verify.replay.broken import steep_point
 from ranum_falsify.verify.replay.confirmer import Confirmer, feeds_of, meets_conditions
-from ranum_falsify.verify.replay.gradients import steep_point
 from ranum_falsify.witness.exposed import runs_as_written
 from ranum_falsify.witness.unit_test import Trigger
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from ranum_falsify.errors import ReplayCrashError, ReplayTimeoutError
 from ranum_falsify.process.deadline import OutOfTime
 from ranum_falsify.properties.problem.targets import Target
-from ranum_falsify.verify.replay.gradients import DENORMAL
+from ranum_falsify.verify.replay.broken import DENORMAL
 from ranum_falsify.verify.search.aiming import aim
 from ranum_falsify.verify.search.bisection import bisect
 from ranum_falsify.verify.search.objective import Objective

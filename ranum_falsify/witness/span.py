@@ -11,7 +11,7 @@ from dnnv.nn import Operation
 from torch import Tensor
 
 from ranum_falsify.config import RUNTIMES, Runtime
-from ranum_falsify.domain import Interval, IntervalAnalysis
+from ranum_falsify.domain import Interval
 from ranum_falsify.domain.error_bounds import tiny
 from ranum_falsify.network import Graph
 from ranum_falsify.network.tensors import to_numpy, to_torch
@@ -20,7 +20,7 @@ from ranum_falsify.properties.formula.terms import NetworkCall
 from ranum_falsify.properties.problem.problem import InputVariable
 from ranum_falsify.properties.problem.targets import Target
 from ranum_falsify.validity import Constraint, GreaterThan
-from ranum_falsify.verify.prove.failing import analysis_up_to, surely_fails
+from ranum_falsify.verify.prove.failing import AnalysisUpTo, surely_fails
 from ranum_falsify.witness.unit_test import Span, Trigger
 
 _RADII = tuple(2.0**-exponent for exponent in range(22, 0, -2))
@@ -54,7 +54,7 @@ class SpanProver:
 
     def __init__(self, call: NetworkCall) -> None:
         self._call = call
-        self._analyses: dict[tuple[int, tuple[Runtime, ...]], IntervalAnalysis] = {}
+        self._analyses: dict[tuple[int, tuple[Runtime, ...]], AnalysisUpTo] = {}
 
     def prove(
         self, trigger: Trigger, targets: Sequence[Target], variables: Sequence[InputVariable], *, deadline: Deadline
@@ -78,11 +78,11 @@ class SpanProver:
         for runtimes in dict.fromkeys((RUNTIMES, RUNTIMES[:1])):
             analysis = self._analysis(targets[0].op, runtimes)
 
-            def fails(moved: Sequence[_Side], radius: float, analysis: IntervalAnalysis = analysis) -> bool:
+            def fails(moved: Sequence[_Side], radius: float, analysis: AnalysisUpTo = analysis) -> bool:
                 try:
                     tick()
                     boxes = [side.box(radius) for side in moved]
-                    return surely_fails(analysis, boxes, targets[0].op, conditions, tick)
+                    return surely_fails(analysis, boxes, conditions, tick)
                 except OutOfTime:
                     return False
 
@@ -91,10 +91,10 @@ class SpanProver:
                 return _span(self._call.graph, *found, runtimes)
         return None
 
-    def _analysis(self, op: Operation, runtimes: tuple[Runtime, ...]) -> IntervalAnalysis:
+    def _analysis(self, op: Operation, runtimes: tuple[Runtime, ...]) -> AnalysisUpTo:
         key = id(op), runtimes
         if key not in self._analyses:
-            self._analyses[key] = analysis_up_to(self._call.graph, op, runtimes=runtimes)
+            self._analyses[key] = AnalysisUpTo(self._call.graph, op, runtimes=runtimes)
         return self._analyses[key]
 
     def _sides(self, trigger: Trigger, variables: Mapping[str, InputVariable]) -> list[_Side]:

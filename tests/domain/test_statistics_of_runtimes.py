@@ -12,9 +12,8 @@ from ranum_falsify.domain.error_bounds import reach_of_updates
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.kernels import Record, records, updates_statistics, use_here
 from ranum_falsify.network import read
-from ranum_falsify.selfcheck.facts import draw_nearly_equal
-from ranum_falsify.selfcheck.facts import updates_statistics as measure_updates
-from ranum_falsify.selfcheck.running import Array, Session, native
+from ranum_falsify.selfcheck.running import Array, Session, draw_nearly_equal, native
+from ranum_falsify.selfcheck.running import updates_statistics as measure_updates
 
 LENGTHS = (2, 3, 7, 8, 13, 16, 33, 100, 385)
 LAYER = "LayerNormalization<epsilon = EPSILON>(x, s, b)"

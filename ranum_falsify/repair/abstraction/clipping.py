@@ -31,8 +31,8 @@ from ranum_falsify.validity import Constraint
 from ranum_falsify.verify.prove.analyses import Analyses, analyses_of
 from ranum_falsify.verify.prove.applications import Applications, box_of, select_operators
 from ranum_falsify.verify.prove.prover import Prover
+from ranum_falsify.verify.search.batching import margins_of
 from ranum_falsify.verify.search.converter import convert
-from ranum_falsify.verify.search.target_state import margins_of
 
 _POINTS = 8
 """Points at which derivatives are taken."""

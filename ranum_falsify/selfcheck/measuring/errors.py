@@ -43,14 +43,7 @@ class Errors:
     absolute: Tensor = field(default_factory=lambda: torch.zeros(_BINS, dtype=torch.float64))
 
     def add(self, x: Tensor, result: Tensor, value: Tensor, error: Tensor | None = None) -> None:
-        """Record what a kernel computed.
-
-        Args:
-            x: Operands, for the report of invalid results.
-            result: Results of the kernel.
-            value: Values of the function, in float64.
-            error: Size of the errors, if float64 cannot hold the values well enough to compute it.
-        """
+        """Record what a kernel computed; its errors are given where float64 cannot hold the values well enough."""
         result = result.double()
         if error is None:
             error = (result - value).abs_()
@@ -117,12 +110,9 @@ class Errors:
         self.absolute = torch.maximum(self.absolute, other.absolute)
 
     def envelope(self, safety: float) -> Envelope:
-        """Return the envelope around everything that was recorded.
+        """Return the envelope around everything that was recorded, both errors times a factor.
 
         A relative error is used for the binades where it stays small, an absolute one for the others.
-
-        Args:
-            safety: Factor on both errors.
         """
         fits = self.relative <= self.tolerated * unit(self.dtype)
         absolute = float(self.absolute[~fits].amax()) if bool((~fits).any()) else 0.0

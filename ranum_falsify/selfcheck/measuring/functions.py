@@ -122,23 +122,11 @@ class Ends:
 
 
 def saturation(function: Subject, ways: Ways, step: int = 1) -> tuple[float, float]:
-    """Measure one kernel in float32.
-
-    Args:
-        function: The function.
-        ways: The ways to run it, on vectors, or on matrices for Softmax.
-        step: Run each `step`-th value of magnitude 1/2 to 1024 only.
-    """
+    """Measure one kernel in float32, on each `step`-th value of magnitude 1/2 to 1024; Softmax takes matrices."""
     rng = np.random.default_rng(0)
     if function.key == "Softmax":
         return _of_softmax(ways, step, rng).thresholds()
     return _of_function(ways, Ends(float(function.infimum), float(function.supremum)), step, rng).thresholds()
-
-
-def correct_rounding() -> dict[str, tuple[float, float]]:
-    """Return the thresholds of correct rounding, by function."""
-    of = {f.key: _find_exact(f.precise, float(f.infimum), float(f.supremum)) for f in FUNCTIONS if f.key in SATURATING}
-    return of | {"Softmax": (_find_exact(mpmath.exp, 0.0, math.inf)[0], math.inf)}
 
 
 def _step_beyond(size: float) -> float:
@@ -190,25 +178,3 @@ def _add_rows(run: Run, gaps: Tensor, length: int, ends: Ends, top: int) -> None
     rows = torch.cat([others[:, :top], torch.zeros(len(others), 1), others[:, top:]], 1)
     y = run(rows)
     ends.add(gaps, torch.cat([y[:, :top], y[:, top + 1 :]], 1).reshape(-1))
-
-
-def _find_exact(function: Callable[[Any], Any], floor: float, ceiling: float) -> tuple[float, float]:
-    """Return the thresholds of correct rounding, by bisection between float32 numbers."""
-    u = mpmath.mpf(2) ** -24
-    with mpmath.workprec(400):
-        rounds_down = mpmath.mpf(2) ** -150 if floor == 0 else floor + abs(mpmath.mpf(floor)) * u / 2
-        rounds_up = mpmath.mpf(2) ** 128 * (1 - u / 2) if ceiling == math.inf else ceiling - ceiling * u / 2
-        low = _find_first(lambda size: floor > -math.inf and function(-size) <= rounds_down)
-        high = _find_first(lambda size: function(size) >= rounds_up)
-    return -low, high
-
-
-def _find_first(reached: Callable[[Any], bool]) -> float:
-    """Return the least size from which on a condition always holds, rounded up to 1/16."""
-    first, last = 8, int(FAR * 16)
-    if not reached(mpmath.mpf(last) / 16):
-        return math.inf
-    while first < last:
-        middle = (first + last) // 2
-        first, last = (first, middle) if reached(mpmath.mpf(middle) / 16) else (middle + 1, last)
-    return first / 16

@@ -20,10 +20,9 @@ import torch
 from torch import Tensor
 
 from ranum_falsify.domain.kernels.records import Record, dtype_name
-from ranum_falsify.selfcheck.facts import rounds_half_sums, updates_statistics
 from ranum_falsify.selfcheck.measuring.errors import Errors
 from ranum_falsify.selfcheck.measuring.functions import FUNCTIONS, SATURATING, ElementFunction, bits_of, saturation
-from ranum_falsify.selfcheck.running import SessionOf, Ways, ways_to_run
+from ranum_falsify.selfcheck.running import SessionOf, Ways, rounds_half_sums, updates_statistics, ways_to_run
 from ranum_falsify.selfcheck.subjects import ROW_SUBJECTS, Subject
 
 _ROUNDS = 400
@@ -122,12 +121,7 @@ EVERYTHING: tuple[ElementFunction | MatrixFunction, ...] = (*FUNCTIONS, *ROW_FUN
 
 @dataclass(frozen=True, kw_only=True)
 class Sweep:
-    """Which float32 values are run.
-
-    Attributes:
-        inner: Each `inner`-th value of the critical range,
-        every: and each `every`-th elsewhere.
-    """
+    """Which float32 values are run: each `inner`-th value of the critical range, and each `every`-th elsewhere."""
 
     inner: int
     every: int
@@ -152,13 +146,7 @@ def _share(step: int) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Measurement:
-    """The measurements of one function.
-
-    Attributes:
-        errors: Errors, by element type.
-        ends: Where float32 kernels saturate, if that was measured.
-        seconds: Time it took.
-    """
+    """Errors of one function by element type, where float32 kernels saturate, if measured, and the time it took."""
 
     errors: dict[torch.dtype, Errors]
     ends: tuple[float, float] | None
@@ -168,14 +156,7 @@ class Measurement:
 def measure(
     function: ElementFunction | MatrixFunction, runtime: str, sweep: Sweep, *, session_of: SessionOf | None = None
 ) -> Measurement:
-    """Measure one function in every element type.
-
-    Args:
-        function: The function.
-        runtime: A runtime of either library.
-        sweep: Which float32 values to run.
-        session_of: How to load a model; in this process if not given.
-    """
+    """Measure one function in every element type; models are loaded in this process if nothing else is given."""
     start = time.perf_counter()
     if isinstance(function, ElementFunction):
         errors, rank = _measure_elements(function, runtime, sweep, session_of), 1
@@ -196,16 +177,7 @@ def make_record(
     found: Iterable[tuple[ElementFunction | MatrixFunction, Measurement]],
     facts: Mapping[str, bool],
 ) -> Record:
-    """Return the record of measurements.
-
-    Args:
-        runtime: The runtime,
-        family: the family of processors,
-        versions: the version, with how it was measured.
-        sweep: Which float32 values were run.
-        found: The measurements, each of a function; several functions of one name count as one.
-        facts: See `measure_facts`.
-    """
+    """Return the record of measurements; several functions of one name count as one."""
     errors: dict[str, dict[torch.dtype, Errors]] = {}
     swept, saturates = dict[str, str](), dict[str, tuple[float, float]]()
     for function, measured in found:

@@ -20,10 +20,9 @@ from ranum_falsify.network.optimised import Optimised, optimise
 from ranum_falsify.operators.relations.halves import describe_unknown_halves, find_half
 from ranum_falsify.operators.relations.rewrites import is_rewritten
 from ranum_falsify.operators.relations.unpublished import describe_unchecked, describe_unpublished
-from ranum_falsify.verify.prove.checked import Checked, check
+from ranum_falsify.verify.prove.checked import Checked, check, find_varying_after
 from ranum_falsify.verify.prove.chosen_sizes import MOST_SIZES, join_readings, list_sizes, read_sized
 from ranum_falsify.verify.prove.optimised_graph import OptimisedGraph
-from ranum_falsify.verify.prove.varying import find_varying
 
 REWRITING: Runtime = "onnxruntime"
 """The runtime that does not run a network as it is written."""
@@ -63,13 +62,7 @@ def _find_unchecked(graph: Graph, runtimes: Iterable[Runtime]) -> str:
 
 
 def notices_of(network: str, graph: Graph, runtimes: Sequence[Runtime]) -> Iterator[str]:
-    """Yield what users should know about the graph that ONNX Runtime runs in place of a network.
-
-    Args:
-        network: The network's name.
-        graph: The network as written.
-        runtimes: The requested runtimes.
-    """
+    """Yield what users should know about the graph that ONNX Runtime, if requested, runs in place of a network."""
     if unchecked := _find_unchecked(graph, runtimes):
         yield (
             f"nothing is proved about network {network} for PyTorch, which may compute {unchecked} otherwise than its "
@@ -95,13 +88,7 @@ def notices_of(network: str, graph: Graph, runtimes: Sequence[Runtime]) -> Itera
 def analyses_of(
     graph: Graph, runtimes: Sequence[Runtime], make: Callable[[Graph, Sequence[Runtime]], IntervalAnalysis]
 ) -> Analyses:
-    """Return the analyses of a network that the requested runtimes need.
-
-    Args:
-        graph: The network as written.
-        runtimes: Runtimes that the analyses must cover.
-        make: Makes the analysis of a graph for some runtimes.
-    """
+    """Return the analyses of a network that the runtimes need; `make` makes that of a graph for some runtimes."""
     written = make(graph, runtimes)
     if unchecked := _find_unchecked(graph, runtimes):
         return Analyses(written, None, OptimisedGraph(graph, Optimised(), f"PyTorch ({unchecked})"))
@@ -130,13 +117,7 @@ def analyses_of(
 
 
 def without_execution(analyses: Analyses, graph: Graph, reason: str) -> Analyses:
-    """Return analyses by which nothing is proved for ONNX Runtime.
-
-    Args:
-        analyses: The analyses of a network.
-        graph: The network as written.
-        reason: Why.
-    """
+    """Return analyses of a network by which, for a reason, nothing is proved for ONNX Runtime."""
     return Analyses(analyses.written, None, OptimisedGraph(graph, Optimised(fault=reason)))
 
 
@@ -186,14 +167,9 @@ class Analyses:
     ) -> Checked:
         """Analyse the network over a box and check every condition of its operators, as written and as run.
 
-        Where values choose a size, that is done for each size; only if all operators are to be checked.
-
-        Args:
-            inputs: The box, in the order of the written network's inputs.
-            only: The written operators to check, by `id`; all if not given.
-            tick: Called at every operator; may raise to end the analysis.
-            decides: See `ranum_falsify.verify.prove.checked.check`.
-            cells: As well.
+        Where values choose a size, that is done for each size; only if all operators are to be checked.  For the
+        arguments, see `ranum_falsify.verify.prove.checked.check`; the box and the operators are those of the written
+        network.
         """
         written = check(self.written, inputs, only=only, tick=tick, decides=decides, cells=cells)
         if written.varying and only is None:
@@ -222,14 +198,10 @@ class Analyses:
         return found
 
     def read_each(self, analysis: IntervalAnalysis, varying: Sequence[Operation]) -> Iterator[Analyses | None]:
-        """Yield the analyses of the network as if values chose a size, for each that is possible.
+        """Yield the analyses of the network as if values chose a size, for each that is possible after a run.
 
-        Args:
-            analysis: An analysis of the network as written, as it is after a run.
-            varying: The operators whose results have no shape of their own there.
-
-        Yields:
-            None in the end where there are too many sizes, or not all are known.
+        `varying` are the operators whose results had no shape of their own in it.  None is yielded in the end where
+        there are too many sizes, or not all are known.
         """
         possible = list_sizes(analysis, varying)
         if not 0 < len(possible) <= self.room:
@@ -243,9 +215,6 @@ class Analyses:
         """Yield every analysis as it is after a run over a box, that of the network as written first.
 
         They are those of the only possible reading where values choose sizes that the box determines.
-
-        Args:
-            inputs: The box, in the order of the written network's inputs.
         """
         for analysis in self.all:
             boxes = inputs
@@ -261,8 +230,7 @@ class Analyses:
             yield analysis
 
     def _find_only_reading(self) -> Analyses | None:
-        graph = self.written.graph
-        varying = find_varying(graph, {id(op) for op in graph.order if self.written.is_bounded(op)})
+        varying = find_varying_after(self.written)
         readings = list(islice(self.read_each(self.written, varying), 2)) if varying else []
         return readings[0] if len(readings) == 1 else None
 
@@ -277,16 +245,9 @@ def make_linear(
     speed: float | None = None,
     slopes: SlopeRecord | None = None,
 ) -> Analyses:
-    """Return the same analyses with backward linear bounds.
+    """Return the same analyses with backward linear bounds; for the arguments, see :class:`LinearAnalysis`.
 
-    Args:
-        plain: The analyses of a network.
-        towards: The written operators, by `id`, whose operands are narrowed; all of them if not given.
-        work: See :class:`LinearAnalysis`; for each analysis.
-        ascent: Likewise; for the first analysis.
-        tick: Likewise.
-        speed: Likewise.
-        slopes: Likewise; the second analysis begins with what the first one chose.
+    All have the given work, but the ascent is that of the first: the second begins with the slopes that it chose.
     """
     shared = SlopeRecord() if slopes is None else slopes
 

@@ -111,13 +111,7 @@ class Assumptions:
 def assumptions_of(
     problem: Problem, runtimes: Iterable[Runtime], elsewhere: Mapping[Runtime, str] | None = None
 ) -> Assumptions:
-    """Return the assumptions behind the answer to a problem.
-
-    Args:
-        problem: The problem.
-        runtimes: Runtimes that proofs cover; none where no proof is tried.
-        elsewhere: What was tried for processors of ARM64; see :class:`ranum_falsify.verify.prove.proof.Proof`.
-    """
+    """Return the assumptions behind an answer, given the runtimes that proofs cover, and `Proof.elsewhere`."""
     tried = elsewhere or {}
     graphs = {call.network: call.graph for call in problem.calls}
     assumed = {name: size for graph in graphs.values() for name, size in graph.assumed_dims.items()}
@@ -145,11 +139,7 @@ def assumptions_of(
 def library(runtime: Runtime, *, covered: bool = False, arm64: str | None = None, cuda: bool = False) -> Library:
     """Return the installed library of a runtime, with what proofs cover of it if they do.
 
-    Args:
-        runtime: The runtime.
-        covered: Whether proofs cover it.
-        arm64: Why they do not cover processors of ARM64; "" where they do, None where nobody asked.
-        cuda: Whether they cover NVIDIA's graphics processors.
+    `arm64` is why they do not cover processors of ARM64: "" where they do, None where nobody asked.
     """
     return Library(
         runtime=runtime,

@@ -9,8 +9,7 @@ from torch import Tensor
 
 from ranum_falsify.domain import Interval
 from ranum_falsify.process.deadline import Deadline
-
-Box = Mapping[str, Interval]
+from ranum_falsify.verify.prove.applications import Box
 
 Cut = tuple[str, int, float]
 """A variable, the position of an element of it, and the value at which it is cut."""
@@ -36,13 +35,9 @@ def cut(
     deadline: Deadline,
     record: Callable[[Cut | None], None] = lambda _: None,
 ) -> bool:
-    """Tell whether every part of a box is decided.
+    """Tell whether, before a deadline, every part of a box is decided.
 
-    Args:
-        box: The box to cut.
-        decide: Tells whether something holds on a box.
-        deadline: When to stop.
-        record: Told of each part how it is cut, or None where it is decided; of the upper half first.
+    `record` is told of each part how it is cut, or None where it is decided; of the upper half first.
     """
     whole = {name: _Part(*(bound.clone() for bound in x.expand())) for name, x in box.items()}
     widths = {name: part.width for name, part in whole.items()}

@@ -7,19 +7,25 @@ linear bounds take many boxes at a time, and what is still open is analysed box 
 
 from __future__ import annotations
 
+import math
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from ranum_falsify.domain import Interval
+from ranum_falsify.domain.enclosure import Enclosure
+from ranum_falsify.domain.linear.bounds import LinearAnalysis
+from ranum_falsify.domain.linear.branch_and_bound import bound_parts
+from ranum_falsify.domain.rounding import flush
+from ranum_falsify.network.tensors import torch_dtype
 from ranum_falsify.properties.formula.circuit import Circuit
 from ranum_falsify.properties.formula.terms import ValidityGoal
 from ranum_falsify.properties.problem.problem import InputVariable, Problem
+from ranum_falsify.verify.prove.analyses import Analyses, make_linear
 from ranum_falsify.verify.prove.applications import Applications, Box
-from ranum_falsify.verify.prove.batched_linear import LinearBatches
 from ranum_falsify.verify.prove.term_bounds import BoundsFrame, margin_bounds
 
 _FEWEST = 32
@@ -48,16 +54,9 @@ Where it does, without validity goals or for another reason than these, nothing 
 
 
 def decide_together(problem: Problem, apply: Callable[[Box], Applications]) -> list[Decided | None]:
-    """Decide the problem's boxes in groups.
+    """Decide the problem's boxes in groups, at worst by an eighth more analyses than there are boxes.
 
-    At worst this takes an eighth more analyses than there are boxes.
-
-    Args:
-        problem: The problem.
-        apply: Returns what is known about the applications over a box.
-
-    Returns:
-        What is known about each region; None if they are too few, too large, or too different to gain by that.
+    None stands for each region where they are too few, too large, or too different to gain by that.
     """
     boxes = [variables for case in problem.each_case for variables in case.regions]
     one_by_one: list[Decided | None] = [None] * len(boxes)
@@ -145,14 +144,7 @@ class _RegionBoxes:
 
 
 class _HullSearch:
-    """The search for groups that one analysis decides.
-
-    Args:
-        boxes: The boxes.
-        conditions: Their conditions.
-        apply: Returns what is known about the applications over a box.
-        goals: The validity goals.
-    """
+    """The search for groups that one analysis decides."""
 
     def __init__(
         self,
@@ -227,3 +219,84 @@ def _to_doubles(x: np.ndarray) -> Tensor:
 
 def _flatten(x: np.ndarray) -> np.ndarray:
     return x.reshape(len(x), -1).astype(np.float64) / 2
+
+
+# batches --------------------------------------------------------------------------------------------------------------
+
+_WORK = 2e8
+"""Multiplications for linear bounds of the hull."""
+
+_MOST_INSIDE = 4096
+"""Elements of all tensors of a network; in larger ones, boxes have little in common but their number."""
+
+Parts = Mapping[str, tuple[Tensor, Tensor]]
+"""Lower and upper bounds `(boxes, *shape)` of each input variable."""
+
+
+class LinearBatches:
+    """Linear bounds of the outputs of the only application of a problem, over many parts of a box."""
+
+    def __init__(self, known: Applications) -> None:
+        self._known = known
+        self._linear = self._analyse()
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether there are such bounds."""
+        return self._linear is not None
+
+    def frames(self, parts: Parts) -> Iterator[BoundsFrame]:
+        """Yield bounds of terms on parts of the box: of the network as written, and of what runs in its place."""
+        assert self._linear is not None
+        (call,) = self._known.problem.calls
+        types = {v.name: torch_dtype(v.dtype) for v in self._known.problem.inputs}
+        flushed = {name: _flush(low, high, types[name]) for name, (low, high) in parts.items()}
+        count = len(next(iter(flushed.values())).low)
+        for analysis in self._linear.linear:
+            self._known.tick()
+            ops = analysis.graph.output_operations
+            places = map(call.graph.input_names.index, analysis.graph.input_names)
+            ends = [flushed[str(call.variables[place])] for place in places]
+            low, high = bound_parts(analysis, ops, [(end.low, end.high) for end in ends])
+            shapes = [details.shape for details in call.graph.output_details]
+            sizes = [math.prod(shape) for shape in shapes]
+            columns = zip(low.split(sizes, 1), high.split(sizes, 1), shapes, strict=True)
+            outputs = [Enclosure(a.reshape(count, *shape), b.reshape(count, *shape)) for a, b, shape in columns]
+            yield _frame(flushed, outputs)
+
+    def _analyse(self) -> Analyses | None:
+        problem = self._known.problem
+        call, *more = problem.calls
+        names = [v.name for v in problem.inputs]
+        if more or problem.goals or sorted(map(str, call.variables)) != sorted(names):
+            return None
+        if any(v.dtype.kind != "f" for v in problem.inputs):
+            return None
+        plain = self._known.analyses_of(call)
+        if plain.execution is not None and plain.executed is None:
+            return None
+        if any(set(a.graph.input_names) != set(call.graph.input_names) for a in plain.all):
+            return None
+        linear = make_linear(plain, None, work=_WORK, ascent=0.0, tick=self._known.tick)
+        over = Applications(problem, self._known.graphs, lambda call: linear, self._known.box, self._known.tick)
+        bounds = over.check(call).outputs
+        if not over.is_sound(call) or any(x is None or not x.is_floating for x in bounds):
+            return None
+        return linear if all(map(_is_small, linear.linear)) else None
+
+
+def _is_small(analysis: LinearAnalysis) -> bool:
+    return sum(math.prod(variable.shape) for variable in analysis.program.variables) <= _MOST_INSIDE
+
+
+def _frame(env: Mapping[str, Enclosure], outputs: Sequence[Enclosure]) -> BoundsFrame:
+    def nothing_is_asked(goal: object) -> Tensor:
+        raise AssertionError("there are no validity goals")
+
+    return BoundsFrame(env, lambda call: outputs, nothing_is_asked)
+
+
+def _flush(low: Tensor, high: Tensor, dtype: torch.dtype) -> Enclosure:
+    """Return bounds in float64 that enclose 0 where numbers are so small that kernels may take them for it."""
+    x = flush(Interval(low.to(dtype), high.to(dtype), tuple(low.shape)))
+    return Enclosure(*x.expand()).map(lambda end: end.double())

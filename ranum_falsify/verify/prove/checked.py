@@ -5,24 +5,27 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
+from weakref import WeakKeyDictionary
 
+import numpy as np
 from dnnv.nn import Operation
+from dnnv.nn.operations import Input, OutputSelect
 
 from ranum_falsify.domain import Interval, IntervalAnalysis, Visited
 from ranum_falsify.domain.cells.cones import cones_of
 from ranum_falsify.network import Graph, spec_of
 from ranum_falsify.network.nesting import nodes_with_branches
+from ranum_falsify.network.order import operands_in
 from ranum_falsify.operators.relations.discarded import list_doubtful
 from ranum_falsify.operators.support.conditions import (
     ReadsNan,
     conditions_of,
     gradient_conditions,
     name_bounds,
+    originates_nonfinite,
 )
 from ranum_falsify.operators.support.deciding import find_open
 from ranum_falsify.validity import Bounds, Constraint, Finite
-from ranum_falsify.verify.prove.stored_nan import reach_of_nan
-from ranum_falsify.verify.prove.varying import find_varying
 
 _Open: TypeAlias = Mapping[int, tuple[Constraint, ...]]
 """Conditions that are open, by `id` of the operator."""
@@ -136,6 +139,29 @@ def _check_once(
     return Checked(outputs, left, left_gradient, constants, varying, analysis.open_inside)
 
 
+def find_varying(graph: Graph, analysed: Collection[int]) -> tuple[Operation, ...]:
+    """Return the operators whose results have no shape of their own, without those that come after one.
+
+    `analysed` are the operators that bounds are known of, by `id`.
+    """
+    blocked, found = set[int](), list[Operation]()
+    for op in graph.order:
+        if isinstance(op, Input) or id(op) in analysed:
+            continue
+        is_after = any(read in blocked for read in graph.reads[id(op)])
+        if is_after or not isinstance(op, OutputSelect):
+            blocked.add(id(op))
+        if not is_after and not isinstance(op, OutputSelect):
+            found.append(op)
+    return tuple(found)
+
+
+def find_varying_after(analysis: IntervalAnalysis) -> tuple[Operation, ...]:
+    """Return the same after a run."""
+    graph = analysis.graph
+    return find_varying(graph, {id(op) for op in graph.order if analysis.is_bounded(op)})
+
+
 def _leave_undecided(
     analysis: IntervalAnalysis, op: Operation, conditions: tuple[Constraint, ...]
 ) -> tuple[Constraint, ...]:
@@ -153,14 +179,19 @@ def _leave_undecided(
 
 
 @dataclass(frozen=True)
-class _InSubgraph(Finite):
-    """The derivatives of the operators in a subgraph are finite, about which the bounds outside say nothing."""
-
-    reason: str = "a derivative in a subgraph that may not be finite"
+class Unprovable(Finite):
+    """A condition of which bounds of the operator as written say nothing."""
 
     def holds(self, op: Operation, operands: Bounds) -> bool:
         """See :meth:`Constraint.holds`."""
         return False
+
+
+@dataclass(frozen=True)
+class _InSubgraph(Unprovable):
+    """The derivatives of the operators in a subgraph are finite, about which the bounds outside say nothing."""
+
+    reason: str = "a derivative in a subgraph that may not be finite"
 
     def describe(self) -> str:
         """See :meth:`Constraint.describe`."""
@@ -168,7 +199,62 @@ class _InSubgraph(Finite):
 
 
 def _list_gradient_conditions(op: Operation) -> tuple[Constraint, ...]:
-    inner = (value for value in vars(op).values() if isinstance(value, Graph))
-    if any(gradient_conditions(child) for graph in inner for child in nodes_with_branches(graph)):
+    if any(gradient_conditions(child) for graph in branches_of(op) for child in nodes_with_branches(graph)):
         return (*gradient_conditions(op), _InSubgraph())
     return gradient_conditions(op)
+
+
+def branches_of(op: Operation) -> list[Graph]:
+    """Return the graphs that a node holds: branches that it chooses between, or a body that it repeats."""
+    return [value for value in vars(op).values() if isinstance(value, Graph)]
+
+
+# NaN that a model stores, which bounds leave out ----------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class StoredNanReach:
+    """Where NaN of constants may get, by `id` of the operation.
+
+    Attributes:
+        carriers: Operators that cannot be the first to be invalid, which hand it on.
+        readers: Operators that may compute with it.
+    """
+
+    carriers: frozenset[int]
+    readers: frozenset[int]
+
+
+_known: WeakKeyDictionary[Graph, StoredNanReach] = WeakKeyDictionary()
+
+
+def reach_of_nan(graph: Graph) -> StoredNanReach:
+    """Return how far NaN that a graph stores may get before an operator computes with it."""
+    if graph not in _known:
+        _known[graph] = _follow(graph)
+    return _known[graph]
+
+
+def _follow(graph: Graph) -> StoredNanReach:
+    carriers, readers = set[int](), set[int]()
+    nan: dict[int, bool] = {}
+    for op in graph.order:
+        if isinstance(op, Input):
+            continue
+        fed = any(id(operand) in carriers for operand in operands_in(op))
+        if isinstance(op, OutputSelect):
+            carriers |= {id(op)} if fed else set()
+        elif not spec_of(op).shape_only and (fed or _reads_nan(spec_of(op).operands_of(op), nan)):
+            (readers if originates_nonfinite(op) else carriers).add(id(op))
+    return StoredNanReach(frozenset(carriers), frozenset(readers))
+
+
+def _reads_nan(operands: Sequence[object], known: dict[int, bool]) -> bool:
+    arrays = [x for x in operands if isinstance(x, np.ndarray) and x.dtype.kind in "fV" and not x.dtype.names]
+    for array in arrays:
+        if id(array) not in known:
+            # A sum is NaN if an element is, and needs no array of its own.
+            with np.errstate(all="ignore"):
+                total = array.sum(dtype=np.float32) if array.dtype.kind == "f" else np.float32(np.nan)
+            known[id(array)] = bool(np.isnan(total)) and bool(np.isnan(array.astype(np.float64)).any())
+    return any(known[id(array)] for array in arrays)

@@ -37,14 +37,10 @@ def read_sized(graph: Graph, sizes: Mapping[str, int]) -> Graph | None:
 
 
 def list_sizes(analysis: IntervalAnalysis, varying: Sequence[Operation]) -> list[dict[str, int]]:
-    """Return the sizes that values may choose for an operator, and for those that choose alike, by names of tensors.
+    """Return the sizes that values may choose for an operator, and for those that choose alike, the least first.
 
-    Args:
-        analysis: An analysis, as it is after a run.
-        varying: The operators whose results have no shape of their own there.
-
-    Returns:
-        The possible sizes, the least first; nothing where nothing is known of an operator.
+    They go by names of tensors; `varying` are the operators whose results had no shape of their own in a run.  There
+    are none where nothing is known of one of these.
     """
     known = analysis.graph.options.sizes
     if not varying or any(spec_of(op).chosen is None or op.output_names[0] in known for op in varying):
@@ -69,12 +65,7 @@ def _choose_alike(graph: Graph, op: Operation, other: Operation) -> bool:
 
 
 def join_readings(graph: Graph, readings: Sequence[tuple[Graph, Checked]]) -> Checked:
-    """Return what holds in all readings of a graph.
-
-    Args:
-        graph: The graph.
-        readings: At least one: the graph as if values chose some size, and what holds then.
-    """
+    """Return what holds in all readings of a graph: each as if values chose some size, with what holds then."""
     found = [checked for _, checked in readings]
     return Checked(
         outputs=tuple(_hull(bounds) for bounds in zip(*(one.outputs for one in found), strict=True)),

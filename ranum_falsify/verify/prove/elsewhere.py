@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import torch
 
@@ -13,6 +13,7 @@ from ranum_falsify.network.nesting import has_subgraphs, nodes_with_branches
 from ranum_falsify.network.tensors import torch_dtype
 from ranum_falsify.process.deadline import Deadline
 from ranum_falsify.verify.prove.analyses import find_unknown_halves
+from ranum_falsify.verify.prove.notices import name_some
 from ranum_falsify.verify.prove.proof import Proof
 from ranum_falsify.verify.prove.prover import Prover
 
@@ -34,14 +35,9 @@ def _asked(prover: Prover) -> dict[Runtime, Runtime]:
 
 
 def prove_elsewhere(prover: Prover, seconds: float) -> Mapping[Runtime, str]:
-    """Prove for ARM64 what is proved for x86-64.
+    """Prove for ARM64 what is proved for x86-64; linear bounds and cutting may take some seconds for each library.
 
-    Args:
-        prover: What has proved it.
-        seconds: How long linear bounds and cutting may take for each library.
-
-    Returns:
-        Why there is no proof, in a few words, or "" where there is one; by library that was measured there.
+    The result says why there is no proof, or "" where there is one; by library that was measured there.
     """
     asked = _asked(prover)
     covered = (*prover.runtimes, *prover.further)
@@ -69,7 +65,7 @@ def _find_obstacle(prover: Prover, runtimes: tuple[Runtime, ...], seconds: float
     library, there = runtimes
     failing = [f for f in measured_versions(there) if not _prove(prover, (library, f"{there}:{f}"), 0.0).holds]
     everywhere = len(failing) in (0, len(measured_versions(there)))
-    return _describe(again) + ("" if everywhere else f", with {_join(failing)}")
+    return _describe(again) + ("" if everywhere else f", with {name_some(failing, _MOST_NAMES)}")
 
 
 def _prove(prover: Prover, runtimes: tuple[Runtime, ...], seconds: float) -> Proof:
@@ -80,12 +76,7 @@ def _prove(prover: Prover, runtimes: tuple[Runtime, ...], seconds: float) -> Pro
 
 def _describe(proof: Proof) -> str:
     left = [f"{operator.op_type} {operator.node}" for operator in proof.operators.values() if not operator.proved]
-    return _join(left) if left else "its bounds are wider there"
-
-
-def _join(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
-    return ", ".join(names[:_MOST_NAMES]) + more
+    return name_some(left, _MOST_NAMES) if left else "its bounds are wider there"
 
 
 def _may_stray(graph: Graph, runtimes: tuple[Runtime, ...]) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,7 +17,8 @@ from ranum_falsify.network.runs import ModelRunner, RunError
 from ranum_falsify.network.tensors import stored_once, to_numpy, to_torch
 from ranum_falsify.properties.formula.terms import Frame, NetworkCall, ValidityGoal
 from ranum_falsify.properties.problem.problem import InputVariable, Problem
-from ranum_falsify.verify.prove.departures import REPORT, Stack, restore
+
+REPORT = "a fault of ranum-falsify, please report it"
 
 _MOST = 64
 """Points of a box that is more than a point."""
@@ -26,6 +28,9 @@ _SPARSE = 3
 
 _SPECIAL = (0.0, 1.0, -1.0, 0.5, -0.5, 2.0, -2.0)
 """Where functions have kinks, zeros and poles; with the neighbours of the ends, and of 0."""
+
+Stack = Any
+"""A tensor on several points, `(count, *shape)`; a list of them where shapes differ."""
 
 Point = Mapping[str, np.ndarray]
 Choice = Callable[[np.ndarray, np.ndarray, tuple[int, ...]], np.ndarray]
@@ -141,7 +146,10 @@ class WatchedRuns:
 
 
 class Evaluation:
-    """Runs all networks of a case at the default level."""
+    """Runs all networks of a case at the default level on points.
+
+    The graphs go by `id` of the application, what runs them by `id` of the graph.
+    """
 
     def __init__(
         self,
@@ -150,14 +158,6 @@ class Evaluation:
         runners: Mapping[int, ModelRunner],
         points: Sequence[Point],
     ) -> None:
-        """Prepare.
-
-        Args:
-            case: The case.
-            graphs: The graphs that run, by `id` of the application.
-            runners: What runs each, by `id` of the graph.
-            points: The inputs, by variable.
-        """
         self._points, self._found = points, WatchedRuns(points, len(points))
         self._case, self._graphs, self._runners = case, graphs, runners
         self._seconds = self._patience = math.inf
@@ -187,11 +187,10 @@ class Evaluation:
         return self._found
 
     def run(self, seconds: float = math.inf, patience: float = math.inf) -> WatchedRuns:
-        """Run all networks on the points.
+        """Run all networks on the points, each for some seconds at most.
 
-        Args:
-            seconds: How long each may run; that this, or memory, does not suffice is no fault then.
-            patience: After how much processor time no further point is begun.
+        That such a limit, or memory, does not suffice is no fault.  After `patience` seconds of processor time no
+        further point is begun.
         """
         self._seconds, self._patience = seconds, patience
         self.find_refusals()
@@ -260,6 +259,11 @@ class Evaluation:
     def validity(self, goal: ValidityGoal, arguments: tuple[Tensor, ...]) -> Tensor:
         """See `Evaluator.validity`: outputs do not tell."""
         return torch.tensor([torch.nan])
+
+
+def restore(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """Return an array that came as its bits, where NumPy itself lacks the type, in that type."""
+    return array.view(dtype) if dtype.kind == "V" and array.dtype.kind == "u" else array
 
 
 def _share(array: np.ndarray) -> Tensor:

@@ -18,24 +18,24 @@ from ranum_falsify.operators.support.conditions import is_bounded_valid, name_bo
 from ranum_falsify.validity import Constraint
 
 
-class _Early(IntervalAnalysis):
-    """An analysis that shows the operands of one operation before its rule is run.
+class AnalysisUpTo(IntervalAnalysis):
+    """An analysis of everything that an operation of a graph depends on, for :func:`surely_fails` on many boxes.
 
-    Attributes:
-        look: Called with these operands.
+    It takes all inputs of the graph, but spends no time on operations that the given one does not depend on.  The
+    operands of this one are shown, to `look`, before its rule is run.
     """
 
-    def __init__(self, graph: Graph, op: Operation, runtimes: Sequence[Runtime]) -> None:
+    def __init__(self, graph: Graph, op: Operation, *, runtimes: Sequence[Runtime] = RUNTIMES) -> None:
         # Constants are bounded at once, by `generic_visit` too.
         self.look: Callable[[tuple[Value, ...]], None] = _ignore
-        self._op = op
+        self.op = op
         # Of an operation with several outputs, the graph knows the shapes by their selections.
         selections = [inner for inner in graph.order if isinstance(inner, OutputSelect) and inner.operation is op]
         super().__init__(graph.cut_after(selections or [op]), runtimes=runtimes)
 
     def generic_visit(self, operation: Operation) -> tuple[Interval, ...] | None:
         """Return the result of the row's rule, unless the look at the operands ends the analysis."""
-        if operation is self._op:
+        if operation is self.op:
             self.look(self.operands(operation))
         return super().generic_visit(operation)
 
@@ -48,41 +48,19 @@ class _Decided(Exception):
         self.fails = fails
 
 
-def analysis_up_to(graph: Graph, op: Operation, *, runtimes: Sequence[Runtime] = RUNTIMES) -> IntervalAnalysis:
-    """Return an analysis of everything that an operation of a graph depends on, for :func:`surely_fails` on many boxes.
-
-    It takes all inputs of the graph, but spends no time on operations that the given one does not depend on.
-
-    Args:
-        graph: The graph.
-        op: One of its operations.
-        runtimes: Runtimes on which the operation must fail.
-    """
-    return _Early(graph, op, runtimes)
-
-
 def surely_fails(
-    analysis: IntervalAnalysis,
+    analysis: AnalysisUpTo,
     inputs: Sequence[Interval],
-    op: Operation,
     conditions: Sequence[Constraint],
     tick: Callable[[], None] = lambda: None,
 ) -> bool:
-    """Tell whether every point of a box gives an operator invalid input, and none before it.
+    """Tell whether every point of a box surely gives the analysis' operator invalid input, and none before it.
 
-    On each runtime of the analysis, one of the conditions is violated at one element, whatever the operator can
-    receive, and every operator that it depends on is proved to be valid.
-
-    Args:
-        analysis: An analysis of a graph that contains the operator; nothing after the operator is looked at.
-        inputs: Bounds of each input of the graph, freed weights among them.
-        op: The operator.
-        conditions: The conditions to look at: of its validity, or of its derivative.
-        tick: Called at every operator; may raise to end the analysis.
-
-    Returns:
-        False if that cannot be told.
+    On each runtime of the analysis, one of the conditions (of its validity, or of its derivative) is violated at one
+    element, whatever the operator can receive, and every operator that it depends on is proved to be valid.  Nothing
+    after the operator is looked at.
     """
+    op = analysis.op
     way = {id(inner) for inner in topological_order([op])} - {id(op)}
     waiting = {id(inner) for inner in analysis.graph.nodes if id(inner) in way}
 
@@ -106,15 +84,13 @@ def surely_fails(
 
     if list_doubtful(analysis):
         return False
-    if isinstance(analysis, _Early):
-        analysis.look = look
+    analysis.look = look
     try:
         analysis.run(inputs, observe)
     except _Decided as decided:
         return decided.fails
     finally:
-        if isinstance(analysis, _Early):
-            analysis.look = _ignore
+        analysis.look = _ignore
     return False
 
 

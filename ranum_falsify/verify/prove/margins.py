@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 import torch
@@ -18,9 +20,18 @@ from ranum_falsify.lazy import cached_property
 from ranum_falsify.process.deadline import Deadline
 from ranum_falsify.properties.formula.circuit import Choice, Circuit
 from ranum_falsify.properties.formula.leaves import ComparisonLeaf
-from ranum_falsify.properties.formula.terms import NetworkCall, Output, Term, ValidityGoal, Variable
+from ranum_falsify.properties.formula.terms import (
+    Const,
+    Elementwise,
+    Gather,
+    NetworkCall,
+    Output,
+    Reduce,
+    Term,
+    ValidityGoal,
+    Variable,
+)
 from ranum_falsify.properties.problem.problem import Problem
-from ranum_falsify.verify.prove.affine_terms import LinearForm, linear_form
 from ranum_falsify.verify.prove.analyses import Analyses
 from ranum_falsify.verify.prove.applications import Box
 from ranum_falsify.verify.prove.term_bounds import BoundsFrame, margin_bounds
@@ -38,10 +49,7 @@ _MOST_ROWS = 4096
 class MarginProof:
     """Decides a problem whose clauses are about the outputs of one application to its variables.
 
-    Args:
-        problem: The problem.
-        analysis: The analysis of the application's graph, run over the box.
-        valid: Whether each validity goal is proved there.
+    The analysis was run over the box; `valid` tells of validity goals, by `id`, whether they are proved there.
     """
 
     def __init__(self, problem: Problem, analysis: LinearAnalysis, valid: Mapping[int, bool]) -> None:
@@ -49,8 +57,7 @@ class MarginProof:
         self._analysis = analysis
         self._valid = valid
         circuits = [problem.clause_circuit, problem.penalty_circuit]
-        differences = list(_differences(circuits))
-        forms = [(first, second, form) for first, second, form in differences if form is not None]
+        forms = list(_list_forms(circuits))
         alone = {id(term): term for term in _bases(circuits)}
         self._bases = list((alone | {id(base): base for _, _, form in forms for base in form.bases}).values())
         self._alone = list(alone.values())
@@ -87,12 +94,7 @@ class MarginProof:
         return self._analysis.graph.input_names
 
     def run(self, deadline: Deadline, *, cuts: bool = True) -> SplitResult:
-        """Choose slopes, then cut the box, until every part of it is decided or time is up; the next run goes on.
-
-        Args:
-            deadline: When to stop.
-            cuts: Whether the box is cut.
-        """
+        """Choose slopes, then cut the box, until every part of it is decided or time is up; the next run goes on."""
         return self._search.run(deadline, cuts=cuts)
 
     @cached_property
@@ -101,12 +103,7 @@ class MarginProof:
         return BranchAndBound(self._analysis, ops, self._rows, self._decide, self._find_open)
 
     def centres(self, result: SplitResult, whole: Box) -> list[Tensor]:
-        """Return the centres of some boxes that remained open, one tensor `(boxes, *shape)` per input variable.
-
-        Args:
-            result: What `run` returned.
-            whole: The box that was cut.
-        """
+        """Return the centres of some boxes that a run left open, one tensor `(boxes, *shape)` per input variable."""
         (call,) = self._problem.calls
         boxes = dict(zip(self.input_names, result.open_boxes, strict=True))
         count = max((len(box[0]) for box in boxes.values() if box is not None), default=0)
@@ -223,27 +220,26 @@ class _BoxFrame(BoundsFrame):
         return self._bounds.map(lambda end: end[:, rows].reshape(-1, *term.shape))
 
 
-def _differences(circuits: Sequence[Circuit]) -> Iterator[tuple[Term, Term, LinearForm | None]]:
-    """Yield the pairs of terms whose difference decides a leaf, with its linear form."""
-    for circuit in circuits:
-        for leaf in circuit.leaves:
-            if isinstance(leaf, ComparisonLeaf):
-                difference = leaf.difference if leaf.arg is None else leaf.arg.lead
-                if difference is not None:
-                    first, second = difference.operands
-                    yield first, second, linear_form(difference)
+def _list_comparisons(circuits: Sequence[Circuit]) -> Iterator[tuple[ComparisonLeaf, Term | None, LinearForm | None]]:
+    """Yield leaves that compare, each with the difference of terms that decides it, and the linear form of that."""
+    for leaf in chain.from_iterable(circuit.leaves for circuit in circuits):
+        if isinstance(leaf, ComparisonLeaf):
+            difference = leaf.difference if leaf.arg is None else leaf.arg.lead
+            yield leaf, difference, None if difference is None else linear_form(difference)
+
+
+def _list_forms(circuits: Sequence[Circuit]) -> Iterator[tuple[Term, Term, LinearForm]]:
+    """Yield the pairs of terms whose difference decides a leaf and is linear, with its form."""
+    for _, difference, form in _list_comparisons(circuits):
+        if difference is not None and form is not None:
+            first, second = difference.operands
+            yield first, second, form
 
 
 def _bases(circuits: Sequence[Circuit]) -> Iterator[Term]:
     """Yield the outputs and variables that leaves without a linear form read."""
-    pending: list[Term] = []
-    for circuit in circuits:
-        for leaf in circuit.leaves:
-            if not isinstance(leaf, ComparisonLeaf):
-                continue
-            difference = leaf.difference if leaf.arg is None else leaf.arg.lead
-            if difference is None or linear_form(difference) is None:
-                pending += [leaf.left, leaf.right]
+    leaves = [leaf for leaf, _, form in _list_comparisons(circuits) if form is None]
+    pending: list[Term] = [side for leaf in leaves for side in (leaf.left, leaf.right)]
     while pending:
         term = pending.pop()
         if isinstance(term, Output | Variable):
@@ -252,3 +248,124 @@ def _bases(circuits: Sequence[Circuit]) -> Iterator[Term]:
         pending += term.operands
         if isinstance(term, Choice):
             yield from _bases([term.condition])
+
+
+# terms as linear functions of network outputs and inputs --------------------------------------------------------------
+
+_MOST_COEFFICIENTS = 1 << 22
+"""Number of coefficients up to which a form is made."""
+
+
+@dataclass(frozen=True, eq=False)
+class LinearForm:
+    """`sum of matrices[i] @ bases[i] + offset`, for flattened terms.
+
+    Attributes:
+        bases: Outputs and variables, each once.
+        matrices: `(elements, base elements)` for each.
+        offset: `(elements,)`.
+        terms: The largest number of terms in a sum, from which its rounding error is bounded.
+    """
+
+    bases: tuple[Term, ...]
+    matrices: tuple[np.ndarray, ...]
+    offset: np.ndarray
+    terms: int
+
+    def map(self, function: Callable[[np.ndarray], np.ndarray]) -> LinearForm:
+        """Apply a linear function to the elements (dimension 0)."""
+        return LinearForm(self.bases, tuple(map(function, self.matrices)), function(self.offset), self.terms)
+
+    def plus(self, other: LinearForm) -> LinearForm:
+        """Return the sum."""
+        found = dict(zip(map(id, self.bases), self.matrices, strict=True))
+        bases = {id(base): base for base in (*self.bases, *other.bases)}
+        for base, matrix in zip(other.bases, other.matrices, strict=True):
+            found[id(base)] = found[id(base)] + matrix if id(base) in found else matrix
+        terms = self.terms + other.terms
+        return LinearForm(tuple(bases.values()), tuple(found[key] for key in bases), self.offset + other.offset, terms)
+
+
+def linear_form(term: Term) -> LinearForm | None:
+    """Return a term as a linear function; None if it is not linear, or if the function would be too large."""
+    if isinstance(term, Variable | Output):
+        if term.size**2 > _MOST_COEFFICIENTS:
+            return None
+        return LinearForm((term,), (np.eye(term.size),), np.zeros(term.size), 1)
+    if isinstance(term, Const):
+        return LinearForm((), (), term.array.reshape(-1), 1) if np.isfinite(term.array).all() else None
+    if isinstance(term, Gather):
+        return _gather(term)
+    if isinstance(term, Reduce) and term.kind in ("sum", "mean"):
+        return _reduce(term)
+    if isinstance(term, Elementwise) and term.name in _ELEMENTWISE:
+        forms = [linear_form(operand) for operand in term.operands]
+        known = [form for form in forms if form is not None]
+        if len(known) == len(forms):
+            shapes = [operand.shape for operand in term.operands]
+            return _ELEMENTWISE[term.name]([_spread(f, s, term.shape) for f, s in zip(known, shapes, strict=True)])
+    return None
+
+
+def _gather(term: Gather) -> LinearForm | None:
+    # An element of a large tensor needs no identity over all of it.
+    if isinstance(term.base, Variable | Output) and term.base.size * term.size <= _MOST_COEFFICIENTS:
+        matrix = np.zeros((term.size, term.base.size))
+        matrix[np.arange(term.size), term.index.reshape(-1)] = 1.0
+        return LinearForm((term.base,), (matrix,), np.zeros(term.size), 1)
+    inner = linear_form(term.base)
+    return None if inner is None else inner.map(lambda rows: rows[term.index.reshape(-1)])
+
+
+def _reduce(term: Reduce) -> LinearForm | None:
+    inner = linear_form(term.base)
+    if inner is None:
+        return None
+    count = term.base.size // max(1, term.size)
+    scale = 1.0 / count if term.kind == "mean" and count else 1.0
+
+    def reduced(rows: np.ndarray) -> np.ndarray:
+        shaped = rows.reshape(*term.base.shape, *rows.shape[1:])
+        return np.asarray(shaped.sum(axis=term.axes) * scale).reshape(term.size, *rows.shape[1:])
+
+    form = inner.map(reduced)
+    return LinearForm(form.bases, form.matrices, form.offset, form.terms * count + 1)
+
+
+def _spread(form: LinearForm, shape: tuple[int, ...], wanted: tuple[int, ...]) -> LinearForm:
+    if shape == wanted:
+        return form
+    index = np.broadcast_to(np.arange(form.offset.size).reshape(shape), wanted).reshape(-1)
+    return form.map(lambda rows: rows[index])
+
+
+def _scale(form: LinearForm, factor: np.ndarray) -> LinearForm:
+    return form.map(lambda rows: rows * (factor[:, None] if rows.ndim == 2 else factor))
+
+
+def _difference(forms: Sequence[LinearForm]) -> LinearForm:
+    return forms[0].plus(_scale(forms[1], np.full(forms[1].offset.shape, -1.0)))
+
+
+def _product(forms: Sequence[LinearForm]) -> LinearForm | None:
+    first, second = forms
+    if first.bases and second.bases:
+        return None
+    varying, constant = (first, second) if first.bases else (second, first)
+    return _scale(varying, constant.offset)
+
+
+def _quotient(forms: Sequence[LinearForm]) -> LinearForm | None:
+    first, second = forms
+    if second.bases or (second.offset == 0).any():
+        return None
+    return _scale(first, 1 / second.offset)
+
+
+_ELEMENTWISE: dict[str, Callable[[Sequence[LinearForm]], LinearForm | None]] = {
+    "+": lambda forms: forms[0].plus(forms[1]),
+    "-": _difference,
+    "*": _product,
+    "/": _quotient,
+    "negate": lambda forms: _scale(forms[0], np.full(forms[0].offset.shape, -1.0)),
+}

@@ -20,27 +20,19 @@ from ranum_falsify.network import Graph, spec_of
 from ranum_falsify.network.optimised import Optimised
 from ranum_falsify.network.order import maker_of, operands_in
 from ranum_falsify.operators.relations.rewrites import pair_operands
-from ranum_falsify.validity import Bounds, Constraint, Finite
-from ranum_falsify.verify.prove.checked import Checked
+from ranum_falsify.validity import Constraint
+from ranum_falsify.verify.prove.checked import Checked, Unprovable, branches_of
 
 _PLAIN_CAST = "InsertedPrecisionFreeCast_"
 """Prefix that ONNX Runtime gives the name of a tensor that it holds in float32 instead of float16."""
 
 
 @dataclass(frozen=True)
-class ValidWhenOptimised(Finite):
-    """The operator that ONNX Runtime runs in place of another is valid.
-
-    Attributes:
-        rewritten: The operator that it runs, or what is known instead.
-    """
+class ValidWhenOptimised(Unprovable):
+    """The operator that ONNX Runtime runs in place of another is valid: `rewritten`, or what is known of it."""
 
     rewritten: str = ""
     reason: str = "ONNX Runtime's graph optimisations may make an invalid operator of it"
-
-    def holds(self, op: Operation, operands: Bounds) -> bool:
-        """See :meth:`Constraint.holds`; bounds of the operator as written say nothing about it."""
-        return False
 
     def describe(self) -> str:
         """See :meth:`Constraint.describe`."""
@@ -48,19 +40,11 @@ class ValidWhenOptimised(Finite):
 
 
 @dataclass(frozen=True)
-class Uncovered(Finite):
-    """The operator is valid on processors of whose kernels no bounds are known.
-
-    Attributes:
-        where: The processors, and the kernels.
-    """
+class Uncovered(Unprovable):
+    """The operator is valid where processors have kernels of which no bounds are known."""
 
     where: str = ""
     reason: str = "no bounds are known of kernels that the network runs there"
-
-    def holds(self, op: Operation, operands: Bounds) -> bool:
-        """See :meth:`Constraint.holds`; no bounds are about those kernels."""
-        return False
 
     def describe(self) -> str:
         """See :meth:`Constraint.describe`."""
@@ -68,11 +52,7 @@ class Uncovered(Finite):
 
 
 class OptimisedGraph:
-    """The graph that runs in place of a written one.
-
-    Attributes:
-        graph: The graph; None if it is not known, so that nothing is proved for it.
-    """
+    """The graph that runs in place of a written one; None if it is not known, so that nothing is proved for it."""
 
     def __init__(self, written: Graph, optimised: Optimised, uncovered: str = "") -> None:
         self.graph = optimised.graph
@@ -88,12 +68,7 @@ class OptimisedGraph:
             self._broken = frozenset(_find_made_infinite(written, self.graph, self._parts))
 
     def inputs(self, graph: Graph, written: Sequence[Interval]) -> list[Interval]:
-        """Return bounds of the inputs of the graph that runs.
-
-        Args:
-            graph: The graph that runs.
-            written: Bounds of the inputs of the written graph.
-        """
+        """Return bounds of the inputs of the graph that runs, given those of the written one."""
         boxes = dict(zip(self._inputs, written, strict=True))
         return [boxes[name] for name in graph.input_names]
 
@@ -102,12 +77,7 @@ class OptimisedGraph:
         return frozenset(key for key, part in self._parts.items() if not written.isdisjoint(part))
 
     def narrow(self, written: Checked, executed: Checked | None) -> Checked:
-        """Return what holds for the written graph if it must also hold as it is run.
-
-        Args:
-            written: What holds as written.
-            executed: What holds for the graph that runs; None if that is not known.
-        """
+        """Return what holds for the written graph if it must also hold as it is run, of which nothing may be known."""
         found = {key: list(conditions) for key, conditions in written.open.items()}
         for key, condition in self._faults(executed):
             found.setdefault(key, []).append(condition)
@@ -223,10 +193,7 @@ def _names(op: Operation) -> tuple[str, ...]:
 def _find_made_infinite(written: Graph, graph: Graph, parts: Mapping[int, frozenset[int]]) -> Iterator[int]:
     """Yield the operators of a graph, by `id`, that read a constant that is not finite and was not written so.
 
-    Args:
-        written: The graph as written.
-        graph: The other one.
-        parts: By `id` of each of its operators, the written ones that it computes; only these may have such constants.
+    Only the written operators that one computes, its part, may have such constants.
     """
     known = {id(op): {_pattern(x) for x in _constants(op)} for op in written.nodes}
     for op in graph.nodes:
@@ -238,7 +205,7 @@ def _find_made_infinite(written: Graph, graph: Graph, parts: Mapping[int, frozen
 def _constants(op: Operation) -> Iterator[np.ndarray]:
     """Yield the constants that an operator reads, and those that the operators of its subgraphs read."""
     yield from (x for x in spec_of(op).operands_of(op) if isinstance(x, np.ndarray))
-    for inner in (value for value in vars(op).values() if isinstance(value, Graph)):
+    for inner in branches_of(op):
         for child in inner.nodes:
             yield from _constants(child)
 

@@ -36,11 +36,8 @@ def float32_nodes(
 ) -> KeepList:
     """Return nodes that, kept in float32, leave open only those that no choice of nodes would prove.
 
-    Args:
-        graphs: The networks in float32.
-        open_nodes: Analyses the networks converted except for some nodes; returns which of their nodes are open by
-            themselves, not because of others.
-        deadline: When to stop; the list may then not be minimal.
+    `open_nodes` analyses the networks, converted except for some nodes, and returns which of their nodes are open by
+    themselves, not because of others.  After the deadline, the list may not be minimal.
     """
     chooser = _Chooser(graphs)
     keep: frozenset[Node] = frozenset()

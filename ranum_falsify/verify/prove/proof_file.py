@@ -34,13 +34,7 @@ _DEEPER = 4
 
 
 def make_proof(problem: Problem, config: ProveConfig, source: Fingerprint, facts: Mapping[str, Any]) -> bytes:
-    """Return the proof file of a problem that holds.
-
-    Args:
-        problem: The problem.
-        config: The runtimes that it holds for.
-        source: The file of its only network.
-        facts: What else the proof rests on, for readers.
+    """Return the proof file of a problem that holds, given the file of its only network, and facts for readers.
 
     Raises:
         UsageError: It is no question that proof files are about.

@@ -12,7 +12,7 @@ from dnnv.nn import Operation
 from torch import Tensor
 
 from ranum_falsify.config import ProveConfig, Runtime
-from ranum_falsify.domain import Interval, IntervalAnalysis
+from ranum_falsify.domain import IntervalAnalysis
 from ranum_falsify.domain.linear.slope_optimisation import SlopeRecord
 from ranum_falsify.lazy import cached_property
 from ranum_falsify.network import Graph, spec_of
@@ -33,11 +33,10 @@ from ranum_falsify.verify.prove.applications import Applications, Box, box_of, s
 from ranum_falsify.verify.prove.bisection import cut, is_narrow
 from ranum_falsify.verify.prove.box_grouping import Decided, decide_together
 from ranum_falsify.verify.prove.margins import MarginProof
-from ranum_falsify.verify.prove.outputs import describe_constants, describe_outputs, list_steep
+from ranum_falsify.verify.prove.notices import describe_constants, describe_outputs, describe_varying, list_steep
 from ranum_falsify.verify.prove.proof import OperatorProof, Proof, join_operators
 from ranum_falsify.verify.prove.term_bounds import margin_bounds
 from ranum_falsify.verify.prove.unconditional import keeps_outputs_finite
-from ranum_falsify.verify.prove.varying import describe_varying
 from ranum_falsify.verify.prove.watch import Drive, Observed, ProvedBounds, watch
 
 _WORK_PER_SECOND = 6e8
@@ -178,12 +177,9 @@ class Prover:
         self._regions.clear()
 
     def refine(self, deadline: Deadline, violated: Collection[tuple[int, str]] = (), *, cuts: bool = True) -> Proof:
-        """Try harder on what `analyse` left open.
+        """Try harder on what `analyse` left open, until a deadline; `cuts` is about boxes for properties of outputs.
 
-        Args:
-            deadline: When to stop.
-            violated: Operators that are known to fail, by position of the validity goal and name of the node.
-            cuts: Whether boxes are cut for properties of outputs.
+        Operators that are known to fail go by position of the validity goal and name of the node.
         """
         try:
             with torch.no_grad():
@@ -241,15 +237,10 @@ class Prover:
         slopes: SlopeRecord | None = None,
         passes: float = 0.0,
     ) -> Analyses:
-        """Return analyses with backward linear bounds.
+        """Return analyses with backward linear bounds of all operands, or of those of the operators `towards`, by `id`.
 
-        Args:
-            call: The application.
-            deadline: When to stop.
-            towards: The operators, by `id`, whose operands are narrowed; all if not given.
-            slopes: What was chosen before for the same box; if given, operands get the best bounds that there is time
-                for, in place of those of one pass.
-            passes: Seconds that those of one pass took before, where that is known.
+        With slopes that were chosen before for the same box, operands get the best bounds that there is time for, in
+        place of those of one pass, which took some seconds before where that is known.
         """
         plain, speed = self.analyses_of(call), _WORK_PER_SECOND
         count, ascents = len(plain.all), 1 + FOLLOWING * (len(plain.all) - 1)
@@ -276,11 +267,7 @@ class Prover:
         return tick
 
     def tick(self) -> None:
-        """Do nothing while there is time.
-
-        Raises:
-            OutOfTime: There is none.
-        """
+        """Do nothing while there is time; else raise `OutOfTime`."""
         self._began = self._began or time.monotonic()
         self._ticks += 1
         self._tick()
@@ -329,7 +316,8 @@ class Prover:
         for region in () if holds else self._regions:
             yield from region.describe_open()
         for call in self.problem.calls if holds and self.problem.is_pure_validity else ():
-            yield from describe_outputs(call.network, self.graphs[id(call)], [r.outputs(call) for r in self._regions])
+            bounds = [region.known.check(call).outputs for region in self._regions]
+            yield from describe_outputs(call.network, self.graphs[id(call)], bounds)
 
 
 class _Region:
@@ -390,10 +378,6 @@ class _Region:
             for number, goal in enumerate(self._problem.goals)
             for op in select_operators(goal, self._prover.graphs[id(goal.call)])
         }
-
-    def outputs(self, call: NetworkCall) -> Sequence[Interval | None]:
-        """Return bounds of the outputs of an application."""
-        return self.known.check(call).outputs
 
     def describe_open(self) -> Iterator[str]:
         """Yield what users should know of constants, and of shapes that vary over the box; leave open what follows."""

@@ -34,20 +34,13 @@ from ranum_falsify.operators.relations.discarded import forgets_before_nan, list
 from ranum_falsify.operators.support.conditions import conditions_of, name_bounds
 from ranum_falsify.validity import Finite
 from ranum_falsify.verify.prove.analyses import Analyses
-from ranum_falsify.verify.prove.stored_nan import reach_of_nan
-from ranum_falsify.verify.prove.varying import find_varying
+from ranum_falsify.verify.prove.checked import find_varying, reach_of_nan
 
 
 def keeps_outputs_finite(
     analyses: Analyses, inputs: Sequence[Interval], tick: Callable[[], None] = lambda: None
 ) -> bool:
-    """Tell whether all outputs are finite on a box, whatever becomes of the tensors before.
-
-    Args:
-        analyses: The analyses of a network.
-        inputs: Bounds of its inputs.
-        tick: Called at every operator; may raise to end the analysis.
-    """
+    """Tell whether all outputs are finite on a box, whatever becomes of the tensors before."""
     executed = analyses.executed
     if analyses.execution is not None and executed is None:
         return False
@@ -65,12 +58,9 @@ def keeps_outputs_finite(
 
 @dataclass(frozen=True)
 class _Outputs:
-    """Bounds of the outputs, NaN among their values.
+    """Bounds of the outputs, NaN among their values, and the analysis that found them.
 
-    Attributes:
-        analysis: The analysis that found them.
-        bounds: The bounds, None where there are none.
-        varying: The operators whose results have no shape of their own, if that is why.
+    Where there are none, that may be because results of the `varying` operators have no shape of their own.
     """
 
     analysis: IntervalAnalysis

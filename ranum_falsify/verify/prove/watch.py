@@ -16,18 +16,22 @@ from itertools import islice
 from weakref import WeakKeyDictionary
 
 import numpy as np
+import torch
 from dnnv.nn import Operation
+from dnnv.nn.operations import Input, OutputSelect
+from torch import Tensor
 
+from ranum_falsify.domain import Interval, IntervalAnalysis
 from ranum_falsify.network import Graph, spec_of
 from ranum_falsify.network.runs import Level, ModelRunner, RunError, find_size
-from ranum_falsify.network.tensors import stored_once
+from ranum_falsify.network.tensors import numpy_dtype, stored_once, to_torch
 from ranum_falsify.process.deadline import Deadline
 from ranum_falsify.properties.formula.terms import NetworkCall
 from ranum_falsify.properties.problem.problem import InputVariable, Problem
 from ranum_falsify.verify.prove.analyses import Analyses
 from ranum_falsify.verify.prove.applications import Applications
-from ranum_falsify.verify.prove.departures import REPORT, Stack, Tensors, find_departure, find_unequal, list_bounds
-from ranum_falsify.verify.prove.evaluation import Evaluation, Point, WatchedRuns, make_points
+from ranum_falsify.verify.prove.checked import branches_of
+from ranum_falsify.verify.prove.evaluation import REPORT, Evaluation, Point, Stack, WatchedRuns, make_points, restore
 
 Drive = Callable[[Sequence[InputVariable]], Sequence[Point]]
 """Returns points of a box at which tensors are near their extremes."""
@@ -71,12 +75,9 @@ class Observed:
 
 @dataclass(frozen=True)
 class ProvedBounds:
-    """Who knows the bounds that are watched.
+    """Who knows the bounds that are watched, on a box of the problem, by its position, and on other boxes of a case.
 
-    Attributes:
-        region: What is proved on a box of the problem, by its position.
-        at: What is known on other boxes, of a case.
-        seconds: Processor time of the analyses.
+    The seconds are processor time of the analyses.
     """
 
     region: Callable[[int], Applications]
@@ -132,24 +133,16 @@ def watch(
 ) -> Observed | None:
     """Run all applications on inputs that meet the property's conditions, if some are found, and look at all tensors.
 
-    That they run on the first point is needed; on the others, time or memory may not suffice.
-
-    Args:
-        problem: The problem.
-        graphs: The graph that runs for each application, by `id` of the application.
-        analyses_of: The analyses of each.
-        bounds: What is proved.
-        drive: Finds points besides, for a network that is small.
-
-    Returns:
-        None where the property allows no inputs at all.
+    That they run on the first point is needed; on the others, time or memory may not suffice.  `drive` finds points
+    besides for a network that is small.  None is returned where the property allows no inputs at all.
     """
     ends = Deadline.after(_FLOOR + _SHARE * bounds.seconds, time.thread_time)
     with ExitStack() as stack:
-        runners = {
-            id(graphs[id(call)]): stack.enter_context(ModelRunner(graphs[id(call)], _optimised(analyses_of(call))))
-            for call in {id(graphs[id(call)]): call for call in problem.calls}.values()
-        }
+        runners: dict[int, ModelRunner] = {}
+        for call in {id(graphs[id(call)]): call for call in problem.calls}.values():
+            graph, executed = graphs[id(call)], analyses_of(call).executed
+            runner = ModelRunner(graph, None if executed is None else executed.graph)
+            runners[id(graph)] = stack.enter_context(runner)
         tried = _tried.get(problem)
         if tried is None or any(tried.graphs[call] is not graph for call, graph in graphs.items()):
             tried = _run_problem(problem, graphs, runners, ends, drive)
@@ -161,10 +154,6 @@ def watch(
             if run.faults:
                 return Observed(run.points[run.faulty], run.faults)
         return _TensorComparison(problem, tried, runners, bounds, ends).run()
-
-
-def _optimised(analyses: Analyses) -> Graph | None:
-    return None if analyses.executed is None else analyses.executed.graph
 
 
 # runs as users run it -------------------------------------------------------------------------------------------------
@@ -222,7 +211,7 @@ def _computes_sizes(graph: Graph) -> bool:
     return any(
         spec_of(op).dynamic_shape
         or any(isinstance(getattr(op, name), Operation) for name in spec_of(op).static)
-        or any(isinstance(value, Graph) for value in vars(op).values())
+        or branches_of(op)
         for op in graph.nodes
     )
 
@@ -231,15 +220,7 @@ def _computes_sizes(graph: Graph) -> bool:
 
 
 class _TensorComparison:
-    """Compares what ONNX Runtime computes with what is proved.
-
-    Args:
-        problem: The problem.
-        tried: What it computed at the default level.
-        runners: What runs each network, by `id` of the graph.
-        bounds: What is proved.
-        clock: The time for it.
-    """
+    """Compares what ONNX Runtime computes, also beyond the runs that were tried, with what is proved."""
 
     def __init__(
         self,
@@ -322,3 +303,99 @@ class _TensorComparison:
     def _box_at(self, number: int) -> list[InputVariable]:
         point = self._points[number]
         return [replace(v, lower=point[v.name], upper=point[v.name]) for v in self._tried.box]
+
+
+# departures of tensors from their bounds ------------------------------------------------------------------------------
+
+Tensors = Sequence[tuple[Operation, str, Interval]]
+"""Tensors in topological order: who writes them, name, bounds."""
+
+_WHERE: Mapping[Level, str] = {
+    "default": "at output {name!r}, of {node} ({op_type}),",
+    "written": "at {name!r}, of {node} ({op_type}), run without optimisations,",
+    "optimised": "at {name!r}, of {node} ({op_type}) in the optimised graph,",
+}
+_UNITS = 4.0
+"""Units in the last place by which results of two levels may differ before it is asked which are right."""
+
+
+def list_bounds(analysis: IntervalAnalysis) -> Iterator[tuple[Operation, str, Interval]]:
+    """Yield the constants that are made, then what is known and kept of the latest run, in topological order."""
+    for op, arrays in analysis.graph.folded:
+        made = any(field is not None for field in spec_of(op).operands_of(op))
+        for name, array in zip(op.output_names, arrays, strict=False) if made else ():
+            bounds = analysis.find_known(array)
+            if name and bounds is not None and not (array.dtype.kind in "fV" and np.isnan(array.astype(float)).any()):
+                yield op, name, bounds
+    for op in analysis.graph.order:
+        node, index = (op.operation, op.index) if isinstance(op, OutputSelect) else (op, 0)
+        with suppress(KeyError):
+            bounds = None if isinstance(op, Input) else analysis.bounds_of(op)
+            if bounds is not None and node.output_names[index]:
+                yield node, node.output_names[index], bounds
+
+
+def find_departure(
+    bounds: Mapping[Level, Tensors], shown: Mapping[Level, Mapping[str, Stack]]
+) -> tuple[int, str] | None:
+    """Return on which point the first tensor of the first level leaves its bounds, and how.
+
+    The default level, of which only outputs are known, computes what the last level that has bounds does.
+    """
+    levels: list[tuple[Level, Tensors]] = [(level, tensors) for level, tensors in bounds.items() if level in shown]
+    levels += [("default", tensors) for tensors in list(bounds.values())[-1:]]
+    for level, tensors in levels:
+        for op, name, known in tensors:
+            stack = shown[level].get(name)
+            found = None if stack is None else _find_outside(stack, known)
+            if found is not None:
+                position, value, proved = found
+                where = _WHERE[level].format(name=name, node=op.name, op_type=spec_of(op).op_type)
+                return position, f"{value} {where} where {proved} is proved"
+    return None
+
+
+def _find_outside(stack: Stack, bounds: Interval) -> tuple[int, str, str] | None:
+    """Return the first point at which a tensor lies outside, the value there, and the bounds."""
+    for position, one in enumerate(stack):
+        if tuple(one.shape) != bounds.shape:
+            return position, f"shape {tuple(one.shape)}", f"{bounds.shape}"
+    dtype = numpy_dtype(bounds.dtype)
+    array = restore(np.asarray(stack), dtype)
+    if array.dtype != dtype:
+        return None
+    values = to_torch(array)
+    outside = ~bounds.encloses(values)
+    if not bool(outside.any()):
+        return None
+    position, *index = outside.nonzero()[0].tolist()
+    low, high = (end[tuple(index)] for end in bounds.expand())
+    return position, _write(values[(position, *index)]), f"[{_write(low)}, {_write(high)}]"
+
+
+def _write(number: Tensor) -> str:
+    """Return a number in so many digits that neighbours differ."""
+    value = number.item()
+    if not number.dtype.is_floating_point:
+        return str(int(value))
+    return f"{value:.17g}" if number.dtype is torch.float64 else f"{value:.9g}"
+
+
+def find_unequal(shown: Mapping[Level, Mapping[str, Stack]]) -> list[int]:
+    """Return the points at which an output of the default level differs most from that of an unoptimised run."""
+    found: list[int] = []
+    for name, stack in shown["default"].items():
+        other = shown.get("written", {}).get(name)
+        if not isinstance(other, np.ndarray) or other.dtype != stack.dtype or other.shape[1:] != stack.shape[1:]:
+            continue
+        a, b = (to_torch(x[: min(len(stack), len(other))]) for x in (stack, other))
+        if not a.numel() or a.dtype is torch.bool or torch.equal(a, b):
+            continue
+        if a.is_floating_point():
+            units = (a.double() - b.double()).abs() / (torch.finfo(a.dtype).eps * b.double().abs() + 1e-300)
+            worst = units.nan_to_num(torch.inf).reshape(len(a), -1).amax(1)
+        else:
+            worst = torch.where(a != b, torch.inf, 0.0).reshape(len(a), -1).amax(1)
+        if float(worst.amax()) > _UNITS:
+            found.append(int(worst.argmax()))
+    return found

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
 import numpy as np
+import onnx
 from dnnv.nn import Operation
 from torch import Tensor
 
@@ -30,12 +31,8 @@ _STEERING = frozenset({"If", "Loop", "Scan"})
 class Confirmer:
     """Replays candidates on the networks of a problem; one child process per network, started at once.
 
-    A context manager; leaving it ends the child processes.
-
-    Args:
-        graphs: The networks.
-        threads: ONNX Runtime's intra-operator threads.
-        flush: Whether it replaces denormal numbers by 0, as many devices do.
+    A context manager; leaving it ends the child processes.  With `flush`, they replace denormal numbers by 0, as many
+    devices do.
     """
 
     def __init__(self, graphs: Sequence[Graph], *, threads: int = 1, flush: bool = False) -> None:
@@ -43,12 +40,9 @@ class Confirmer:
         self._replayers = {id(graph): Replayer(graph.model, threads=threads, flush=flush) for graph in graphs}
         self._threads = threads
         self._flush = flush
-        self._operands: dict[int, Replayer] = {}
+        self._derived: dict[tuple[str | int, ...], Replayer] = {}
         self._writers = {id(graph): _writers(graph) for graph in graphs}
         self._inlined: dict[int, Graph] = {}
-        self._flat: dict[int, Replayer] = {}
-        self._batched: dict[int, Replayer] = {}
-        self._parts: dict[tuple[int, int], Replayer] = {}
 
     def __enter__(self) -> Self:
         """Start the child processes, which boot while the search begins."""
@@ -62,16 +56,19 @@ class Confirmer:
         """End the child processes."""
         if "flushing" in self.__dict__:
             self.flushing.__exit__(kind, error, traceback)
-        for replayer in (
-            *(*self._replayers.values(), *self._flat.values()),
-            *(*self._operands.values(), *self._batched.values(), *self._parts.values()),
-        ):
+        for replayer in (*self._replayers.values(), *self._derived.values()):
             replayer.close()
 
     @cached_property
     def flushing(self) -> Confirmer:
         """A confirmer that replaces denormal numbers by 0; its child processes start when they are needed."""
         return Confirmer(self._graphs, threads=self._threads, flush=True)
+
+    def _derive(self, key: tuple[str | int, ...], make: Callable[[], onnx.ModelProto]) -> Replayer:
+        """Return the replayer of a model that is made of those of the networks, once for each key."""
+        if key not in self._derived:
+            self._derived[key] = Replayer(make(), threads=self._threads, flush=self._flush)
+        return self._derived[key]
 
     def run(self, graph: Graph, feeds: Mapping[str, np.ndarray]) -> Replay:
         """Run the graph's model with every intermediate exposed."""
@@ -88,14 +85,9 @@ class Confirmer:
         """Run an application's original model; report the operators in its subgraphs that fail under their own names.
 
         What runs in a subgraph shows in a model without subgraphs, of the same operators, and only if that gives the
-        same outputs.
-
-        Args:
-            call: The application.
-            feeds: One array per input of its network.
-            inside: How many nodes loops may unroll to so that they are looked into although an input decides their
-                length and the model as a whole shows nothing: a later operator may swallow what fails.
-            follow: Whether to look into what an input decides at all; else its node is reported.
+        same outputs.  Loops whose length an input decides may unroll to `inside` nodes, so that they are looked into
+        although the model as a whole shows nothing: a later operator may swallow what fails.  Without `follow`, what an
+        input decides is not looked into at all; its node is reported.
         """
         found = self.run(call.graph, feeds).findings
         graph = self._inlined.get(id(call), call.graph)
@@ -112,17 +104,12 @@ class Confirmer:
     ) -> tuple[Finding, ...]:
         """Return the operators of a graph that fail, those that its model has outside of subgraphs left out.
 
-        Args:
-            whole: The graph of the model.
-            graph: The same, of which some subgraphs are unrolled and some inputs constants.
-            feeds: One array per input of the whole graph.
-            shown: Whether the model shows that some subgraph fails.
+        Some of its subgraphs are unrolled, and some inputs constants; `shown` says that the model shows that a subgraph
+        fails.
         """
         if not any(op.name in graph.origins for op in graph.nodes):
             return ()
-        if id(graph) not in self._flat:
-            self._flat[id(graph)] = Replayer(graph.as_onnx(), threads=self._threads, flush=self._flush)
-        replayer = self._flat[id(graph)]
+        replayer = self._derive(("flat", id(graph)), graph.as_onnx)
         own = {name: feeds[name] for name in graph.input_names}
         found = _find_inner(replayer.run(own).findings, graph)
         if found and not shown and not _agree(self.run_default(whole, feeds), replayer.outputs(own)):
@@ -152,9 +139,7 @@ class Confirmer:
         if graph.source is None or not has_others(graph.source.graph):
             return tuple(self.run_default(graph, feeds).values())
         # Outputs that are strings or maps there are numbers here.
-        if id(graph) not in self._operands:
-            self._operands[id(graph)] = Replayer(graph.as_onnx(), threads=self._threads, flush=self._flush)
-        return tuple(self._operands[id(graph)].outputs(feeds).values())
+        return tuple(self._derive(("numbers", id(graph)), graph.as_onnx).outputs(feeds).values())
 
     def outputs_of_batch(self, graph: Graph, feeds: Mapping[str, np.ndarray]) -> tuple[np.ndarray, ...]:
         """Run the graph's model, whose inputs have a dimension of 1 in front, on several samples along it.
@@ -162,29 +147,21 @@ class Confirmer:
         Raises:
             ReplayError: The model cannot have another size there.
         """
-        if id(graph) not in self._batched:
-            model = free_first_dimension(graph.model)
-            self._batched[id(graph)] = Replayer(model, threads=self._threads, flush=self._flush)
-        return tuple(self._batched[id(graph)].outputs(feeds).values())
+        replayer = self._derive(("batch", id(graph)), lambda: free_first_dimension(graph.model))
+        return tuple(replayer.outputs(feeds).values())
 
     def outputs_between(self, graph: Graph, source: Operation, op: Operation, x: np.ndarray) -> list[np.ndarray]:
         """Run the part of a graph from one operation to another, elementwise, without optimisations and with them.
 
-        Args:
-            graph: The graph.
-            source: What the part reads.
-            op: What it computes.
-            x: The result of the source, whose first dimension may have another size.
+        The result of the first, on which it runs, may have another size in its first dimension.
 
         Raises:
             ReplayError: ONNX Runtime refuses, crashes or takes too long.
         """
-        key = id(source), id(op)
-        if key not in self._parts:
-            model = free_first_dimension(graph.cut_between(source, op).model)
-            self._parts[key] = Replayer(model, threads=self._threads, flush=self._flush)
-        runs = (self._parts[key].run_plain, self._parts[key].outputs)
-        return [next(iter(run({source.name: x}).values())) for run in runs]
+        replayer = self._derive(
+            ("part", id(source), id(op)), lambda: free_first_dimension(graph.cut_between(source, op).model)
+        )
+        return [next(iter(run({source.name: x}).values())) for run in (replayer.run_plain, replayer.outputs)]
 
     def find_revealing(self, graph: Graph, samples: Mapping[str, np.ndarray], seconds: float) -> list[int]:
         """Run the graph's model on many inputs `(count, *shape)`; see `Replayer.find_telling`."""
@@ -199,10 +176,8 @@ class Confirmer:
         values = spec_of(op).operands_of(op)
         computed = list({id(v): v for v in values if isinstance(v, Operation)}.values())
         feeds = {name: feeds[name] for name in graph.input_names}
-        if id(op) not in self._operands:
-            model = graph.cut_after(computed).model
-            self._operands[id(op)] = Replayer(model, threads=self._threads, flush=self._flush)
-        results = dict(zip(map(id, computed), self._operands[id(op)].run_plain(feeds).values(), strict=True))
+        replayer = self._derive(("operands", id(op)), lambda: graph.cut_after(computed).model)
+        results = dict(zip(map(id, computed), replayer.run_plain(feeds).values(), strict=True))
         return [results[id(v)] if isinstance(v, Operation) else v for v in values]
 
     def operation(self, graph: Graph, tensor: str) -> Operation | None:

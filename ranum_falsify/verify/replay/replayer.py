@@ -57,7 +57,6 @@ _WORKER = Path(__file__).with_name("worker")
 _spare = SpareChild(_WORKER)
 _FORGETTING = 5.0  # seconds
 _LARGEST = 2**31 - 1  # bytes that protobuf can hold in one message
-_VERB = {"load": "load", "run": "run", "outputs": "run", "plain": "run", "tell": "run"}
 _ADVICE = {
     "load": "repair the model, or convert it to operators and an opset that ONNX Runtime supports",
     "run": "give each input the name, type and shape that the model declares",
@@ -220,9 +219,7 @@ class Replayer:
     def run(self, inputs: Mapping[str, np.ndarray]) -> Replay:
         """Run the model with every intermediate exposed, and at the default level.
 
-        Args:
-            inputs: one array for each input, by name, in the model's types and shapes;
-                initializers that are also inputs may be left out.
+        Inputs go by name, in the model's types and shapes; initializers that are also inputs may be left out.
 
         Raises:
             ReplayError: ONNX Runtime refuses the model or the inputs.
@@ -243,14 +240,11 @@ class Replayer:
         return outputs
 
     def find_revealing(self, samples: Mapping[str, np.ndarray], seconds: float) -> list[int]:
-        """Run many inputs, one after the other; return the positions of a few that are worth a `run`.
+        """Run inputs `(count, *shape)`, one after the other; return the positions of a few that are worth a `run`.
 
         Half of them run as users run the model, which tells of outputs that are not finite; the others without
-        optimisations, which tells of any tensor that is not.  Of inputs that show the same, few are returned.
-
-        Args:
-            samples: the inputs by name, `(count, *shape)`.
-            seconds: after this time no further input is run.
+        optimisations, which tells of any tensor that is not.  Of inputs that show the same, few are returned.  After
+        some seconds no further input is run.
 
         Raises:
             ReplayError: see `run`.
@@ -321,17 +315,15 @@ class Replayer:
             return result
         if command == "load":
             self.close()
-        verb = _VERB[command]
-        kind_of_error = ReplayError if command == "load" else ReplayRefusalError
+        verb, kind_of_error = ("load", ReplayError) if command == "load" else ("run", ReplayRefusalError)
         raise kind_of_error(f"{self._label}: ONNX Runtime cannot {verb} it: {tidy_message(result)}; {_ADVICE[verb]}")
 
     def _death(self, command: str, error: ChildDeathError) -> ReplayError:
+        verb = "load" if command == "load" else "run"
         if error.late:
             limit = f"within {self._timeout:g} s"
-            return ReplayTimeoutError(
-                f"{self._label}: ONNX Runtime did not {_VERB[command]} it {limit}; allow more time"
-            )
+            return ReplayTimeoutError(f"{self._label}: ONNX Runtime did not {verb} it {limit}; allow more time")
         return ReplayCrashError(
-            f"{self._label}: ONNX Runtime crashed (exit status {error.status}) when asked to {_VERB[command]} it; "
+            f"{self._label}: ONNX Runtime crashed (exit status {error.status}) when asked to {verb} it; "
             "check the model with onnx.checker.check_model(model, full_check=True)"
         )

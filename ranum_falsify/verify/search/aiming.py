@@ -63,12 +63,7 @@ class Aiming:
     _is_done: bool = field(default=False, init=False)
 
     def run(self, target: Target, starts: Sequence[Tensor]) -> None:
-        """Search for one condition.
-
-        Args:
-            target: The condition.
-            starts: Points to begin with, `(batch, *shape)` per box; between some of them the numbers must lie.
-        """
+        """Search for one condition, from points `(batch, *shape)` per box, between which the numbers must lie."""
         with suppress(ReplayError):  # what ONNX Runtime refuses to run shows nothing
             for path in find_paths(self.graph, target):
                 seen = self._measure(path, starts)
@@ -185,12 +180,8 @@ def aim(
 ) -> None:
     """Look for inputs at which ONNX Runtime's kernels make the operator of a target invalid.
 
-    Args:
-        context: The search.
-        target: The target.
-        region: Where to look.
-        near: Points at which its margin is small, `(batch, *shape)` per input.
-        replay: Replays the point at a position of a batch; returns whether to stop.
+    At points nearby, its margin is small; `replay` replays the point at a position of a batch, and returns whether to
+    stop.
     """
     call = context.problem.goals[target.goal].call
     graph = context.model_of(call).graph

@@ -78,8 +78,7 @@ class BackendSearch:
 class _Margins(torch.nn.Module):
     """The margin and 0, from one vector of all floating inputs.
 
-    Attributes:
-        device: Where the vector lives: always the CPU, because DNNF turns it into arrays without moving it.
+    The vector lives on the CPU always, because DNNF turns it into arrays without moving it.
     """
 
     device = torch.device("cpu")

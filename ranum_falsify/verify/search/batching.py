@@ -1,20 +1,23 @@
-"""Many samples through a network at once."""
+"""Many samples through a network at once, and the margins of targets that are observed on the way."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from dnnv.nn import Operation
 from torch import Tensor
 
 from ranum_falsify.errors import MemoryShortageError, is_interruption, is_out_of_memory
-from ranum_falsify.network import Graph, spec_of
+from ranum_falsify.network import Graph, OperatorSpec, spec_of
+from ranum_falsify.network.evaluate import Value
 from ranum_falsify.properties.problem.targets import Target
+from ranum_falsify.validity import Constraint
 from ranum_falsify.verify.search.converter import Probe, TorchModel
-from ranum_falsify.verify.search.target_state import probe_of
 
 _Row = tuple[tuple[Tensor, ...], tuple[Tensor, ...]]
 """Outputs of a sample, and what is observed."""
@@ -55,31 +58,18 @@ class BatchedModel:
         return [x for name, x in zip(graph.input_names, arguments, strict=True) if name in read]
 
     def run(self, inputs: Sequence[Tensor], *, outputs: bool = True) -> tuple[tuple[Tensor, ...], Tensor | None]:
-        """Evaluate a batch.
+        """Evaluate a batch, `(batch, *input_shape)` or of 1 to be repeated, per input.
 
-        Args:
-            inputs: Tensors `(batch, *input_shape)`; those with a batch of 1 are repeated.
-            outputs: Whether the outputs are wanted.
-
-        Returns:
-            Outputs `(batch, *output_shape)`, and margins `(batch, targets)` in the order of `positions`, None where
-            nothing is observed.
+        Returned are outputs `(batch, *output_shape)`, if wanted, and margins `(batch, targets)` in the order of
+        `positions`, None where nothing is observed.
         """
-        return self._batch(inputs, self._probes, outputs=outputs)
+        with self._draws_on(inputs[0].device):
+            return self._run(inputs, self._probes, outputs=outputs)
 
     def observe(self, inputs: Sequence[Tensor], probes: Mapping[int, Probe]) -> Tensor | None:
-        """Return what probes (by `id` of the operation) observe on a batch, `(batch, values)`.
-
-        Returns:
-            None where samples give different numbers of values, because inputs decide shapes.
-        """
-        return self._batch(inputs, probes, outputs=False)[1]
-
-    def _batch(
-        self, inputs: Sequence[Tensor], probes: Mapping[int, Probe], *, outputs: bool
-    ) -> tuple[tuple[Tensor, ...], Tensor | None]:
+        """Return what probes see, `(batch, values)`; None where inputs decide shapes, and so the number of values."""
         with self._draws_on(inputs[0].device):
-            return self._run(inputs, probes, outputs=outputs)
+            return self._run(inputs, probes, outputs=False)[1]
 
     def _draws_on(self, device: torch.device) -> AbstractContextManager[Any]:
         """Operators that read no tensor (`RandomNormal`) create theirs on the default device."""
@@ -155,3 +145,58 @@ def _lift(probe: Probe) -> Probe:
         return torch.func.vmap(sample, randomness="different")(*moved)
 
     return observe
+
+
+# margins --------------------------------------------------------------------------------------------------------------
+
+
+def probe_of(targets: Sequence[Target]) -> Probe:
+    """Return a probe of the least margin of each target of one operator, shape `(targets,)`."""
+    return partial(least_margins, [target.constraint for target in targets])
+
+
+def least_margins(
+    constraints: Sequence[Constraint], op: Operation, operands: Sequence[Value], outputs: Sequence[Tensor]
+) -> Tensor:
+    """Return the least margin of each condition on an operator, shape `(conditions,)`.
+
+    A NaN margin means that an operand became invalid upstream; it counts as not violated here.
+    """
+    named = _name_operands(spec_of(op), operands, outputs)
+    return torch.stack([_least(constraint.margin(op, named)) for constraint in constraints])
+
+
+def margin_and_crossing_of(target: Target) -> Probe:
+    """Return a probe of the target's least margin, followed by the elements of its crossing where it has one."""
+
+    def probe(op: Operation, operands: Sequence[Tensor], outputs: Sequence[Tensor]) -> Tensor:
+        margin = least_margins([target.constraint], op, operands, outputs)
+        crossing = target.constraint.crossing(op, _name_operands(target.spec, operands, outputs))
+        return margin if crossing is None else torch.cat([margin, crossing.reshape(-1).double()])
+
+    return probe
+
+
+def margins_of(targets: Sequence[Target]) -> Probe:
+    """Return a probe of all margins of the targets of one operator, flattened to `(elements,)`."""
+
+    def probe(op: Operation, operands: Sequence[Tensor], outputs: Sequence[Tensor]) -> Tensor:
+        named = _name_operands(spec_of(op), operands, outputs)
+        return torch.cat([target.constraint.margin(op, named).reshape(-1).double() for target in targets])
+
+    return probe
+
+
+def _name_operands(spec: OperatorSpec, operands: Sequence[Value], outputs: Sequence[Tensor]) -> dict[str, Tensor]:
+    named = {name: value for name, value in spec.name_values(operands).items() if value is not None}
+    device = outputs[0].device
+    for name, value in named.items():
+        if isinstance(value, np.ndarray):
+            named[name] = torch.from_numpy(np.array(value)).to(device)
+    return named | {"output" if i == 0 else f"output_{i}": y for i, y in enumerate(outputs)}
+
+
+def _least(margin: Tensor) -> Tensor:
+    if margin.numel() == 0:
+        return torch.full((), torch.inf, dtype=torch.float64, device=margin.device)
+    return torch.nan_to_num(margin, nan=torch.inf, posinf=torch.inf, neginf=-torch.inf).amin().double()

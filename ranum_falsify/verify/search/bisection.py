@@ -5,24 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from ranum_falsify.properties.problem.targets import Target
-from ranum_falsify.verify.search.batching import BatchedModel
+from ranum_falsify.verify.search.batching import BatchedModel, margin_and_crossing_of
 from ranum_falsify.verify.search.device import chunks
-from ranum_falsify.verify.search.search import Region, SearchContext
+from ranum_falsify.verify.search.search import Region, SearchContext, Visit
 from ranum_falsify.verify.search.starts import Box
-from ranum_falsify.verify.search.target_state import margin_and_crossing_of
 
 _HALVINGS = 70
 """Enough to bring the ends of any segment to neighbouring floats (52 bits and some exponents)."""
 
 _ULP_ROUNDS = 40
 """Rounds of random steps of one ulp around the crossing."""
-
-Visit = Callable[[Tensor, Sequence[Tensor]], bool]
 
 
 @dataclass(frozen=True)
@@ -102,8 +100,7 @@ class Bisection:
     def _pair(self, seen: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor] | None:
         """Pair starts on both sides of zero, given their crossings.
 
-        Returns:
-            Indices below and above, the element that crosses `(pairs, 1)`, and its crossings `(2, pairs)`.
+        Returned are indices below and above, the element that crosses `(pairs, 1)`, and its crossings `(2, pairs)`.
         """
         positive, negative = seen > 0, seen < 0
         crossing = (positive.any(0) & negative.any(0)).nonzero()[:, 0]
@@ -154,15 +151,7 @@ class Bisection:
 
 
 def bisect(context: SearchContext, target: Target, region: Region, starts: Sequence[Tensor], visit: Visit) -> None:
-    """Look for a point at which the target's crossing is exactly zero.
-
-    Args:
-        context: The search.
-        target: A target whose constraint has a crossing; others are left alone.
-        region: Where to stay.
-        starts: Points to pair up, `(batch, *shape)` per input.
-        visit: Sees margins `(batch, 1)` and inputs after each evaluation; returns whether to stop.
-    """
+    """Look between pairs of starts for a point at which the target's crossing, if it has one, is exactly zero."""
     wanted = context.problem.goals[target.goal].call
     names = [v.name for v in context.problem.inputs]
     variables = [names.index(name) for name in wanted.variables if name is not None]
@@ -172,7 +161,7 @@ def bisect(context: SearchContext, target: Target, region: Region, starts: Seque
     read = batched.model.graph.input_names
     variables = [v for v, name in zip(variables, wanted.graph.input_names, strict=True) if name in read]
     bisection = Bisection(
-        observe=_Observer(batched, target, variables, context.sample_limit),
+        observe=partial(_observe, batched, target, variables, context.sample_limit),
         visit=visit,
         boxes=region.device_boxes,
         generator=context.generator,
@@ -186,24 +175,18 @@ class _RaggedError(Exception):
     """Samples differ in the number of elements, so that none can be followed from one to the next."""
 
 
-class _Observer:
-    """Margin and crossing of one target on a batch."""
-
-    def __init__(self, batched: BatchedModel, target: Target, variables: Sequence[int], limit: int) -> None:
-        self._batched = batched
-        self._probes = {id(target.op): margin_and_crossing_of(target)}
-        self._variables = variables
-        self._limit = limit
-
-    def __call__(self, inputs: Sequence[Tensor]) -> Observation:
-        arguments = [inputs[position] for position in self._variables]
-        with torch.no_grad():
-            parts = [self._batched.observe(chunk, self._probes) for chunk in chunks(arguments, self._limit)]
-        known = [part for part in parts if part is not None]
-        if len(known) < len(parts) or len({part.shape[1] for part in known}) > 1:
-            raise _RaggedError
-        seen = torch.cat(known)
-        return Observation(seen[:, :1], seen[:, 1:])
+def _observe(
+    batched: BatchedModel, target: Target, variables: Sequence[int], limit: int, inputs: Sequence[Tensor]
+) -> Observation:
+    """Return margin and crossing of one target on a batch, of which so many samples run at once."""
+    probes = {id(target.op): margin_and_crossing_of(target)}
+    with torch.no_grad():
+        parts = [batched.observe(chunk, probes) for chunk in chunks([inputs[v] for v in variables], limit)]
+    known = [part for part in parts if part is not None]
+    if len(known) < len(parts) or len({part.shape[1] for part in known}) > 1:
+        raise _RaggedError
+    seen = torch.cat(known)
+    return Observation(seen[:, :1], seen[:, 1:])
 
 
 def _is_between_neighbours(middle: Tensor, a: Tensor, b: Tensor) -> bool:

@@ -12,10 +12,9 @@ import torch
 from torch import Tensor
 
 from ranum_falsify.errors import ReplayCrashError, ReplayError, ReplayRefusalError, ReplayTimeoutError
-from ranum_falsify.network import spec_of
 from ranum_falsify.properties.formula.terms import NetworkCall, ValidityGoal
 from ranum_falsify.properties.problem.problem import Problem
-from ranum_falsify.properties.problem.targets import Target
+from ranum_falsify.properties.problem.targets import Target, operators_of
 from ranum_falsify.verify.replay.confirmer import is_in_question
 from ranum_falsify.verify.search.objective import Objective
 from ranum_falsify.verify.search.result import Counterexample
@@ -228,8 +227,4 @@ def _is_valid_in_torch(goal: ValidityGoal, arguments: tuple[np.ndarray, ...]) ->
     """Tell whether a goal holds; what draws random numbers is ONNX Runtime's to show."""
     graph = goal.call.graph
     failing = find_failing_in_torch(graph, dict(zip(graph.input_names, arguments, strict=True)))
-    return failing is not None and not any(
-        (goal.only is None or spec_of(op).op_type in goal.only) and (goal.nodes is None or op.name in goal.nodes)
-        for op in graph.nodes
-        if op.name in failing
-    )
+    return failing is not None and not any(op.name in failing for op in operators_of(goal, graph))

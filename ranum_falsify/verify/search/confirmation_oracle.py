@@ -3,39 +3,32 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
 from dnnv.nn import Operation
 from dnnv.nn.operations import Input
 
-from ranum_falsify.config import Runtime
 from ranum_falsify.errors import ReplayError
 from ranum_falsify.network import Graph, spec_of
 from ranum_falsify.network.order import topological_order
 from ranum_falsify.properties.problem.targets import Target
 from ranum_falsify.validity import Constraint
-from ranum_falsify.verify.prove.dependencies import find_before
-from ranum_falsify.verify.replay.broken import find_broken
+from ranum_falsify.verify.prove.applications import find_before
+from ranum_falsify.verify.replay.broken import find_broken, steep_in_torch, steep_point
 from ranum_falsify.verify.replay.confirmer import is_in_question
-from ranum_falsify.verify.replay.gradients import steep_in_torch, steep_point
 from ranum_falsify.verify.replay.replayer import Finding
 from ranum_falsify.verify.search.operator_status import describe_failing, describe_shown, describe_steep
 from ranum_falsify.verify.search.result import KIND_NAMES, Counterexample, OperatorResult, Oracle
 from ranum_falsify.verify.search.search import SearchContext
-from ranum_falsify.verify.search.torch_replay import TorchFailure, find_failing_in_torch
+from ranum_falsify.verify.search.torch_replay import find_failing_in_torch, runtimes_of
 
 _MASK = 1 << 20
 
 
 class ConfirmationOracle:
-    """Says what concrete inputs show.
-
-    Args:
-        context: The search.
-        targets: What is searched for.
-    """
+    """Says what concrete inputs show, of the targets that are searched for."""
 
     def __init__(self, context: SearchContext, targets: Sequence[Target]) -> None:
         self._context = context
@@ -51,13 +44,7 @@ class ConfirmationOracle:
     def list_shown(
         self, number: int, example: Counterexample, violated: Target | None, *, inside: int = 0
     ) -> list[OperatorResult]:
-        """Return the operators in question that are invalid.
-
-        Args:
-            number: Position of the goal.
-            example: The inputs.
-            violated: What the search found there.
-            inside: How far to look into subgraphs; see `Confirmer.findings`.
+        """Return the operators in question that are invalid, where the search found some target violated.
 
         Raises:
             ReplayError: ONNX Runtime refuses, crashes or takes too long.
@@ -77,7 +64,9 @@ class ConfirmationOracle:
         for name in findings.keys() - failing.keys():
             self._note_elsewhere(number, name, findings[name])
         for target in self._list_targets(number, failing):
-            found = self._describe_failing(target, failing[target.op.name], findings, example)
+            name = target.op.name
+            oracle = findings[name].oracle if name in findings else None
+            found = describe_failing(failing[name], name, example, runtimes_of(name, oracle, failing))
             refuted = self._context.refute(found)
             if refuted is None:
                 yield found
@@ -142,20 +131,6 @@ class ConfirmationOracle:
         targets = [t for t in self._targets if t.goal == number and t.op.name == name]
         targets.sort(key=lambda target: (target.is_remote, target is not violated))
         return targets[0].constraint if targets else None
-
-    def _describe_failing(
-        self,
-        target: Target,
-        failure: TorchFailure,
-        findings: Mapping[str, Finding],
-        example: Counterexample,
-    ) -> OperatorResult:
-        name = target.op.name
-        beside = findings.get(name)
-        runtimes: tuple[Runtime, ...] = ("torch",)
-        if beside is not None and beside.oracle == "onnxruntime":
-            runtimes = ("onnxruntime", "torch")
-        return describe_failing(failure, name, example, runtimes)
 
     def differentiate(self, target: Target, example: Counterexample) -> OperatorResult | None:
         """Return the operator of a target if its derivative is not finite on inputs."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -37,10 +37,7 @@ class Instruction:
 def fuse(steps: Sequence[Instruction], observed: Collection[int], kept: Collection[int]) -> list[Instruction]:
     """Return steps in which a product with a constant matrix and a following sum with a constant vector are one kernel.
 
-    Args:
-        steps: In topological order.
-        observed: Operations, by `id`, whose operands and results must stay visible.
-        kept: Slots that are read after the last step.
+    Operands and results of `observed` operations, by `id`, stay visible; `kept` slots are read after the last step.
     """
     readers = Counter(slot for step in steps for slot in step.reads)
     products = {
@@ -235,16 +232,9 @@ class TorchModel(torch.nn.Module):
     def observe(
         self, inputs: Sequence[Tensor], probes: Mapping[int, Probe], *, outputs: bool = True, batch: bool = False
     ) -> tuple[tuple[Tensor, ...], list[Tensor]]:
-        """Evaluate one sample, or a batch along dimension 0, and observe operations on the way.
+        """Evaluate one sample, or a `batch` along dimension 0, and observe operations, by `id`, on the way.
 
-        Args:
-            inputs: Tensors of the inputs' shapes, dimension 0 being the batch if there is one.
-            probes: What to observe, by `id` of the operation.
-            outputs: Whether the outputs are wanted; if not, only what the probes need is evaluated.
-            batch: Whether the inputs are a batch; see :attr:`batches`.
-
-        Returns:
-            The outputs (empty if not wanted), and what the probes saw, in topological order of their operations.
+        Without outputs, only what the probes need is evaluated.  What these saw comes in topological order.
         """
         plan = self._plan(tuple(probes), outputs, batch)
         values: list[Any] = [None] * self._count + self._tail
@@ -269,7 +259,7 @@ class TorchModel(torch.nn.Module):
             wanted = set(probed)
             goals: list[Operation] = [op for op in self.graph.order if id(op) in wanted]
             ends = list(self.graph.output_operations) if outputs else []
-            needed = _find_needed([*goals, *ends])
+            needed = {id(op) for op in topological_order([*goals, *ends])}
             steps = [self._steps[id(op)] for op in self.graph.order if id(op) in needed and not isinstance(op, Input)]
             if batch and self._alongside is not None:
                 calls = self._alongside
@@ -305,10 +295,6 @@ def _as_operand(graph: Graph, value: Operation | np.ndarray | None) -> Operand |
     if isinstance(value, np.ndarray):
         return Operand(value.shape, batched=False)
     return Operand(tuple(graph.details_of(value).shape), batched=True)
-
-
-def _find_needed(goals: Iterable[Operation]) -> set[int]:
-    return {id(op) for op in topological_order(goals)}
 
 
 def _plan(steps: Sequence[Instruction], observed: Collection[int], kept: Collection[int]) -> list[_Planned]:

@@ -30,11 +30,8 @@ def find_extremes(
     """Return points by variable: ends of the box where the gradient of an element of a tensor points.
 
     The gradients, two for each tensor, are those at random points, from one run of as many as memory is given for.
-
-    Args:
-        call: The application of the network; none are returned where arguments are no variables.
-        model: The network; none are returned where samples of a batch do not keep apart, or where two do not fit.
-        variables: The box.
+    There are none where arguments are no variables, where samples of a batch do not keep apart, or where two do not
+    fit.
     """
     if not model.batches or model.graph is not call.graph or None in call.variables:
         return []
@@ -78,12 +75,9 @@ def _move(x: Tensor, low: Tensor, high: Tensor) -> Tensor:
 
 def _climbs(model: TorchModel, nodes: Sequence[Operation], starts: Sequence[Tensor]) -> bool:
     """Let the gradients of an element of each tensor, up and down, flow into samples of their own; tell if any do."""
-
-    def probe(op: Operation, operands: Sequence[Tensor], outputs: Sequence[Tensor]) -> Tensor:
-        return outputs[0]
-
+    probes = dict.fromkeys(map(id, nodes), lambda op, operands, outputs: outputs[0])
     with torch.enable_grad():
-        _, seen = model.observe(starts, {id(op): probe for op in nodes}, outputs=False, batch=True)
+        _, seen = model.observe(starts, probes, outputs=False, batch=True)
         total = torch.zeros((), dtype=torch.float64)
         for number, tensor in enumerate(seen):
             rows = tensor.flatten(1)

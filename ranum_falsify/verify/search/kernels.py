@@ -63,9 +63,7 @@ class KernelPath:
     def measure(self, confirmer: Confirmer, x: Tensor) -> Tensor:
         """Return how far the operand is from what is invalid, float64, of `x`'s shape; less than 0 where it is invalid.
 
-        Args:
-            confirmer: Computes the operand, without and with optimisations, of which the lesser distance counts.
-            x: Numbers, `(count, *shape[1:])`.
+        Of what `x`, `(count, *shape[1:])`, gives without and with optimisations, the lesser distance counts.
 
         Raises:
             ReplayError: ONNX Runtime refuses, crashes or takes too long.
@@ -109,13 +107,7 @@ _known: WeakKeyDictionary[Confirmer, dict[object, tuple[Tensor, Tensor, Tensor]]
 
 
 def find_numbers(confirmer: Confirmer, path: KernelPath, low: Tensor, high: Tensor) -> Tensor:
-    """Return numbers at which the operand of a path is invalid on ONNX Runtime, `(count,)`.
-
-    Args:
-        confirmer: Runs the function.
-        path: The function.
-        low: The least number, without dimensions.
-        high: The greatest.
+    """Return numbers of a range at which the operand of a path is invalid on ONNX Runtime, `(count,)`.
 
     Raises:
         ReplayError: ONNX Runtime refuses, crashes or takes too long.

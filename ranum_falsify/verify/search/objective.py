@@ -92,12 +92,9 @@ class Objective:
         return self._margins(inputs)[1]
 
     def differentiate(self, inputs: Sequence[Tensor], assigned: Tensor | None, *, estimated: bool = False) -> Evaluated:
-        """Return margins and gradients.
+        """Return margins and gradients; those of flat functions may be `estimated`, see `Estimates`.
 
-        Args:
-            inputs: `(batch, *shape)`, in the order of the problem's inputs.
-            assigned: Each start's target, None for the least loss of each.
-            estimated: Whether the derivatives of flat functions are estimated; see `Estimates`.
+        Each start has a target assigned, or descends on the least of its losses.
         """
         if len(inputs[0]) <= self._limit:
             return self._differentiate(inputs, assigned, estimated=estimated)

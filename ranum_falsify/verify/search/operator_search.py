@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
@@ -17,6 +18,7 @@ from ranum_falsify.network.nesting import has_subgraphs
 from ranum_falsify.network.tensors import to_torch
 from ranum_falsify.process.deadline import Deadline
 from ranum_falsify.properties.problem.targets import Target
+from ranum_falsify.verify.replay.broken import DENORMAL
 from ranum_falsify.verify.replay.confirmer import feeds_of, meets_conditions
 from ranum_falsify.verify.search.aiming import aim
 from ranum_falsify.verify.search.bisection import bisect
@@ -28,8 +30,10 @@ from ranum_falsify.verify.search.result import Counterexample, OperatorResult
 from ranum_falsify.verify.search.scan import NEAR, find_revealing, find_runtime_only
 from ranum_falsify.verify.search.search import Progress, Region, SearchContext, descend, find_worst_vertices
 from ranum_falsify.verify.search.starts import mix, replace_row
-from ranum_falsify.verify.search.target_state import TargetState
 from ranum_falsify.verify.search.torch_replay import compare
+
+_REFUSALS = 16
+"""Candidates of a target that ONNX Runtime may refuse before a round of the search turns to others."""
 
 _WIDE = 10
 """Starts per target in the first pass, where many targets share a batch."""
@@ -54,6 +58,52 @@ _UNSEEN = 8
 
 _INSIDE_NODES, _INSIDE_SECONDS = 1_000, 2.0
 """Most nodes of loops whose length inputs decide, unrolled to look into them, and the time of a round for that."""
+
+
+@dataclass
+class TargetState:
+    """What the search knows about one target.
+
+    Attributes:
+        target: The target.
+        best: Its least margin so far.
+        at_start: The same before descents.
+        points: Where that is, with a batch of 1.
+        refused: Candidates in this round that ONNX Runtime did not confirm.
+        doubtful: The last of them, those of earlier rounds too.
+    """
+
+    target: Target
+    best: float = float("inf")
+    at_start: float = float("inf")
+    points: list[Tensor] = field(default_factory=list)
+    refused: int = 0
+    doubtful: deque[list[Tensor]] = field(default_factory=lambda: deque(maxlen=_REFUSALS))
+
+    @property
+    def limit(self) -> float:
+        """A margin below this is worth a replay."""
+        return DENORMAL if self.target.is_gradient else 0.0
+
+    @property
+    def is_given_up(self) -> bool:
+        """Whether ONNX Runtime has refused so many candidates that this round tries no more."""
+        return self.refused >= _REFUSALS
+
+    def note(self, margins: Tensor, inputs: Sequence[Tensor]) -> None:
+        """Remember the best point of a batch, with a batch of 1."""
+        least, position = margins.min(0)
+        self.best = float(least)
+        self.points = _take(inputs, int(position))
+
+    def refuse(self, inputs: Sequence[Tensor], position: int) -> None:
+        """Remember a candidate that ONNX Runtime does not confirm."""
+        self.refused += 1
+        self.doubtful.append(_take(inputs, position))
+
+
+def _take(inputs: Sequence[Tensor], position: int) -> list[Tensor]:
+    return [x[position][None].clone() for x in inputs]
 
 
 class OperatorSearch:
@@ -341,11 +391,7 @@ class OperatorSearch:
         return True
 
     def _replay(self, target: Target | None, env: Mapping[str, np.ndarray], *, inside: int = 0) -> None:
-        """Add what concrete inputs show.
-
-        Raises:
-            ReplayError: ONNX Runtime refuses, crashes or takes too long.
-        """
+        """Add what concrete inputs show; raise `ReplayError` where ONNX Runtime does not run them."""
         for number, goal in enumerate(self.goals):
             feeds = feeds_of(self.context.problem, goal.call, env, self.context.confirmer)
             example = Counterexample(inputs=env, network=goal.call.network, feeds=feeds)

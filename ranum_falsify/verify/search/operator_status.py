@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from typing import Any
 
 import numpy as np
 from dnnv.nn import Operation
@@ -11,7 +12,7 @@ from ranum_falsify.config import Runtime
 from ranum_falsify.properties.problem.targets import Target
 from ranum_falsify.validity import Constraint
 from ranum_falsify.verify.prove.proof import Proof
-from ranum_falsify.verify.replay.gradients import operand_ranges
+from ranum_falsify.verify.replay.broken import operand_ranges
 from ranum_falsify.verify.replay.replayer import Finding
 from ranum_falsify.verify.search.result import Counterexample, OperatorResult, Oracle
 from ranum_falsify.verify.search.torch_replay import TorchFailure
@@ -37,10 +38,7 @@ def describe_status(target: Target, proof: Proof) -> OperatorResult:
 def is_shadowed(target: Target, proof: Proof, found: Collection[tuple[int, str]]) -> bool:
     """Tell whether a target can fail only behind a violation already found, and ONNX Runtime enforces its condition.
 
-    Args:
-        target: The target.
-        proof: What is proved.
-        found: Operators that are known to fail, by position of the validity goal and name of the node.
+    Known violations go by position of the validity goal and name of the node.
     """
     known = proof.operators.get((target.goal, target.op.name))
     if known is None or known.open or not target.constraint.refuses:
@@ -51,21 +49,15 @@ def is_shadowed(target: Target, proof: Proof, found: Collection[tuple[int, str]]
 def describe_shown(
     finding: Finding, name: str, constraint: Constraint | None, counterexample: Counterexample | None = None
 ) -> OperatorResult:
-    """Return what a replay shows about an operator.
+    """Return what a replay shows about an operator, with the inputs if they are to be kept.
 
-    Args:
-        finding: The finding of the replay.
-        name: The operator's name.
-        constraint: The condition that fails, None where the network that was searched lacks the operator.
-        counterexample: What was replayed, if it is to be kept.
+    `constraint` is the condition that fails, None where the network that was searched lacks the operator.
     """
-    return OperatorResult(
-        network=_network(counterexample),
-        node=name,
-        op_type=finding.op_type,
-        verdict="violated",
-        constraint="" if constraint is None else constraint.describe(),
-        reason="" if constraint is None else constraint.reason,
+    return _describe_violated(
+        name,
+        finding.op_type,
+        constraint,
+        counterexample,
         kind=finding.kind,
         reach=finding.reach,
         optimisations=finding.optimisations,
@@ -73,7 +65,6 @@ def describe_shown(
         oracle=finding.oracle,
         operands=finding.operands,
         returned=finding.returned,
-        counterexample=counterexample,
     )
 
 
@@ -84,19 +75,16 @@ def describe_failing(
     runtimes: tuple[Runtime, ...] = ("torch",),
 ) -> OperatorResult:
     """Return what PyTorch shows about an operator, on the runtimes that fail; see `describe_shown`."""
-    return OperatorResult(
-        network=_network(counterexample),
-        node=name,
-        op_type=failure.op_type,
-        verdict="violated",
-        constraint=failure.broken.describe(),
-        reason=failure.broken.reason,
+    return _describe_violated(
+        name,
+        failure.op_type,
+        failure.broken,
+        counterexample,
         kind=failure.kind,
         reach=failure.reach,
         runtimes=runtimes,
         oracle="torch",
         operands=failure.operands,
-        counterexample=counterexample,
     )
 
 
@@ -108,19 +96,22 @@ def describe_steep(
     counterexample: Counterexample | None = None,
 ) -> OperatorResult:
     """Return an operator whose derivative is not finite at some operands; see `describe_shown`."""
-    return OperatorResult(
-        network=_network(counterexample),
-        node=op.name,
-        op_type=type(op).__name__,
-        verdict="violated",
-        constraint="" if constraint is None else constraint.describe(),
-        reason="" if constraint is None else constraint.reason,
-        kind="gradient",
-        oracle=oracle,
-        operands=operand_ranges(op, operands),
-        counterexample=counterexample,
+    ranges, op_type = operand_ranges(op, operands), type(op).__name__
+    return _describe_violated(
+        op.name, op_type, constraint, counterexample, kind="gradient", oracle=oracle, operands=ranges
     )
 
 
-def _network(counterexample: Counterexample | None) -> str:
-    return "" if counterexample is None else counterexample.network
+def _describe_violated(
+    name: str, op_type: str, broken: Constraint | None, counterexample: Counterexample | None, **facts: Any
+) -> OperatorResult:
+    return OperatorResult(
+        network="" if counterexample is None else counterexample.network,
+        node=name,
+        op_type=op_type,
+        verdict="violated",
+        constraint="" if broken is None else broken.describe(),
+        reason="" if broken is None else broken.reason,
+        counterexample=counterexample,
+        **facts,
+    )

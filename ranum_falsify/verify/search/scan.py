@@ -13,7 +13,7 @@ from ranum_falsify.errors import ReplayError
 from ranum_falsify.network.tensors import to_numpy
 from ranum_falsify.properties.formula.terms import NetworkCall
 from ranum_falsify.verify.search.search import Region, SearchContext
-from ranum_falsify.verify.search.starts import Box, sample_starts
+from ranum_falsify.verify.search.starts import Box, sample_starts, sample_uniform
 
 NEAR = 1e-5
 """A margin below this may be one that rounding makes negative."""
@@ -38,16 +38,10 @@ def find_runtime_only(
 ) -> Iterator[list[Tensor]]:
     """Yield points, each with a batch of 1, on which an output of ONNX Runtime is not finite.
 
-    Args:
-        context: The search.
-        region: Where to look: everywhere, and around the points of which margins are small.
-        near: These points, each one tensor with a batch of 1 per input.
+    They lie everywhere in the region, and around those points, each with a batch of 1, of which margins are small.
     """
-    calls = context.problem.calls
-    if len(calls) != 1 or None in calls[0].variables or not context.models[0].batches:
-        return
-    graph = context.models[0].graph
-    if graph is not calls[0].graph:
+    calls, models = context.problem.calls, context.models
+    if len(calls) != 1 or None in calls[0].variables or not models[0].batches or models[0].graph is not calls[0].graph:
         return
     size = sum(math.prod(variable.shape) for variable in region.variables)
     count = max(1, min(_ELEMENTS // max(size, 1), context.portion // _SHARE))
@@ -55,11 +49,11 @@ def find_runtime_only(
         if context.budget.expired:
             return
         around = draw_around(context, region, near, count // 2)
-        anywhere = (box.at(_draw_shares(context, box.lower, count - count // 2)) for box in region.boxes)
+        anywhere = (sample_uniform(box, count - count // 2, context.generator) for box in region.boxes)
         points = [torch.cat(pair) for pair in zip(anywhere, around, strict=True)]
         feeds = {name: x.reshape(-1, *x.shape[2:]) for name, x in feeds_of_points(calls[0], region, points).items()}
         try:
-            outputs = context.confirmer.outputs_of_batch(graph, feeds)
+            outputs = context.confirmer.outputs_of_batch(calls[0].graph, feeds)
         except ReplayError:
             return  # some shape in the model is that of a single sample
         for position in _find_rows(outputs, count)[:_MOST]:
@@ -82,10 +76,6 @@ def _move(box: Box, points: Tensor, scales: Tensor, generator: torch.Generator) 
     steps = torch.randn(points.shape, generator=generator, dtype=torch.float64)
     width = box.upper.double() - box.lower.double()
     return box.find_nearest(points.double() + scales.reshape(-1, *[1] * box.lower.dim()) * width * steps)
-
-
-def _draw_shares(context: SearchContext, like: Tensor, count: int) -> Tensor:
-    return torch.rand((count, *like.shape), generator=context.generator, dtype=torch.float64)
 
 
 def feeds_of_points(call: NetworkCall, region: Region, points: Sequence[Tensor]) -> dict[str, np.ndarray]:
@@ -111,13 +101,7 @@ _SECONDS = 2.0
 
 
 def find_revealing(context: SearchContext, region: Region, near: Sequence[Sequence[Tensor]]) -> list[list[Tensor]]:
-    """Return points, each with a batch of 1, on which a tensor of ONNX Runtime is not finite.
-
-    Args:
-        context: The search.
-        region: Where to look: everywhere, and around the points of which margins are small.
-        near: These points, each one tensor with a batch of 1 per input.
-    """
+    """Return such points on which any tensor of ONNX Runtime is not finite; see `find_runtime_only`."""
     calls = context.problem.calls
     if len(calls) != 1 or None in calls[0].variables:
         return []

@@ -67,11 +67,7 @@ class Budget:
         return self.deadline.left
 
     def check(self) -> None:
-        """Do nothing while there is time left.
-
-        Raises:
-            OutOfTime: The timeout has passed.
-        """
+        """Do nothing while there is time left; else raise `OutOfTime`."""
         self.deadline.check()
 
     @contextmanager
@@ -98,15 +94,7 @@ class Budget:
 
 @dataclass(frozen=True)
 class Region:
-    """A box of the problem, on the CPU for sampling and on the search's device.
-
-    Attributes:
-        number: Its position in the problem.
-        problem: The case of the problem that it belongs to.
-        variables: The inputs.
-        boxes: Their bounds on the CPU.
-        device_boxes: The same on the search's device.
-    """
+    """A box of the problem or of a case of it, by its position: on the CPU for sampling, and on the search's device."""
 
     number: int
     problem: Problem
@@ -244,25 +232,14 @@ def descend(
     assigned: Tensor | None,
     visit: Visit,
     *,
-    sizes: StepSizes | None = None,
     steps: int | None = None,
 ) -> tuple[Tensor, list[Tensor]]:
-    """Descend from a batch of starts.
+    """Descend from a batch of starts, `(batch, *shape)` per input; return margins and inputs of the last evaluation.
 
-    Args:
-        context: The search.
-        objective: What to make negative.
-        region: Where to stay.
-        starts: `(batch, *shape)` per input.
-        assigned: Each start's target, None for the least loss of each.
-        visit: Called after each evaluation.
-        sizes: Step sizes.
-        steps: Number of steps, that of the configuration by default.
-
-    Returns:
-        Margins and inputs of the last evaluation.
+    Each start has a target assigned, or descends on the least of its losses.  `visit` sees each evaluation; the number
+    of steps is that of the configuration by default.
     """
-    descent = Descent(region.device_boxes, starts, sizes or StepSizes(), context.generator)
+    descent = Descent(region.device_boxes, starts, StepSizes(), context.generator)
     total = context.config.n_steps if steps is None else steps
     estimated = False
     for done in range(total + 1):
@@ -278,7 +255,7 @@ def descend(
                 found.margins, context.budget.left / max(1e-9, (time.monotonic() - began) * total)
             )
             starts, assigned = [x[kept] for x in descent.inputs], None if assigned is None else assigned[kept]
-            descent = Descent(region.device_boxes, starts, sizes or StepSizes(), context.generator)
+            descent = Descent(region.device_boxes, starts, StepSizes(), context.generator)
             found = found.keep(kept)
         descent.step(found.gradients)
         context.budget.steps += 1
@@ -323,11 +300,7 @@ _MOST_VERTICES = 32
 
 
 def find_worst_vertices(objective: Objective, region: Region, targets: int) -> list[Tensor]:
-    """Return, for each of the first targets, the vertex of a box that lies downhill from its centre.
-
-    Returns:
-        `(targets, *shape)` per input.
-    """
+    """Return the vertices of a box that lie downhill from its centre, `(targets, *shape)` for the first targets."""
     count = min(targets, _MOST_VERTICES)
     centre = [box.at(torch.full_like(box.lower, 0.5, dtype=torch.float64)[None]) for box in region.device_boxes]
     inputs = [x.expand(count, *x.shape[1:]) for x in centre]
@@ -339,11 +312,7 @@ def find_downhill_vertices(
 ) -> list[Tensor]:
     """Return the vertex of a box that lies downhill from each point; where there is no slope, its own elements.
 
-    Args:
-        objective: What decreases downhill.
-        region: The box.
-        points: `(batch, *shape)` per input.
-        assigned: Each point's target, None for the least loss of each.
+    Points are `(batch, *shape)` per input; without a target assigned, the least loss of each decreases downhill.
     """
     found = objective.differentiate(points, assigned)
     if bool(_find_stuck(found.gradients, len(points[0])).all()):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -11,16 +11,14 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 _Function = Callable[..., Any]
+_Entry = TypeVar("_Entry")
 
 
 class Estimates(TorchFunctionMode):
     """While entered, derivatives of flat functions are estimated; values are what they are without it.
 
-    Args:
-        functions: For functions of torch, those whose derivatives stand for theirs: `FLAT` or `CLIPPED`.
-
-    Attributes:
-        used: Whether a gradient came through an estimate.
+    By `FLAT` or `CLIPPED`, the derivatives of other functions stand for theirs.  `used` tells whether a gradient came
+    through an estimate.
     """
 
     def __init__(self, functions: Mapping[_Function, _Function] | None = None) -> None:
@@ -172,10 +170,11 @@ _CLIPPED_FAMILIES: dict[_Function, tuple[str, ...]] = {
 }
 
 
-def _list_functions(families: Mapping[_Function, tuple[str, ...]]) -> dict[_Function, _Function]:
+def _list_functions(families: Mapping[_Entry, tuple[str, ...]]) -> dict[_Function, _Entry]:
+    """Return the functions of torch that have these names, each with the entry of its family."""
     return {
-        found: smooth
-        for smooth, names in families.items()
+        found: entry
+        for entry, names in families.items()
         for name in names
         for place in (torch, Tensor)
         if (found := getattr(place, name, None)) is not None and callable(found) and not isinstance(found, torch.dtype)
@@ -314,10 +313,4 @@ _LOGARITHM_FAMILIES: dict[_Rule, tuple[str, ...]] = {
 
 _MAGNITUDES = (torch.abs, Tensor.abs)
 
-_RULES: dict[_Function, _Rule] = {
-    found: rule
-    for rule, names in _LOGARITHM_FAMILIES.items()
-    for name in names
-    for place in (torch, Tensor)
-    if (found := getattr(place, name, None)) is not None and callable(found)
-}
+_RULES = _list_functions(_LOGARITHM_FAMILIES)

@@ -15,12 +15,7 @@ from ranum_falsify.network import Graph, spec_of
 
 @dataclass(frozen=True)
 class Box:
-    """Bounds of one input variable.
-
-    Attributes:
-        lower: Smallest values, in the variable's shape and dtype.
-        upper: Largest values.
-    """
+    """Bounds of one input variable, in its shape and dtype."""
 
     lower: Tensor
     upper: Tensor
@@ -67,7 +62,8 @@ def _one_each(box: Box, count: int) -> tuple[int, ...]:
     return (count, *([1] * box.lower.dim()))
 
 
-def _uniform(box: Box, count: int, generator: torch.Generator) -> Tensor:
+def sample_uniform(box: Box, count: int, generator: torch.Generator) -> Tensor:
+    """Return points anywhere in a box."""
     return box.at(_rand(box, count, generator))
 
 
@@ -95,7 +91,7 @@ def _sparse(box: Box, count: int, generator: torch.Generator) -> Tensor:
     """All elements 0, or the nearest value to it, except a few."""
     zero = torch.zeros(_one_each(box, count), dtype=torch.float64)
     keep = torch.rand(_one_each(box, count), generator=generator, dtype=torch.float64) * 0.2
-    points = _uniform(box, count, generator).double()
+    points = sample_uniform(box, count, generator).double()
     return box.find_nearest(torch.where(_rand(box, count, generator) < keep, points, zero))
 
 
@@ -125,7 +121,7 @@ _DETERMINISTIC: tuple[Callable[[Box], Tensor], ...] = (
 )
 
 _PORTFOLIO: tuple[tuple[Sampler, float], ...] = (
-    (_uniform, 0.5),
+    (sample_uniform, 0.5),
     (_corners, 0.15),
     (_constants, 0.1),
     (_grid, 0.05),
@@ -135,19 +131,10 @@ _PORTFOLIO: tuple[tuple[Sampler, float], ...] = (
 
 
 def sample_starts(boxes: Sequence[Box], count: int, generator: torch.Generator, *, first: bool = True) -> list[Tensor]:
-    """Return starting points.
+    """Return starting points, `(count, *shape)` per box, all on the CPU whatever the device of the search.
 
     The kind of point is drawn independently for each input, so that a special value of one meets ordinary ones of
-    another.
-
-    Args:
-        boxes: One per input variable, on the CPU.
-        count: Number of points.
-        generator: Source of randomness, on the CPU whatever the device of the search.
-        first: Whether to include the fixed points: zero, centre, all lower bounds, all upper bounds.
-
-    Returns:
-        One tensor of shape `(count, *shape)` per box.
+    another.  The `first` ones include the fixed points: zero, centre, all lower bounds, all upper bounds.
     """
     return [_sample(box, count, generator, first=first, shuffle=len(boxes) > 1) for box in boxes]
 
@@ -185,12 +172,7 @@ Crossings = dict[int, list[float]]
 
 
 def find_crossings(graph: Graph, boxes: Sequence[Box]) -> Crossings:
-    """Return where inputs stand when the features of the graph's operators meet their thresholds.
-
-    Args:
-        graph: The network.
-        boxes: Bounds of its inputs, in order.
-    """
+    """Return where inputs stand when the features of the graph's operators meet their thresholds."""
     total = sum(box.lower.numel() for box in boxes)
     found: Crossings = {}
     for op in graph.nodes:
@@ -231,12 +213,9 @@ def _meet(feature: Tensor, values: Sequence[float]) -> list[float]:
 def sample_crossings(
     crossings: Crossings, boxes: Sequence[Box], count: int, generator: torch.Generator
 ) -> list[Tensor]:
-    """Return points whose elements stand half way between neighbouring thresholds, or at one.
+    """Return points, `(count, *shape)` per box, whose elements stand half way between thresholds, or at one.
 
     Between its thresholds an operator is constant, so each of its values is taken at such points.
-
-    Returns:
-        One tensor of shape `(count, *shape)` per box.
     """
     sizes = [box.lower.numel() for box in boxes]
     shares = torch.rand((count, sum(sizes)), generator=generator, dtype=torch.float64)

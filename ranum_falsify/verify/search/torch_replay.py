@@ -19,10 +19,9 @@ from ranum_falsify.network.nesting import is_evaluated_outside
 from ranum_falsify.network.tensors import to_numpy, to_torch
 from ranum_falsify.operators.support.conditions import list_refusals, list_stated_conditions, originates_nonfinite
 from ranum_falsify.validity import Constraint
-from ranum_falsify.verify.replay.broken import find_broken_at
-from ranum_falsify.verify.replay.gradients import operand_ranges
+from ranum_falsify.verify.replay.broken import find_broken_at, operand_ranges
+from ranum_falsify.verify.search.batching import least_margins
 from ranum_falsify.verify.search.result import Counterexample, OperatorResult, Oracle
-from ranum_falsify.verify.search.target_state import least_margins
 
 Key = tuple[int, str]
 
@@ -55,17 +54,11 @@ class TorchFailure:
 
 
 def find_failing_in_torch(graph: Graph, feeds: Mapping[str, np.ndarray]) -> Mapping[str, TorchFailure] | None:
-    """Return the operators whose operands are good and whose output is not, by the rules of replay, on the CPU.
+    """Return the operators, by name, whose operands are good and output is not, by the rules of replay, on the CPU.
 
-    Operators that write no floating numbers fail where the conditions of their rows do.
-
-    Args:
-        graph: The network.
-        feeds: One array per input.
-
-    Returns:
-        By the name of the operator; None where the network draws random numbers, which differ from those of the replay,
-        or has operators that PyTorch cannot run, on these inputs or on any.
+    Operators that write no floating numbers fail where the conditions of their rows do.  None is returned where the
+    network draws random numbers, which differ from those of the replay, or has operators that PyTorch cannot run, on
+    these inputs or on any.
     """
     if any(spec_of(op).is_random(op) for op in graph.nodes) or is_evaluated_outside(graph):
         return None
@@ -135,11 +128,7 @@ def _to_array(value: Value) -> np.ndarray | None:
 
 
 class StoredNan:
-    """NaN that constants of a model hold, followed through the operators that cannot be the first to be invalid.
-
-    Args:
-        graph: The network.
-    """
+    """NaN that constants of a model hold, followed through the operators that cannot be the first to be invalid."""
 
     def __init__(self, graph: Graph) -> None:
         self._computed = {id(array) for _, arrays in graph.folded for array in arrays}
@@ -157,11 +146,6 @@ class StoredNan:
         """Return the operands of an operator that computes, with 0 for NaN that comes from constants alone.
 
         To be called for every operator, in topological order.
-
-        Args:
-            op: The operator.
-            operands: What it reads, in the order of its row.
-            results: What it writes.
         """
         fields = spec_of(op).operands_of(op)
         carried = [id(field) in self._carriers or self._is_stored(field) for field in fields]
@@ -200,12 +184,7 @@ def _is_invalid(y: Tensor, read: Sequence[Tensor]) -> bool:
 
 
 def add_runtimes(result: OperatorResult, failing: Collection[str] | None) -> OperatorResult:
-    """Return what ONNX Runtime confirmed of an operator, with the runtimes on which the operator fails.
-
-    Args:
-        result: The operator.
-        failing: What `find_failing_in_torch` found at its counterexample.
-    """
+    """Return what ONNX Runtime confirmed, with the runtimes that fail, given those `find_failing_in_torch` found."""
     return result if failing is None else replace(result, runtimes=runtimes_of(result.node, result.oracle, failing))
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ranum_falsify.network.tensors import to_numpy
 from ranum_falsify.process.deadline import Deadline
-from ranum_falsify.verify.replay.gradients import DENORMAL
+from ranum_falsify.verify.replay.broken import DENORMAL
 from ranum_falsify.verify.search.descent import Descent, StepSizes
 from ranum_falsify.verify.search.starts import Box, sample_starts
 from ranum_falsify.witness.training.running import Recipe, train, train_finitely

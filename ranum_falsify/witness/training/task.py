@@ -23,9 +23,9 @@ from ranum_falsify.properties.formula.terms import NetworkCall, Trainable
 from ranum_falsify.properties.problem.problem import InputVariable, Problem
 from ranum_falsify.properties.problem.targets import Target, targets_of
 from ranum_falsify.verify.replay.confirmer import Confirmer
+from ranum_falsify.verify.search.batching import margin_and_crossing_of, probe_of
 from ranum_falsify.verify.search.converter import Probe, TorchModel, convert
 from ranum_falsify.verify.search.starts import Box
-from ranum_falsify.verify.search.target_state import margin_and_crossing_of, probe_of
 from ranum_falsify.witness.oracle import Holder, Oracle
 from ranum_falsify.witness.unit_test import Trigger
 

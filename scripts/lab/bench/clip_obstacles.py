@@ -30,7 +30,7 @@ from ranum_falsify.repair.abstraction.clipping import narrow
 from ranum_falsify.repair.abstraction.ranges import KeptRange
 from ranum_falsify.verify.decide import falsify
 from ranum_falsify.verify.prove.applications import box_of
-from ranum_falsify.verify.prove.failing import analysis_up_to, surely_fails
+from ranum_falsify.verify.prove.failing import AnalysisUpTo, surely_fails
 from ranum_falsify.verify.prove.prover import Prover
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def find_obstacle(problem: Problem, at: Sequence[str]) -> str | None:
     steep = any(goal.gradient for goal in problem.goals)
     suspects = _find_suspects(problem, graph)
     analyses = {
-        (id(op), runtime): analysis_up_to(graph, op, runtimes=(runtime,)) for op in suspects for runtime in _RUNTIMES
+        (id(op), runtime): AnalysisUpTo(graph, op, runtimes=(runtime,)) for op in suspects for runtime in _RUNTIMES
     }
     with torch.no_grad():
         draws = list(_draw_weights(graph, box, [name for name in box if name not in at]))
@@ -95,7 +95,7 @@ def find_obstacle(problem: Problem, at: Sequence[str]) -> str | None:
             for op in suspects:
                 conditions = (*conditions_of(op), *(gradient_conditions(op) if steep else ()))
                 for runtime in _RUNTIMES:
-                    if surely_fails(analyses[id(op), runtime], draw.inputs, op, conditions):
+                    if surely_fails(analyses[id(op), runtime], draw.inputs, conditions):
                         return f"`{op.name}` fails whatever they are, for some weights: proved"
         if any(_is_apart(graph, draw, op) for op in suspects for draw in draws):
             return f"`{suspects[0].name}` fails whatever they are, for some weights: proved for kernels with AVX2"

@@ -13,7 +13,7 @@ from ranum_falsify.domain import Interval
 from ranum_falsify.network import spec_of
 from ranum_falsify.network.tensors import to_torch
 from ranum_falsify.operators.support.conditions import conditions_of
-from ranum_falsify.verify.prove.failing import analysis_up_to, surely_fails
+from ranum_falsify.verify.prove.failing import AnalysisUpTo, surely_fails
 from tests.domain.boxes import Array, Recipe, box, points
 from tests.domain.random_graphs import random_model
 from tests.domain.subjects import Place, Subject
@@ -44,9 +44,7 @@ def sweep_failing(seed: int, *, size: int = 20, samples: int = 12) -> tuple[Coun
     failing = [
         place
         for place in subject.places
-        if surely_fails(
-            analysis_up_to(subject.graph, place.op, runtimes=runtimes), boxes, place.op, conditions_of(place.op)
-        )
+        if surely_fails(AnalysisUpTo(subject.graph, place.op, runtimes=runtimes), boxes, conditions_of(place.op))
     ]
     faults = []
     if failing:

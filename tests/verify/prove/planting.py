@@ -29,8 +29,8 @@ from ranum_falsify.lazy import cached_property
 from ranum_falsify.network import read, registry, spec_of
 from ranum_falsify.network.tensors import to_torch
 from ranum_falsify.properties.problem.problem import Problem
-from ranum_falsify.verify.prove.departures import list_bounds
 from ranum_falsify.verify.prove.prover import Prover
+from ranum_falsify.verify.prove.watch import list_bounds
 from tests.domain.boxes import Array, Feeds
 from tests.network.building import session
 from tests.operators.harness import OperatorCase, model_of

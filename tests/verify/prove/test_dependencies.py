@@ -8,7 +8,7 @@ import numpy as np
 
 from ranum_falsify.network import Graph
 from ranum_falsify.properties.problem.problem import Problem
-from ranum_falsify.verify.prove.dependencies import find_applications, find_before
+from ranum_falsify.verify.prove.applications import find_applications, find_before
 from tests.verify.search.search_kit import network, problem, valid_in_box
 
 DIAMOND = network(

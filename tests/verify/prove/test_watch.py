@@ -23,7 +23,7 @@ from ranum_falsify.process.deadline import Deadline
 from ranum_falsify.properties.problem.problem import Problem
 from ranum_falsify.verify.decide import falsify
 from ranum_falsify.verify.prove.applications import box_of
-from ranum_falsify.verify.prove.departures import restore
+from ranum_falsify.verify.prove.evaluation import restore
 from ranum_falsify.verify.prove.prover import Prover
 from ranum_falsify.verify.prove.watch import Observed, ProvedBounds, watch
 from tests.network.building import parse, session

@@ -14,7 +14,7 @@ import ranum_falsify as rf
 from ranum_falsify.config import SearchConfig
 from ranum_falsify.errors import PropertyError
 from ranum_falsify.verify.decide import falsify
-from ranum_falsify.verify.replay.gradients import has_finite_derivative
+from ranum_falsify.verify.replay.broken import has_finite_derivative
 from ranum_falsify.verify.replay.replayer import Replay, Replayer
 from ranum_falsify.verify.search.operator_search import OperatorSearch
 from tests.networks.probing import metadata

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,7 +14,9 @@ import numpy as np
 from .graph import GOOD, Status, Value, find_bad, find_statuses, status_of
 from .model import STOP, STOPPED, InspectedModel, Look
 from .session import Session, Setting, write_optimised
-from .trials import find_revealing
+
+_EACH = 4
+"""Inputs that are told of those on which the same tensors are not finite: not all need meet a side condition."""
 
 Finding = dict[str, Any]  # what `ranum_falsify.verify.replay.replayer.Finding` holds
 
@@ -44,12 +47,7 @@ def _severity(status: Status) -> int:
 
 
 class Levels:
-    """A model as it is written, every tensor inspected, and what ONNX Runtime's optimiser makes of it.
-
-    Args:
-        path: the ONNX file.
-        setting: how to run it.
-    """
+    """A model as it is written, every tensor inspected, and what ONNX Runtime's optimiser makes of it."""
 
     def __init__(self, path: str, setting: Setting) -> None:
         self._written = InspectedModel(path, setting)
@@ -101,13 +99,26 @@ class Levels:
         return [findings[k] for k in self._written.order if k in findings] if added else list(findings.values())
 
     def find_revealing(self, samples: Mapping[str, np.ndarray], seconds: float) -> list[int]:
-        """Return a few of many inputs on which an output, or without optimisations any tensor, is not finite.
+        """Return the positions of inputs on which a tensor is not finite, a few of those that show the same.
 
-        Args:
-            samples: the inputs by name, `(count, *shape)`.
-            seconds: after this time no further input is run.
+        In turns, inputs run at the default level, of which only outputs are seen, and without optimisations; after some
+        seconds no further one is run.
         """
-        return find_revealing(samples, (self._find_bad_ends, self._written.find_bad), seconds)
+        until = time.monotonic() + seconds
+        runs = (self._find_bad_ends, self._written.find_bad)
+        seen: Counter[tuple[int, frozenset[tuple[str, Status]]]] = Counter()
+        told = []
+        for position in range(len(next(iter(samples.values()), ()))):
+            way = position % len(runs)
+            # ONNX Runtime rejects NumPy scalars, so that an input without dimensions stays an array.
+            bad = runs[way]({name: np.asarray(array[position]) for name, array in samples.items()})
+            shown = (way, frozenset(bad.items()))
+            if bad and seen[shown] < _EACH:
+                seen[shown] += 1
+                told.append(position)
+            if time.monotonic() >= until:
+                break
+        return told
 
     def _find_bad_ends(self, feeds: Mapping[str, np.ndarray]) -> dict[str, Status]:
         """Return the outputs that are not finite at the default level, with their status; `STOP` where it stops."""

@@ -11,8 +11,6 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from .divisions import find_impossible
-from .elements import element_at, find_invalid
 from .graph import (
     FLOAT_INITIALIZERS,
     GOOD,
@@ -32,7 +30,7 @@ from .graph import (
 )
 from .recurrent import find_hidden_nan
 from .session import Session, Setting
-from .stops import Stops
+from .stops import Stops, find_impossible
 
 STOP = ""  # among outputs: the run stopped, at a node that ONNX Runtime refuses to run
 STOPPED = {STOP: (True, False)}
@@ -62,10 +60,6 @@ class Look:
 
 class InspectedModel:
     """A model run without optimisations, with those facts about it that do not depend on the input.
-
-    Args:
-        path: the ONNX file.
-        setting: how to run it.
 
     Attributes:
         proto: the content of the file, without external data.
@@ -138,7 +132,7 @@ class InspectedModel:
             {k: reaches[k] for k in found},
             {name for name, status in known.items() if any(status)},
             {name: status for name, status in ends.items() if any(status)} | (STOPPED if stops else {}),
-            any(k in self._find_trapping(feeds) for k in stops),
+            any(k in self._stops.find_trapping(feeds) for k in stops),
         )
 
     def find_bad(self, feeds: Mapping[str, np.ndarray]) -> dict[str, Status]:
@@ -152,14 +146,11 @@ class InspectedModel:
 
     def may_trap(self, feeds: Mapping[str, np.ndarray]) -> bool:
         """Tell whether a division may end the process, judging by the inputs alone."""
-        return bool(self._find_trapping(feeds))
-
-    def _find_trapping(self, feeds: Mapping[str, np.ndarray]) -> list[int]:
-        return self._stops.find_trapping(feeds)
+        return bool(self._stops.find_trapping(feeds))
 
     def _run(self, feeds: Mapping[str, np.ndarray]) -> tuple[dict[str, Value], dict[str, np.ndarray], list[int]]:
         """Return all values, the graph outputs among them, and the nodes at which the run stops."""
-        if self._find_trapping(feeds):
+        if self.may_trap(feeds):
             values, stops = self._stops.find_divisions(feeds)
             if stops:
                 return values, {}, stops
@@ -233,7 +224,7 @@ class InspectedModel:
             nan, inf = self._attributes[k]
             operands = [self._value(name, feeds, values) for name in reads if any(known.get(name, GOOD))]
             for name, _ in [] if nan else bad:
-                invalid = find_invalid(values[name], operands, overflow=varies and not inf)
+                invalid = _judge_elements(values[name], operands, overflow=varies and not inf)
                 if invalid is not None:
                     return self.finding(k, name, *invalid, "onnxruntime")
             return None
@@ -307,7 +298,7 @@ class InspectedModel:
         arrays = {name: value for name, value in read.items() if is_numeric(value)}
         elements = {}
         if self._operators.is_elementwise(node):
-            arrays = {name: element_at(value, index) for name, value in arrays.items()}
+            arrays = {name: _element_at(value, index) for name, value in arrays.items()}
             elements = {name: to_number(arrays[name]) for name in limits}
         few = sum(value.size for value in arrays.values()) <= _MOST_ELEMENTS
         told = arrays if few and self._operators.has_conditions(node) else {}
@@ -369,3 +360,28 @@ class InspectedModel:
             return None
         node = self._nodes[k]
         return find_hidden_nan(node, {name: self._value(name, feeds, values) for name in node.input if name})
+
+
+# elementwise operators ------------------------------------------------------------------------------------------------
+
+
+def _element_at(x: np.ndarray, index: tuple[int, ...]) -> np.ndarray:
+    """Return the element of an operand that the output's element at ``index`` is computed from, its dimensions kept."""
+    tail = index[len(index) - x.ndim :]
+    at = (0 if n == 1 else i for n, i in zip(x.shape, tail, strict=True))
+    return np.asarray(x[tuple(slice(i, i + 1) for i in at)])
+
+
+def _judge_elements(y: np.ndarray, operands: Iterable[np.ndarray], *, overflow: bool) -> tuple[str, np.ndarray] | None:
+    """Return kind and places of the elements that are invalid although the operands' elements there are good.
+
+    Only operands that hold NaN or infinity are needed; an infinity is invalid only if it may be an `overflow`.
+    """
+    clean, finite = np.ones(y.shape, bool), np.ones(y.shape, bool)
+    for x in operands:
+        clean &= ~np.isnan(x)
+        finite &= np.isfinite(x)
+    for kind, bad in (("nan", np.isnan(y) & clean), ("inf", np.isinf(y) & finite & overflow)):
+        if bad.any():
+            return kind, bad
+    return None

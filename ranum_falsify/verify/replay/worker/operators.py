@@ -84,9 +84,7 @@ class Operators:
     def may_refuse(self, node: onnx.NodeProto, is_stored: Callable[[str], bool]) -> bool:
         """Tell whether it, or a node in a subgraph of it, has operands that ONNX Runtime refuses.
 
-        Args:
-            node: the node.
-            is_stored: tells whether a name is that of a stored tensor, which was tried when the model was read.
+        Stored tensors were tried when the model was read.
         """
         steering = (node.input[k] for k in self.steered.get(_key(node), ()) if k < len(node.input))
         if _key(node) in self.refusing or any(name and not is_stored(name) for name in steering):

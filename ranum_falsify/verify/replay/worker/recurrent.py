@@ -14,12 +14,7 @@ def find_hidden_nan(node: onnx.NodeProto, operands: Mapping[str, Value]) -> tupl
     """Return the first output of an LSTM or GRU with a bias that holds NaN according to the reference evaluator.
 
     On ONNX Runtime, adding the bias clips to the finite range, and NaN becomes one of its ends. The other operators
-    that
-    swallow NaN cannot produce one.
-
-    Args:
-        node: an LSTM or GRU.
-        operands: what it reads, by name, as far as the run got.
+    that swallow NaN cannot produce one.  The operands are known as far as the run got.
     """
     if len(node.input) < 4 or not node.input[3]:
         return None

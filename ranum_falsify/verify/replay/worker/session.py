@@ -90,13 +90,7 @@ def write_optimised(model: onnx.ModelProto, setting: Setting, path: Path) -> Non
 
 
 class Session:
-    """An ONNX Runtime session on the CPU; ``expose`` adds outputs.
-
-    Args:
-        model: the model to run; not changed.
-        expose: names of further tensors that `run` returns.
-        setting: how to run it.
-        optimise: whether it runs at the default level of graph optimisations, as users run it, or without any.
+    """An ONNX Runtime session on the CPU; ``expose`` names further tensors that `run` returns.
 
     Attributes:
         types: ONNX Runtime's name of each output's type, by name.

@@ -1,4 +1,9 @@
-"""Stops of a run: ONNX Runtime refuses to go on, or the process would end."""
+"""Stops of a run: ONNX Runtime refuses to go on, or the process would end.
+
+Integers divided by zero, and the least integer divided by -1, have no result.  ONNX Runtime refuses the first with an
+error; at the second the processor may end the process (SIGFPE), so it must be found before it is run.  Where an operand
+asks for both, ONNX Runtime refuses: it looks for zeros first.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +12,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 import numpy as np
 import onnx
 
-from .divisions import find_impossible, may_trap
 from .graph import Value
 from .session import Session, Setting
 
@@ -18,13 +22,8 @@ _BY_ZERO = " by zero"  # in its message about an integer division or remainder
 class Stops:
     """Finds the nodes at which runs of a model stop.
 
-    Args:
-        proto: the model.
-        order: positions of its nodes in topological order.
-        reads: the names of what each node reads.
-        read_constant: returns a stored tensor by name, None for a name that is none.
-        types: ONNX Runtime's name of each tensor's type, by name.
-        setting: how to run it.
+    What each node ``reads`` goes by its position, ``types`` by the tensor's name; ``read_constant`` returns a stored
+    tensor, None for a name that is none.
     """
 
     def __init__(
@@ -55,7 +54,7 @@ class Stops:
     def find_trapping(self, feeds: Mapping[str, np.ndarray]) -> list[int]:
         """Return the divisions that may end the process, judging by what is known before anything is run."""
         operands = {k: self._operands(k, feeds, {}) for k in self._trapping}
-        return [k for k, values in operands.items() if may_trap(self._nodes[k], *values)]
+        return [k for k, values in operands.items() if _may_trap(self._nodes[k], *values)]
 
     def find_divisions(self, feeds: Mapping[str, np.ndarray]) -> tuple[dict[str, Value], list[int]]:
         """Return the values computed without integer divisions that have no result, and these divisions.
@@ -95,12 +94,8 @@ class Stops:
     def _find_first(self, feeds: Mapping[str, np.ndarray], stops: Sequence[int], *, by_zero: bool) -> int | None:
         """Return the first node that is refused, None where it is none of those whose operands may be the reason.
 
-        The message need not identify a node, so that it is found by leaving out those from some on.
-
-        Args:
-            feeds: the inputs.
-            stops: nodes known to be refused.
-            by_zero: whether the message is about integers divided by 0.
+        The message, which may be about integers divided by 0, need not identify a node, so that it is found by leaving
+        out those from some on.  The nodes of ``stops`` are known to be refused.
         """
         left = [k for k in (self._dividing if by_zero else self._refusing) if k not in stops]
 
@@ -127,11 +122,7 @@ class Stops:
         return [reader for reader in self._order if not written.isdisjoint(self._reads[reader])]
 
     def _refusal(self, feeds: Mapping[str, np.ndarray], left_out: Collection[int]) -> str:
-        """Return ONNX Runtime's message where it refuses what `_run_without` runs; "" where it does not.
-
-        Raises:
-            Exception: ONNX Runtime runs out of memory.
-        """
+        """Return why ONNX Runtime refuses what `_run_without` runs; "" where it does not.  Lack of memory is raised."""
         try:
             self._run_without(feeds, left_out)
         except Exception as error:
@@ -164,3 +155,38 @@ class Stops:
     def _operands(self, k: int, feeds: Mapping[str, np.ndarray], values: Mapping[str, Value]) -> list[Value]:
         known = {**values, **feeds}
         return [known[name] if name in known else self._read_constant(name) for name in self._nodes[k].input]
+
+
+# divisions ------------------------------------------------------------------------------------------------------------
+
+_TRAPPING = (np.dtype(np.int32), np.dtype(np.int64))  # C computes shorter ones in 32 bits, where the quotient fits
+
+
+def find_impossible(node: onnx.NodeProto, dividend: Value, divisor: Value) -> tuple[str, np.ndarray] | None:
+    """Return the kind of the finding where a division of integers has no result, and the places in its output."""
+    if divisor.dtype.kind not in "iu":
+        return None
+    shape = np.broadcast_shapes(np.shape(dividend), np.shape(divisor))
+    kinds = [("error", divisor == 0)]
+    if _overflows(node, divisor):
+        kinds.append(("crash", (divisor == -1) & (dividend == np.iinfo(divisor.dtype).min)))
+    places = ((kind, np.broadcast_to(bad, shape)) for kind, bad in kinds)
+    return next(((kind, bad) for kind, bad in places if bad.any()), None)
+
+
+def _may_trap(node: onnx.NodeProto, dividend: Value, divisor: Value) -> bool:
+    """Tell whether a division may end the process, given those of its operands that are known (None if not)."""
+    for value, fatal in ((dividend, None), (divisor, -1)):
+        if value is None:
+            continue
+        if not _overflows(node, value):
+            return False
+        if not (value == (np.iinfo(value.dtype).min if fatal is None else fatal)).any():
+            return False
+    return True
+
+
+def _overflows(node: onnx.NodeProto, value: Value) -> bool:
+    # When the remainder takes the dividend's sign, it is computed in floating point.
+    by_value = any(a.name == "fmod" and a.i for a in node.attribute)
+    return value.dtype in _TRAPPING and not by_value
