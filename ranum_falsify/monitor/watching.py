@@ -89,7 +89,7 @@ class Watch:
     """A training run under watch; made by :func:`watch`.
 
     Attributes:
-        step: Slot of updates of the optimiser so far.
+        step: Updates of the optimiser so far.
         warned: The warnings so far, with the step of each.
         failure: What failed, None while nothing did.
     """
@@ -145,7 +145,7 @@ class Watch:
             hook.remove()
 
     def run(self, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
-        """RecordedCall a function that returns the loss, and be able to repeat it.
+        """Call a function that returns the loss, and be able to repeat it.
 
         A step that is not recorded and fails is repeated by itself where the module returns the loss.  Where the loop
         computes the loss, the loop can have this call what does so, forward pass included, without `backward()`.

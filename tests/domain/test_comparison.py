@@ -7,13 +7,13 @@ import torch
 
 from ranum_falsify.domain import Interval, IntervalAnalysis
 from ranum_falsify.network import read
-from ranum_falsify.operators.relations import comparison
+from ranum_falsify.operators.relations import comparison, matching
 from tests.network.building import parse
 
 
 def test_a_search_ends_where_every_node_asks_for_several_others(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = 0
-    is_fit = comparison.is_fit
+    is_fit = matching.is_fit
 
     def counted(*operands: Interval) -> bool:
         nonlocal asked

@@ -164,7 +164,7 @@ class Confirmer:
         return [next(iter(run({source.name: x}).values())) for run in (replayer.run_plain, replayer.outputs)]
 
     def find_revealing(self, graph: Graph, samples: Mapping[str, np.ndarray], seconds: float) -> list[int]:
-        """Run the graph's model on many inputs `(count, *shape)`; see `Replayer.find_telling`."""
+        """Run the graph's model on many inputs `(count, *shape)`; see `Replayer.find_revealing`."""
         return self._replayers[id(graph)].find_revealing(samples, seconds)
 
     def apply(self, call: NetworkCall, arguments: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
