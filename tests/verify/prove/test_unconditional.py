@@ -9,16 +9,18 @@ import onnx
 import pytest
 
 import ranum_falsify as rf
-from ranum_falsify.domain import Interval
+from ranum_falsify.domain import Interval, IntervalAnalysis
 from ranum_falsify.errors import RanumFalsifyError
 from ranum_falsify.network import read
 from ranum_falsify.network.nesting import black_boxes_of, has_subgraphs
 from ranum_falsify.network.tensors import to_torch
-from ranum_falsify.verify.prove.unconditional import RunRefusedError, Unconditional
+from ranum_falsify.verify.prove.analyses import analyses_of
+from ranum_falsify.verify.prove.unconditional import RunRefusedError, Unconditional, keeps_outputs_finite
 from tests.domain.boxes import Array, Feeds
 from tests.network.building import parse, session
 from tests.operators.harness import OperatorCase, model_of
 from tests.operators.test_operators import CASES
+from tests.verify.prove.invalid_graphs import InvalidGraph
 
 ATTENTION = (
     "float[4] z = {0, 0, 0, 0}, float[4] hidden = {-inf, -inf, -inf, -inf}, float[4, 2] w = {1, 2, 3, 4, 5, 6, 7, 8}"
@@ -239,3 +241,38 @@ def test_bounds_enclose_what_is_invalid(case: OperatorCase) -> None:
 def test_bounds_of_all_cases_enclose_what_is_invalid(case: OperatorCase) -> None:
     for seed in range(5):
         check_case(case, seed)
+
+
+def check_graph(seed: int) -> bool:
+    """Hold what is proved of a random model against runs, optimised and not; tell whether its outputs are finite."""
+    drawn = InvalidGraph(seed)
+    try:
+        graph, exposed = read(drawn.model), read(drawn.exposed)
+        box = [Interval.box(drawn.low[name], drawn.high[name]) for name in exposed.input_names]
+        bounds = Unconditional(exposed, runtimes=("onnxruntime",)).run(box)
+        analyses = analyses_of(graph, ("onnxruntime",), lambda graph, on: IntervalAnalysis(graph, runtimes=on))
+        box = [Interval.box(drawn.low[name], drawn.high[name]) for name in graph.input_names]
+        holds = keeps_outputs_finite(analyses, box)
+    except (RunRefusedError, RanumFalsifyError):
+        return False
+    plain, runs = session(drawn.exposed), [session(drawn.model), session(drawn.model, optimised=True)]
+    for _ in range(16):
+        point = drawn.draw()
+        values = plain.run(None, {name: point[name] for name in exposed.input_names})
+        for name, bound, value in zip(exposed.output_names, bounds, values, strict=True):
+            assert bound is None or encloses(bound, value), f"{seed}: {name} = {value}, not {bound}"
+        given = {name: point[name] for name in graph.input_names}
+        finite = all(np.isfinite(value).all() for run in runs for value in run.run(None, given))
+        assert finite or not holds, f"{seed}: outputs hold, but for {point}"
+    return holds
+
+
+def test_random_models_hold_on_outputs_where_all_are_finite() -> None:
+    assert sum(check_graph(seed) for seed in range(340, 400)) > 10
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(20))
+def test_many_random_models_hold_on_outputs_where_all_are_finite(part: int) -> None:
+    for seed in range(1000 + 200 * part, 1200 + 200 * part):
+        check_graph(seed)
