@@ -16,7 +16,7 @@ BUDGETS = {
     "domain": 15410,
     "monitor": 1310,
     "network": 6640,
-    "operators": 19000,
+    "operators": 19010,
     "process": 600,
     "properties": 4720,
     "repair": 3230,

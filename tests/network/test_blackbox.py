@@ -250,3 +250,15 @@ def test_a_shape_seen_once_is_no_bound() -> None:
     assert bounds is None
     (bounds,) = IntervalAnalysis(read(model(SMALL))).run([Interval.point(matrices(1)[0])])
     assert bounds is not None and bounds.shape == (3, 3)
+
+
+def test_relations_know_no_black_box_by_its_name() -> None:
+    proto = model(
+        "g (float[1,3] x, float[3,2] w) => (float[1,2] y) <float[2] b = {1, 1}> { t = Gemm(x, w, b) y = Add(t, b) }"
+    )
+    proto.graph.node[0].attribute.append(onnx.helper.make_attribute("alpha", float("nan")))
+    graph = read(proto)
+    assert list(black_boxes_of(graph)) == ["Gemm"]
+    ones = [Interval.fill(0, 1, shape, torch.float32) for shape in ((1, 3), (3, 2))]
+    (bounds,) = IntervalAnalysis(graph).run(ones)
+    assert bounds is not None and bounds.extremes[0] < -1e38

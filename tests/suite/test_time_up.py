@@ -42,7 +42,7 @@ def make_task(model: Path) -> Task:
 
 
 def test_a_counterexample_survives_it(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
-    ring_in(monkeypatch, decide, "_result")
+    ring_in(monkeypatch, decide, "_conclude")
     assert instances.answer(make_task(workshop.model(LOG))).status == "sat"
 
 

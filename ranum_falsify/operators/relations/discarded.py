@@ -69,6 +69,11 @@ def takes_no_nan(site: Site, field: object) -> bool:
     )
 
 
+def chooses(op: Operation) -> bool:
+    """Tell whether an operator takes elements of others as a condition says, which rests on no relation of these."""
+    return _is(op, "Where")
+
+
 def forgets_before_nan(op: Operation) -> bool:
     """Tell whether an operator compares numbers one by one, and may go on from the one that comes after a NaN."""
     return _is(op, "ScatterElements", "ScatterND") and op.reduction in ("min", "max")

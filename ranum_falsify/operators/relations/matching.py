@@ -18,6 +18,7 @@ from onnx import TensorProto
 
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.site import Site
+from ranum_falsify.network.blackbox import BlackBox
 from ranum_falsify.network.registry import row_of, spec_of
 from ranum_falsify.operators.support.functions import ints
 
@@ -41,9 +42,9 @@ Field: TypeAlias = Operation | np.ndarray | None
 
 
 def kind(op: Operation) -> str:
-    """Return the ONNX name of a node's operator; the empty string for an input and for one of several outputs."""
+    """Return the ONNX name of a node's operator; the empty string for an input, an output of several, a black box."""
     spec = row_of(op)
-    return "" if spec is None else spec.op_type
+    return "" if spec is None or isinstance(op, BlackBox) else spec.op_type
 
 
 def fields_of(op: Operation) -> tuple[Field, ...]:

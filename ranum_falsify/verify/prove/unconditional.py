@@ -30,7 +30,7 @@ from ranum_falsify.domain.rules.support.building import is_infinity_aware
 from ranum_falsify.domain.site import Fact, IntervalRule, Site
 from ranum_falsify.network import Graph, spec_of
 from ranum_falsify.network.nesting import black_boxes_of, has_subgraphs
-from ranum_falsify.operators.relations.discarded import forgets_before_nan, list_doubtful, takes_no_nan
+from ranum_falsify.operators.relations.discarded import chooses, forgets_before_nan, list_doubtful, takes_no_nan
 from ranum_falsify.operators.support.conditions import conditions_of, name_bounds
 from ranum_falsify.validity import Finite
 from ranum_falsify.verify.prove.analyses import Analyses
@@ -112,7 +112,7 @@ class Unconditional(IntervalAnalysis):
     def apply(self, rule: IntervalRule, site: Site, operands: Sequence[Value]) -> Outputs:
         """Return what a rule says of each output of a node; of doubtful operands, whatever makes them."""
         found = super().apply(rule, site, operands)
-        if found is None or spec_of(site.op).op_type == "Where" or not self._reads_doubt(site.op):
+        if found is None or chooses(site.op) or not self._reads_doubt(site.op):
             return found
         stands: dict[int, tuple[Operation, Operation]] = {}
 
